@@ -20,14 +20,14 @@ use crate::store::ProcessEnd;
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 
 /// Discord has not said where the gateway is.
-pub struct GatewayNotFound<'a> {
+pub struct GatewayDiscoveryFailed<'a> {
     /// Why.
     pub why: &'a str,
     /// How long until it is asked again.
     pub retry_after: Duration,
 }
 
-impl InternalEvent for GatewayNotFound<'_> {
+impl InternalEvent for GatewayDiscoveryFailed<'_> {
     fn emit(self) {
         let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
         warn!(why = self.why, retry_after_ms, "Discord has not said where the gateway is");
@@ -35,12 +35,12 @@ impl InternalEvent for GatewayNotFound<'_> {
 }
 
 /// What the next process needs to know of the clocks could not be stored.
-pub struct ClocksUnsaved<'a> {
+pub struct ClockSaveFailed<'a> {
     /// Why.
     pub error: &'a StoreError,
 }
 
-impl InternalEvent for ClocksUnsaved<'_> {
+impl InternalEvent for ClockSaveFailed<'_> {
     fn emit(self) {
         warn!(error = %self.error, "the state of the clocks was not stored; it is tried again");
     }
@@ -59,14 +59,14 @@ impl InternalEvent for HandlerWarned<'_> {
 }
 
 /// Commands are not where they should be yet, and somebody waits for it.
-pub struct CommandsWait<'a> {
+pub struct CommandSyncDelayed<'a> {
     /// Why.
     pub why: &'a str,
     /// How long until it is tried again.
     pub pause: Duration,
 }
 
-impl InternalEvent for CommandsWait<'_> {
+impl InternalEvent for CommandSyncDelayed<'_> {
     fn emit(self) {
         let again_in_ms = u64::try_from(self.pause.as_millis()).unwrap_or(u64::MAX);
         warn!(why = self.why, again_in_ms, "the commands are not there yet; waiting for the next try");
@@ -75,7 +75,7 @@ impl InternalEvent for CommandsWait<'_> {
 
 /// What became of shards that this process has, or had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShardsBecame {
+pub enum ShardOwnershipChange {
     /// They are its own.
     Taken,
     /// They may be another process's.
@@ -85,31 +85,31 @@ pub enum ShardsBecame {
 }
 
 /// Shards have come or gone.
-pub struct ShardsMoved<'a> {
+pub struct ShardsChanged<'a> {
     /// How.
-    pub became: ShardsBecame,
+    pub became: ShardOwnershipChange,
     /// Which.
     pub shards: &'a [u32],
     /// How many this process has now.
     pub held: usize,
 }
 
-impl InternalEvent for ShardsMoved<'_> {
+impl InternalEvent for ShardsChanged<'_> {
     fn emit(self) {
         let (shards, held, moved) = (format!("{:?}", self.shards), self.held, self.shards.len() as u64);
         let what = match self.became {
-            ShardsBecame::Taken => {
+            ShardOwnershipChange::Taken => {
                 info!(shards, held, "shards are this process's own");
                 "taken"
             }
-            ShardsBecame::Lost => {
+            ShardOwnershipChange::Lost => {
                 warn!(
                     shards,
                     held, "shards were lost: this process was not seen alive in time, and another may have them"
                 );
                 "lost"
             }
-            ShardsBecame::Released => {
+            ShardOwnershipChange::Released => {
                 info!(shards, held, "shards were given back, for others to go on with");
                 "released"
             }
@@ -121,26 +121,26 @@ impl InternalEvent for ShardsMoved<'_> {
 }
 
 /// It cannot be found out which shards this process may have.
-pub struct ShardsUnclaimed<'a> {
+pub struct ShardClaimFailed<'a> {
     /// Why.
     pub why: &'a str,
 }
 
-impl InternalEvent for ShardsUnclaimed<'_> {
+impl InternalEvent for ShardClaimFailed<'_> {
     fn emit(self) {
         warn!(why = self.why, "cannot claim shards; it is tried again");
     }
 }
 
 /// A budget of the settings cannot be had.
-pub struct BudgetUnfit<'a> {
+pub struct BudgetRejected<'a> {
     /// Which.
     pub name: &'a BudgetName,
     /// Why not.
     pub error: &'a BudgetError,
 }
 
-impl InternalEvent for BudgetUnfit<'_> {
+impl InternalEvent for BudgetRejected<'_> {
     fn emit(self) {
         warn!(bucket = %self.name, error = %self.error, "a budget of the settings cannot be had");
     }
@@ -180,12 +180,12 @@ impl InternalEvent for LimitSharingChosen {
 }
 
 /// A part became ready.
-pub struct PartReady {
+pub struct ComponentReady {
     /// Its name.
     pub part: &'static str,
 }
 
-impl InternalEvent for PartReady {
+impl InternalEvent for ComponentReady {
     fn emit(self) {
         info!(part = self.part, "part is ready");
         gauge!(READY, "part" => self.part).set(1);
@@ -193,14 +193,14 @@ impl InternalEvent for PartReady {
 }
 
 /// A part is not ready (any more).
-pub struct PartNotReady<'a> {
+pub struct ComponentNotReady<'a> {
     /// Its name.
     pub part: &'static str,
     /// Why.
     pub reason: &'a str,
 }
 
-impl InternalEvent for PartNotReady<'_> {
+impl InternalEvent for ComponentNotReady<'_> {
     fn emit(self) {
         info!(part = self.part, reason = self.reason, "part is not ready");
         gauge!(READY, "part" => self.part).set(0);
@@ -208,14 +208,14 @@ impl InternalEvent for PartNotReady<'_> {
 }
 
 /// An earlier process of this store was ended by one of its parts.
-pub struct PreviousEnd<'a> {
+pub struct PreviousProcessEnd<'a> {
     /// Which process, by which part, and why.
     pub end: &'a ProcessEnd,
     /// How long ago.
     pub ago: Duration,
 }
 
-impl InternalEvent for PreviousEnd<'_> {
+impl InternalEvent for PreviousProcessEnd<'_> {
     fn emit(self) {
         let Self { end: ProcessEnd { instance, part, cause, .. }, ago } = self;
         warn!(instance, part, cause, ago_s = ago.as_secs(), "previous process was ended by a part");
@@ -258,14 +258,14 @@ impl InternalEvent for ShutdownFinished {
 }
 
 /// What was kept long enough is gone.
-pub struct Swept {
+pub struct SweepCompleted {
     /// How much of it.
-    pub swept: guildhall_actors::operations::Swept,
+    pub swept: guildhall_actors::operations::SweepSummary,
 }
 
-impl InternalEvent for Swept {
+impl InternalEvent for SweepCompleted {
     fn emit(self) {
-        let guildhall_actors::operations::Swept {
+        let guildhall_actors::operations::SweepSummary {
             operations,
             letters,
             keys,

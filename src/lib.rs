@@ -14,23 +14,23 @@
 
 pub mod api;
 pub mod app;
-mod causes;
-mod chance;
 pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod commands;
 pub mod discord;
+mod error_chain;
 pub mod events;
 pub mod handlers;
 pub mod logging;
 pub mod metrics;
 #[cfg(feature = "otel")]
 pub mod otel;
-mod plain;
 mod private_files;
 pub mod process;
+mod random;
 pub mod redis;
 pub mod settings;
 pub mod store;
+mod terminal_text;
 pub mod webhook;

@@ -18,30 +18,30 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::settings::{Log, LogFormat, Token};
+use crate::settings::{LogFormat, LogSettings, SecretValue};
 
 const REDACTED: &[u8] = b"(redacted)";
 
 /// What no line of the log and no span may hold. A reload adds to it. Clones are the same list.
 #[derive(Clone, Debug)]
-pub struct Secrets(Arc<RwLock<Arc<[Token]>>>);
+pub struct Secrets(Arc<RwLock<Arc<[SecretValue]>>>);
 
 impl Secrets {
     /// A list of these.
     #[must_use]
-    pub fn new(secrets: Vec<Token>) -> Self {
+    pub fn new(secrets: Vec<SecretValue>) -> Self {
         Self(Arc::new(RwLock::new(secrets.into())))
     }
 
-    fn all(&self) -> Arc<[Token]> {
+    fn all(&self) -> Arc<[SecretValue]> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Adds those that are new. Those from before stay: they may still be quoted.
-    pub fn add(&self, more: Vec<Token>) {
+    pub fn add(&self, more: Vec<SecretValue>) {
         let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let known = |one: &Token| secrets.iter().any(|known| known.expose() == one.expose());
-        let new: Vec<Token> = more.into_iter().filter(|one| !known(one)).collect();
+        let known = |one: &SecretValue| secrets.iter().any(|known| known.expose() == one.expose());
+        let new: Vec<SecretValue> = more.into_iter().filter(|one| !known(one)).collect();
         *secrets = secrets.iter().cloned().chain(new).collect();
     }
 
@@ -70,7 +70,7 @@ impl LogControl {
     }
 
     /// Lets no line hold these secrets from now on, nor those from before.
-    pub fn add_secrets(&self, more: Vec<Token>) {
+    pub fn add_secrets(&self, more: Vec<SecretValue>) {
         self.secrets.add(more);
     }
 }
@@ -84,14 +84,17 @@ fn parsed(written: &str) -> EnvFilter {
 /// # Errors
 ///
 /// When the process already logs.
-pub fn init(log: &Log, secrets: Vec<Token>) -> Result<LogControl, tracing_subscriber::util::TryInitError> {
+pub fn init(
+    log: &LogSettings,
+    secrets: Vec<SecretValue>,
+) -> Result<LogControl, tracing_subscriber::util::TryInitError> {
     let pretty = match log.format {
         LogFormat::Pretty => true,
         LogFormat::Json => false,
         LogFormat::Auto => io::stderr().is_terminal(),
     };
     let secrets = Secrets::new(secrets);
-    let writer = Redacting { secrets: secrets.clone(), inner: io::stderr };
+    let writer = RedactingMakeWriter { secrets: secrets.clone(), inner: io::stderr };
     let (filter, handle) = reload::Layer::new(parsed(&log.filter));
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
@@ -121,12 +124,12 @@ fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
 }
 
 /// Makes writers that replace every secret in what they are given.
-struct Redacting<M> {
+struct RedactingMakeWriter<M> {
     secrets: Secrets,
     inner: M,
 }
 
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Redacting<M> {
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for RedactingMakeWriter<M> {
     type Writer = RedactingWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
@@ -136,7 +139,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Redacting<M> {
 
 /// The formatting layer hands over one whole line at a time, so a secret is never split over two writes.
 struct RedactingWriter<W> {
-    secrets: Arc<[Token]>,
+    secrets: Arc<[SecretValue]>,
     inner: W,
 }
 
@@ -152,7 +155,7 @@ impl<W: Write> Write for RedactingWriter<W> {
 }
 
 /// A text with every occurrence of every secret replaced.
-fn clean<'t>(secrets: &[Token], text: &'t [u8]) -> Cow<'t, [u8]> {
+fn clean<'t>(secrets: &[SecretValue], text: &'t [u8]) -> Cow<'t, [u8]> {
     let mut clean = Cow::Borrowed(text);
     for secret in secrets {
         if let Some(replaced) = replace(&clean, secret.expose().as_bytes()) {
@@ -191,7 +194,7 @@ mod tests {
 
     fn written(secrets: &[&str], line: &str) -> String {
         let mut writer =
-            RedactingWriter { secrets: secrets.iter().copied().map(Token::new).collect(), inner: Vec::new() };
+            RedactingWriter { secrets: secrets.iter().copied().map(SecretValue::new).collect(), inner: Vec::new() };
         writer.write_all(line.as_bytes()).unwrap();
         String::from_utf8(writer.inner).unwrap()
     }

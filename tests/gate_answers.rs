@@ -7,8 +7,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use gate::{Place, World, answered, not_sent, run, transport};
-use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
-use guildhall_core::answer::{Class, Scope as CoreScope};
+use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_core::response::{RateLimitScope as CoreScope, ResponseClass};
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Scope};
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -21,14 +21,14 @@ fn limited(scope: Scope) -> FaultAction {
 }
 
 /// The call is refused without waiting: it would have to wait for the 429's own time.
-async fn closed(gate: &Gate, request: Request, reason: &str) {
+async fn closed(gate: &Gate, request: RestRequest, reason: &str) {
     let refused = not_sent(gate.call(request).await);
     assert_eq!(refused.reason, reason);
     let wait = refused.retry_after.unwrap_or_default();
     assert!(wait > Duration::from_secs(60) && wait <= Duration::from_millis(LONG), "{wait:?}");
 }
 
-async fn open(gate: &Gate, request: Request) {
+async fn open(gate: &Gate, request: RestRequest) {
     let what = format!("{} {}", request.method, request.path);
     let answer = answered(gate.call(request).await);
     assert_ne!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{what}");
@@ -48,7 +48,7 @@ fn a_429_of_scope_user_closes_the_whole_bucket_of_that_object_and_nothing_else()
             open(&gate, world.member_role(Method::PUT, here)).await;
         }
         let refused = answered(gate.call(world.member_role(Method::PUT, here)).await);
-        assert!(matches!(refused.class, Class::RateLimited { scope: CoreScope::User, .. }), "{refused:?}");
+        assert!(matches!(refused.class, ResponseClass::RateLimited { scope: CoreScope::User, .. }), "{refused:?}");
         let before = world.arrived();
         closed(&gate, world.member_role(Method::PUT, here), "route_limit").await;
         assert_eq!(world.arrived(), before);
@@ -70,7 +70,7 @@ fn a_429_of_scope_shared_closes_that_resource_alone_and_is_no_invalid_request() 
         let [here, there] = [&world.places[0], &world.places[1]];
         world.fault_once("GET /channels/*", limited(Scope::Shared));
         let refused = answered(gate.call(world.get_channel(here)).await);
-        assert!(matches!(refused.class, Class::RateLimited { scope: CoreScope::Shared, .. }), "{refused:?}");
+        assert!(matches!(refused.class, ResponseClass::RateLimited { scope: CoreScope::Shared, .. }), "{refused:?}");
         closed(&gate, world.get_channel(here), "route_limit").await;
         open(&gate, world.get_channel(there)).await;
         open(&gate, world.message(here, "another route of the same channel")).await;
@@ -92,7 +92,10 @@ fn global_429_stops_everything_whichever_call_it_answered() {
             world.fault_once("*", limited(Scope::Global));
             let first = if is_exempt { callback(&world, 1) } else { world.get_channel(&world.places[0]) };
             let refused = answered(gate.call(first).await);
-            assert!(matches!(refused.class, Class::RateLimited { scope: CoreScope::Global, .. }), "{refused:?}");
+            assert!(
+                matches!(refused.class, ResponseClass::RateLimited { scope: CoreScope::Global, .. }),
+                "{refused:?}"
+            );
             for place in &world.places {
                 for request in [world.get_channel(place), world.message(place, "x"), world.get_guild(place)] {
                     closed(&gate, request, "global_limit").await;
@@ -112,10 +115,10 @@ fn a_cut_connection_is_unknown_whether_or_not_the_call_had_its_effect() {
         let gate = world.gate(GateConfig::default());
         let place: &Place = &world.places[0];
         world.fault_once("POST /guilds/*/roles", FaultAction::DropBefore);
-        assert!(matches!(gate.call(world.create_role(place, "never")).await, Outcome::Unknown(_)));
+        assert!(matches!(gate.call(world.create_role(place, "never")).await, CallOutcome::Unknown(_)));
         assert!(world.score().created.is_empty());
         world.fault_once("POST /channels/*/messages", FaultAction::DropAfter);
-        assert!(matches!(gate.call(world.message(place, "unheard")).await, Outcome::Unknown(_)));
+        assert!(matches!(gate.call(world.message(place, "unheard")).await, CallOutcome::Unknown(_)));
         let score = world.score();
         assert_eq!(score.created[&place.guild.to_string()]["message unheard"], 1);
         assert_eq!((score.requests, score.dropped), (2, 2), "neither is sent again");
@@ -131,8 +134,8 @@ fn a_refused_connection_means_not_sent_and_uses_nothing_up() {
         };
         let gate =
             Gate::start(transport(format!("http://{address}/api/v10"), Duration::from_secs(5)), GateConfig::default());
-        let bot = guildhall_core::answer::Credential::Application(1);
-        let refused = not_sent(gate.call(Request::new(Method::GET, "/gateway/bot", bot)).await);
+        let bot = guildhall_core::response::Credential::Application(1);
+        let refused = not_sent(gate.call(RestRequest::new(Method::GET, "/gateway/bot", bot)).await);
         assert_eq!(refused.reason, "unreachable");
         assert!(refused.retry_after.is_some());
         let limits = gate.observe().await.unwrap().limits;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use gate::{World, answered, call_all, changes, not_sent, run, until};
 use guildhall_actors::circuit_breaker::BreakerChanged;
-use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
+use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::{BreakerConfig, BreakerKey};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::RouteKey;
@@ -43,7 +43,7 @@ fn discord(world: &World) -> BreakerKey {
 }
 
 /// Reads and creates on four routes of several guilds.
-fn mixed(world: &World, round: usize) -> Vec<Request> {
+fn mixed(world: &World, round: usize) -> Vec<RestRequest> {
     let of_place = |place| {
         [
             world.get_guild(place),
@@ -57,7 +57,7 @@ fn mixed(world: &World, round: usize) -> Vec<Request> {
 
 /// Makes calls, round after round, until what it waits for has happened. No call is abandoned: one whose answer nobody
 /// heard would count as under way for long.
-async fn while_calling<T>(gate: &Gate, round: impl Fn(usize) -> Vec<Request>, wait: impl Future<Output = T>) -> T {
+async fn while_calling<T>(gate: &Gate, round: impl Fn(usize) -> Vec<RestRequest>, wait: impl Future<Output = T>) -> T {
     let happened = Cell::new(false);
     let calling = async {
         for number in 0.. {
@@ -169,8 +169,8 @@ async fn recovered(world: &World, gate: &Gate) {
             let mut request = mixed(world, 0).swap_remove(index);
             request.lane = Lane::Interactive;
             match gate.call(request).await {
-                Outcome::Answered(answer) if !answer.status.is_server_error() => return,
-                Outcome::NotSent(refused) => tokio::time::sleep(refused.retry_after.unwrap_or_default()).await,
+                CallOutcome::Answered(answer) if !answer.status.is_server_error() => return,
+                CallOutcome::NotSent(refused) => tokio::time::sleep(refused.retry_after.unwrap_or_default()).await,
                 other => panic!("{other:?}"),
             }
         }
@@ -227,7 +227,7 @@ fn late_answers_of_an_older_generation_change_nothing() {
             world.fault("GET /guilds/*/channels", slow()),
             world.fault("GET /guilds/*/roles", slow()),
         ];
-        let late: Vec<Request> = (0..2)
+        let late: Vec<RestRequest> = (0..2)
             .flat_map(|_| &world.places)
             .flat_map(|place| [read(place, "channels"), read(place, "roles")])
             .collect();
@@ -307,7 +307,7 @@ fn a_route_of_creates_comes_back_by_the_gates_own_probes() {
         let key = BreakerKey::Pair(
             world.bot,
             RouteKey::new("POST /guilds/{id}/roles"),
-            guildhall_core::route::Major::of(world.places[0].guild),
+            guildhall_core::route::TopLevelId::of(world.places[0].guild),
         );
         let mut events = changes(&gate).await;
         let create = |round: usize| vec![world.create_role(&world.places[0], &format!("{round}"))];

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use gate::{World, answered, call_all, not_sent, run};
 use guildhall_actors::circuit_breaker::TokenChanged;
-use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
-use guildhall_core::answer::Class;
+use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::invalid::InvalidConfig;
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::LimitConfig;
+use guildhall_core::response::ResponseClass;
 use guildhall_sim::{FaultAction, FireSpec, GuildsSpec, Snowflake};
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -26,7 +26,7 @@ fn after_a_401_with_the_bots_token_not_one_more_call_arrives() {
         world.fault("*", FaultAction::Status { status: 401, code: 0 });
         // The first goes ahead of its route; the others wait for it, and have been let past the breaker already.
         let outcomes = call_all(&gate, (0..100).map(|_| world.get_guild(&world.places[0])).collect::<Vec<_>>()).await;
-        let sent = outcomes.iter().filter(|outcome| !matches!(outcome, Outcome::NotSent(_))).count();
+        let sent = outcomes.iter().filter(|outcome| !matches!(outcome, CallOutcome::NotSent(_))).count();
         assert_eq!((sent, world.arrived()), (1, 1));
         for place in &world.places {
             for request in [world.get_channel(place), world.create_role(place, "x"), world.message(place, "y")] {
@@ -49,7 +49,7 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
         let world = World::unlimited(1).await;
         let gate = world.gate(GateConfig::default());
         let guild = Snowflake::new(world.places[0].guild);
-        let guildhall_core::answer::Credential::Application(application) = world.bot else { panic!("a bot") };
+        let guildhall_core::response::Credential::Application(application) = world.bot else { panic!("a bot") };
         let mut edits = Vec::new();
         for name in ["one", "other"] {
             let fired = world.sim.fire(FireSpec::command(guild, name)).await.ok();
@@ -65,7 +65,7 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
         };
         world.fault_once("PATCH /webhooks/**", FaultAction::Status { status: 401, code: 50_027 });
         let ended = answered(edit(0).await);
-        assert_eq!((ended.status, ended.class), (StatusCode::UNAUTHORIZED, Class::InteractionEnded));
+        assert_eq!((ended.status, ended.class), (StatusCode::UNAUTHORIZED, ResponseClass::InteractionEnded));
         let before = world.arrived();
         let refused = not_sent(edit(0).await);
         assert_eq!((refused.reason, refused.retry_after), ("interaction_ended", None));
@@ -77,18 +77,18 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
 }
 
 /// As many calls as can be made that are all answered 403, until the lane is stopped. Returns how many were sent.
-async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> Request) -> usize {
+async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> RestRequest) -> usize {
     let worker = async || {
         let mut sent = 0;
         loop {
             let mut request = forbidden();
             request.lane = lane;
             match gate.call(request).await {
-                Outcome::Answered(answer) => {
+                CallOutcome::Answered(answer) => {
                     assert_eq!(answer.status, StatusCode::FORBIDDEN);
                     sent += 1;
                 }
-                Outcome::NotSent(refused) => {
+                CallOutcome::NotSent(refused) => {
                     assert_eq!(refused.reason, "invalid_requests");
                     // Sooner: only calls under way stand in its way.
                     if refused.retry_after.is_some_and(|wait| wait > Duration::from_secs(2)) {
@@ -96,7 +96,7 @@ async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> Request) -> usiz
                     }
                     tokio::task::yield_now().await;
                 }
-                Outcome::Unknown(unknown) => panic!("{unknown}"),
+                CallOutcome::Unknown(unknown) => panic!("{unknown}"),
             }
         }
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gate::{World, call_all, run};
-use guildhall_actors::rest::{GateConfig, Outcome, Request};
+use guildhall_actors::rest::{CallOutcome, GateConfig, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_sim::{Algorithm, FaultAction, LimitConfig, Rate, RateLimited, Stage};
 use http::Method;
@@ -54,7 +54,7 @@ fn hold_up(world: &World, latency: Latency) {
 }
 
 /// What one caller of many wants. Every other one goes to one of four busy guilds, so that their buckets run dry.
-fn demand(world: &World, number: usize) -> Request {
+fn demand(world: &World, number: usize) -> RestRequest {
     let kind = number % 14;
     let turn = number / 14;
     let place = &world.places[if turn.is_multiple_of(2) { turn / 2 % 4 } else { number % world.places.len() }];
@@ -88,8 +88,8 @@ async fn full_demand(algorithm: Algorithm, latency: Latency) {
 
     let name = format!("{algorithm:?} {latency:?}");
     let score = world.score();
-    let sent = outcomes.iter().filter(|outcome| !matches!(outcome, Outcome::NotSent(_))).count();
-    let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Unknown(_))).count();
+    let sent = outcomes.iter().filter(|outcome| !matches!(outcome, CallOutcome::NotSent(_))).count();
+    let unknown = outcomes.iter().filter(|outcome| matches!(outcome, CallOutcome::Unknown(_))).count();
     println!(
         "{name}: {} arrived, {sent} sent, {unknown} unknown, most in a second {:?}",
         score.requests, score.max_per_second

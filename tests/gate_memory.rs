@@ -13,12 +13,12 @@ use std::time::Duration;
 use gate::{STUCK, World, answered, changes, not_sent, run, until};
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::redis::fingerprint;
-use guildhall::settings::Token;
-use guildhall_actors::memory::{Memory, MemoryConfig, MemoryError, MemoryFuture};
-use guildhall_actors::rest::{Gate, GateConfig, Request, Rest as _};
+use guildhall::settings::SecretValue;
+use guildhall_actors::rest::{Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::snapshot::{SnapshotConfig, SnapshotError, SnapshotFuture, SnapshotStore};
 use guildhall_core::breaker::{BreakerConfig, BreakerKey};
 use guildhall_core::invalid::{InvalidConfig, Submitter};
-use guildhall_core::memory::GateMemory;
+use guildhall_core::snapshot::GateSnapshot;
 use guildhall_sim::{Algorithm, BotConfig, Case, CloudflareForm, FaultAction, LimitConfig, RouteLimit, Scope};
 use http::StatusCode;
 use tempfile::TempDir;
@@ -32,7 +32,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// A file, and everything that was written to it.
 struct Notebook {
     path: PathBuf,
-    written: watch::Sender<GateMemory>,
+    written: watch::Sender<GateSnapshot>,
     _folder: TempDir,
 }
 
@@ -44,22 +44,22 @@ impl Notebook {
     }
 
     /// Waits until something is written that this holds for.
-    async fn holds(&self, enough: impl Fn(&GateMemory) -> bool) {
+    async fn holds(&self, enough: impl Fn(&GateSnapshot) -> bool) {
         let mut written = self.written.subscribe();
         let held = timeout(STUCK, written.wait_for(enough)).await;
         held.expect("it is never written").unwrap();
     }
 }
 
-impl Memory for Notebook {
-    fn recall(&self) -> MemoryFuture<'_, Option<String>> {
+impl SnapshotStore for Notebook {
+    fn recall(&self) -> SnapshotFuture<'_, Option<String>> {
         Box::pin(async { Ok(std::fs::read_to_string(&self.path).ok()) })
     }
 
-    fn keep(&self, text: String) -> MemoryFuture<'_, ()> {
+    fn keep(&self, text: String) -> SnapshotFuture<'_, ()> {
         Box::pin(async move {
-            std::fs::write(&self.path, &text).map_err(|error| MemoryError(error.to_string()))?;
-            self.written.send_replace(GateMemory::decode(&text).unwrap());
+            std::fs::write(&self.path, &text).map_err(|error| SnapshotError(error.to_string()))?;
+            self.written.send_replace(GateSnapshot::decode(&text).unwrap());
             Ok(())
         })
     }
@@ -71,12 +71,12 @@ fn start(world: &World, notebook: &Arc<Notebook>, token: &str, breakers: Breaker
 }
 
 fn start_with(world: &World, notebook: &Arc<Notebook>, token: &str, config: GateConfig) -> Arc<Gate> {
-    let token = Token::new(token);
-    let memory: Arc<dyn Memory> = notebook.clone();
-    let memory = MemoryConfig {
+    let token = SecretValue::new(token);
+    let memory: Arc<dyn SnapshotStore> = notebook.clone();
+    let memory = SnapshotConfig {
         later: Duration::from_millis(50),
         soon: Duration::from_millis(50),
-        ..MemoryConfig::new(memory, vec![(world.bot, fingerprint(&token))])
+        ..SnapshotConfig::new(memory, vec![(world.bot, fingerprint(&token))])
     };
     let transport = HyperTransport::new(TransportConfig {
         api_url: world.sim.api_url(),
@@ -100,7 +100,7 @@ fn restart(world: &World, notebook: &Arc<Notebook>) -> Arc<Gate> {
     start(world, notebook, &right_token(), BreakerConfig::default())
 }
 
-fn patient(mut request: Request, max_wait: Duration) -> Request {
+fn patient(mut request: RestRequest, max_wait: Duration) -> RestRequest {
     request.max_wait = max_wait;
     request
 }

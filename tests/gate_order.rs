@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gate::{World, answered, call_all, run};
-use guildhall_actors::rest::{GateConfig, Outcome, Request, Rest as _};
+use guildhall_actors::rest::{CallOutcome, GateConfig, Rest as _, RestRequest};
 use guildhall_core::lane::Lane;
-use guildhall_core::route::SubLimit;
+use guildhall_core::route::SublimitKind;
 use guildhall_sim::{Algorithm, Case, FaultAction, LimitConfig, RateLimited, RouteLimit, Stage};
 use http::Method;
 use serde_json::json;
@@ -29,10 +29,10 @@ fn one_at_a_time() -> RouteLimit {
     }
 }
 
-fn rename(world: &World, name: &str) -> Request {
+fn rename(world: &World, name: &str) -> RestRequest {
     let path = format!("/channels/{}", world.places[0].channel);
     let mut request = world.with(Method::PATCH, path, &json!({ "name": name }));
-    request.sub = Some(SubLimit::ChannelName);
+    request.sub = Some(SublimitKind::ChannelName);
     request
 }
 
@@ -176,7 +176,7 @@ fn a_route_without_headers_is_not_held_to_one_call_at_a_time() {
             view.map_or(0, |view| view.limits.under_way)
         };
         let (outcomes, under_way) = tokio::join!(calls, together);
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answered(_))));
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, CallOutcome::Answered(_))));
         println!("{under_way} under way at once");
         assert!(under_way > 1, "{under_way}");
     });

@@ -12,9 +12,9 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use gate::{World, answered, run, transport};
-use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
-use guildhall_core::answer::Credential;
+use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::lane::Lane;
+use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Stage};
 use http::Method;
 
@@ -27,8 +27,8 @@ const ANSWERS: usize = 60;
 const TARGET: &str = "GUILDHALL_TEST_RESTART_TARGET";
 
 /// A call that takes the next token there is, on a route without a limit of its own.
-fn typing(bot: Credential, channel: u64) -> Request {
-    let mut request = Request::new(Method::POST, format!("/channels/{channel}/typing"), bot);
+fn typing(bot: Credential, channel: u64) -> RestRequest {
+    let mut request = RestRequest::new(Method::POST, format!("/channels/{channel}/typing"), bot);
     request.lane = Lane::Interactive;
     request
 }
@@ -37,7 +37,7 @@ fn typing(bot: Credential, channel: u64) -> Request {
 async fn flood(gate: &Gate, bot: Credential, channel: u64, mut each: impl FnMut() -> bool) {
     let mut calls: FuturesUnordered<_> = (0..200).map(|_| gate.call(typing(bot, channel))).collect();
     while let Some(outcome) = calls.next().await {
-        if let Outcome::Answered(_) = outcome
+        if let CallOutcome::Answered(_) = outcome
             && !each()
         {
             return;

@@ -30,7 +30,7 @@ pub struct LeaseName(String);
 /// A text that names no lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no lease; use 1 to 100 letters, digits, and _ - . :")]
-pub struct NotALeaseName(
+pub struct InvalidLeaseName(
     /// The text.
     pub String,
 );
@@ -43,13 +43,13 @@ impl LeaseName {
     /// # Errors
     ///
     /// When it is none.
-    pub fn new(text: impl Into<String>) -> Result<Self, NotALeaseName> {
+    pub fn new(text: impl Into<String>) -> Result<Self, InvalidLeaseName> {
         let text = text.into();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':');
         if (1..=Self::LONGEST).contains(&text.len()) && text.bytes().all(plain) {
             Ok(Self(text))
         } else {
-            Err(NotALeaseName(text))
+            Err(InvalidLeaseName(text))
         }
     }
 
@@ -152,7 +152,7 @@ impl Lease {
 /// An acquisition whose answer is lost may have been made. Nobody knows its token, so it ends by itself after its time.
 ///
 /// Every call ends within a time limit of the implementation's own.
-pub trait Leases: Send + Sync + 'static {
+pub trait LeaseStore: Send + Sync + 'static {
     /// Takes a lease that nobody has. `holder` says who, for people to read. `None` if somebody has it, who may be the asker.
     fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>>;
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(LeaseName::of_guild(17), LeaseName::new("17").unwrap());
         assert!(LeaseName::new("a".repeat(100)).is_ok() && LeaseName::new("part:1.b_c-D").is_ok());
         for text in ["", "a b", "ä", "{x}", "a\n", &"a".repeat(101)] {
-            assert_eq!(LeaseName::new(text), Err(NotALeaseName(text.to_owned())));
+            assert_eq!(LeaseName::new(text), Err(InvalidLeaseName(text.to_owned())));
         }
     }
 

@@ -13,18 +13,18 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod access;
-pub mod budgets;
+pub mod budget;
 pub mod circuit_breaker;
 pub mod clock;
 pub mod crash;
 pub mod events;
 pub mod failpoint;
+pub mod lease_guard;
 pub mod leases;
-pub mod memory;
 pub mod operations;
 pub mod policies;
 pub mod rest;
-pub mod right;
+pub mod snapshot;
 pub mod supervision;
 pub mod telemetry;
 pub mod token_bucket;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use guildhall_core::policy::Rate;
 
 /// What there is to find out.
-pub type Counting<'a> = Pin<Box<dyn Future<Output = Option<Duration>> + Send + 'a>>;
+pub type SharedPolicyFuture<'a> = Pin<Box<dyn Future<Output = Option<Duration>> + Send + 'a>>;
 
 /// Requests that processes count together.
 pub trait SharedPolicies: Send + Sync {
@@ -21,5 +21,5 @@ pub trait SharedPolicies: Send + Sync {
         rate: Rate,
         cost: u32,
         max_wait: Duration,
-    ) -> Counting<'a>;
+    ) -> SharedPolicyFuture<'a>;
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use guildhall_actors::clock::Clock;
-use guildhall_actors::token_bucket::{TokenBucket, Tokens};
-use guildhall_core::answer::{Answer, Class, Credential, RateHeaders};
+use guildhall_actors::token_bucket::{TokenBucket, TokenBucketHandle};
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::{Acquired, Ask, LimitConfig, Limiter};
+use guildhall_core::limit::{AcquireOutcome, LimitConfig, Limiter, PermitRequest};
+use guildhall_core::response::{Credential, RateHeaders, ResponseClass, ResponseInfo};
 use guildhall_core::route::Route;
 use guildhall_core::time::Timestamp;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ struct Upstream {
     /// By place: the window, and what was used of it.
     used: Vec<(u64, u32)>,
     /// By route, to be filled in and handed out again: whoever asks wants no allocation measured.
-    answers: Vec<Answer>,
+    answers: Vec<ResponseInfo>,
 }
 
 impl Upstream {
@@ -98,13 +98,13 @@ impl Upstream {
         let answers = (0..ROUTES.len()).map(|route| {
             let bucket = format!("{route:032x}");
             let rate = RateHeaders { bucket, limit, remaining: 0, reset_ms: 0, reset_after: Duration::ZERO };
-            Answer { class: Class::Success, rate: Some(rate) }
+            ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }
         });
         Self { limit, per_ms, used: vec![(0, 0); places], answers: answers.collect() }
     }
 
     /// A call arrives at a place.
-    fn answer(&mut self, place: usize, now: Timestamp) -> anyhow::Result<&Answer> {
+    fn answer(&mut self, place: usize, now: Timestamp) -> anyhow::Result<&ResponseInfo> {
         let now_ms = now.micros() / 1_000;
         let window = now_ms / self.per_ms;
         let used = &mut self.used[place];
@@ -136,9 +136,14 @@ fn routes(objects: u32) -> Vec<Route> {
 
 /// The pure machine, by a time of its own.
 fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
-    let asks: Vec<Ask> = routes(objects)
+    let asks: Vec<PermitRequest> = routes(objects)
         .into_iter()
-        .map(|route| Ask { credential: BOT, route, lane: Lane::Operation, deadline: Timestamp::from_micros(u64::MAX) })
+        .map(|route| PermitRequest {
+            credential: BOT,
+            route,
+            lane: Lane::Operation,
+            deadline: Timestamp::from_micros(u64::MAX),
+        })
         .collect();
     let mut upstream = Upstream::new(5, 5_000, asks.len());
     let mut limiter = Limiter::new(LimitConfig::default(), Timestamp::ZERO);
@@ -148,7 +153,7 @@ fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
         for _ in 0..count {
             now = now + PACE;
             let place = turn % asks.len();
-            let Acquired::Granted(permit) = limiter.acquire(asks[place].clone(), now) else {
+            let AcquireOutcome::Granted(permit) = limiter.acquire(asks[place].clone(), now) else {
                 bail!("a call had to wait")
             };
             limiter.answered(permit, upstream.answer(place, now)?, now);
@@ -180,9 +185,13 @@ fn memory(buckets: u32) -> anyhow::Result<f64> {
         for object in 0..buckets {
             now = now + PACE;
             let path = format!("/channels/{}/messages", 1_000_000_000_000 + u64::from(object));
-            let ask =
-                Ask { credential: BOT, route: Route::parse("POST", &path, 1, 0), lane: Lane::Operation, deadline: now };
-            let Acquired::Granted(permit) = limiter.acquire(ask, now) else { bail!("a call had to wait") };
+            let ask = PermitRequest {
+                credential: BOT,
+                route: Route::parse("POST", &path, 1, 0),
+                lane: Lane::Operation,
+                deadline: now,
+            };
+            let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { bail!("a call had to wait") };
             upstream.used[0] = (0, 0);
             limiter.answered(permit, upstream.answer(0, now)?, now);
         }
@@ -205,7 +214,7 @@ fn resident() -> anyhow::Result<usize> {
 async fn actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
     let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
     let clock = Clock::start();
-    let tokens = Tokens::new(TokenBucket::new(clock, limits).run(), clock);
+    let tokens = TokenBucketHandle::new(TokenBucket::new(clock, limits).run(), clock);
     let routes: Rc<[Route]> = routes(arguments.objects).into();
     let upstream = Rc::new(RefCell::new(Upstream::new(100_000, 1_000, routes.len())));
     let turn = Rc::new(Cell::new(0_usize));

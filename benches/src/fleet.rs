@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use guildhall::app::{self, GateState, Rest};
-use guildhall::settings::{self, Settings, Sources, Token};
-use guildhall_core::answer::Credential;
-use guildhall_core::limit::shared::Mode;
+use guildhall::app::{self, GateState, RestComponent};
+use guildhall::settings::{self, SecretValue, Settings, SettingsSources};
+use guildhall_core::limit::shared::SharingMode;
+use guildhall_core::response::Credential;
 use guildhall_sim::{Sim, SimConfig};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -169,11 +169,12 @@ fn settings_of(drive: &Drive) -> anyhow::Result<Settings> {
     let environment = environment.map(|(name, value)| (name.into(), value.into())).into();
     // Not whatever file happens to lie in this folder.
     let nothing = tempfile::NamedTempFile::new()?;
-    Ok(settings::load(Sources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?.settings)
+    Ok(settings::load(SettingsSources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?
+        .settings)
 }
 
 async fn follow(drive: &Drive) -> anyhow::Result<()> {
-    let rest = Rest::start(&settings_of(drive)?, Token::new(TOKEN), GateState::Forgetful)?;
+    let rest = RestComponent::start(&settings_of(drive)?, SecretValue::new(TOKEN), GateState::Forgetful)?;
     wait_for_membership(&rest, drive.pending).await?;
     println!("{}", json!({ "mode": "shared" }));
     std::io::stdout().flush()?;
@@ -222,19 +223,18 @@ async fn follow(drive: &Drive) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn credential(rest: &Rest) -> anyhow::Result<Credential> {
+fn credential(rest: &RestComponent) -> anyhow::Result<Credential> {
     Ok(rest.calls.gateway_bot()?.request.credential)
 }
 
 /// Waits until the process shares the limit with others, and may have so many calls waiting.
-async fn wait_for_membership(rest: &Rest, pending: u32) -> anyhow::Result<()> {
+async fn wait_for_membership(rest: &RestComponent, pending: u32) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
         let view = rest.gate.observe().await.context("the gate is gone")?;
-        let is_member =
-            view.limits.credentials.iter().any(|limit| {
-                limit.shared.as_ref().is_some_and(|shared| shared.mode == Mode::Shared && shared.share > 0)
-            });
+        let is_member = view.limits.credentials.iter().any(|limit| {
+            limit.shared.as_ref().is_some_and(|shared| shared.mode == SharingMode::Shared && shared.share > 0)
+        });
         // Calls that wait count as calls that may come back invalid.
         let invalid = view.breakers.invalid_requests.shared;
         if is_member && invalid.is_some_and(|fleet| fleet.lent > u64::from(pending)) {

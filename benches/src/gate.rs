@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use guildhall::discord::rest::HyperTransport;
-use guildhall_actors::rest::{Cleared, Gate, GateConfig, SendFuture, Transport};
-use guildhall_core::answer::Credential;
+use guildhall_actors::rest::{ClearedRequest, Gate, GateConfig, SendFuture, Transport};
+use guildhall_core::response::Credential;
 use guildhall_sim::{Sim, SimConfig, Snowflake};
 use http::HeaderName;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ struct Noted {
 }
 
 impl Transport for Noted {
-    fn send(&self, call: Cleared) -> SendFuture<'_> {
+    fn send(&self, call: ClearedRequest) -> SendFuture<'_> {
         let dispatched = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         Box::pin(async move {
             let mut received = self.transport.send(call).await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use guildhall_core::guild::{Entry, HeldBack, Line, LineConfig, Phase, Step};
+use guildhall_core::guild::{DelayScope, OperationOrder, OrderConfig, OrderStep, QueueEntry, WaitPhase};
 use guildhall_core::operation::payload::{Objects, SetMemberRoles};
 use guildhall_core::operation::{OperationId, Payload, Reference};
 use guildhall_core::time::UnixMs;
@@ -52,20 +52,20 @@ pub(crate) fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::R
 }
 
 /// An operation that shares nothing with others.
-fn entry(seq: u64, roles: u64, phase: Phase, eligible_at: UnixMs) -> Entry<Objects> {
+fn entry(seq: u64, roles: u64, phase: WaitPhase, eligible_at: UnixMs) -> QueueEntry<Objects> {
     let id = OperationId::new(seq, [0; 10]);
     let roles = (0..roles).map(|nth| Reference::Id(seq * 1_000 + nth)).collect();
     let payload = Payload::SetMemberRoles(SetMemberRoles { user: seq, roles });
-    Entry { id, seq, phase, eligible_at, deadline: None, deployment: None, objects: payload.objects(id, Some(1)) }
+    QueueEntry { id, seq, phase, eligible_at, deadline: None, deployment: None, objects: payload.objects(id, Some(1)) }
 }
 
 /// A queue with so many that are parked; each is due a millisecond after the one before it, from `first` on.
-fn parked(waiting: u64, roles: u64, first: UnixMs) -> Line<Objects> {
+fn parked(waiting: u64, roles: u64, first: UnixMs) -> OperationOrder<Objects> {
     // One that is held is parked at once, and there is room for all.
-    let config = LineConfig { park_after: Duration::ZERO, lookahead: 2_000 };
-    let mut line = Line::new(config);
+    let config = OrderConfig { park_after: Duration::ZERO, lookahead: 2_000 };
+    let mut line = OperationOrder::new(config);
     let due = |seq| first + Duration::from_millis(seq);
-    let entries = (1..=waiting).map(|seq| entry(seq, roles, Phase::Delayed { parked: true }, due(seq)));
+    let entries = (1..=waiting).map(|seq| entry(seq, roles, WaitPhase::Delayed { parked: true }, due(seq)));
     line.on_loaded(entries, false);
     line
 }
@@ -76,13 +76,13 @@ fn pass(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     let mut next = waiting;
     let mut decide = |count: u64| {
         // Made beforehand, so that only the order is measured.
-        let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, Phase::Queued, START)).collect();
+        let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, WaitPhase::Queued, START)).collect();
         next += count;
         let begun = Instant::now();
         for arrival in arrivals {
             let seq = arrival.seq;
             line.on_loaded([arrival], false);
-            ensure!(line.next(START) == Step::Run(seq), "it was not its turn");
+            ensure!(line.next(START) == OrderStep::Run(seq), "it was not its turn");
             line.on_started(seq);
             line.on_ended(seq);
         }
@@ -99,9 +99,9 @@ fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
         let begun = Instant::now();
         for _ in 0..count {
             now = now + Duration::from_millis(1);
-            let Step::Run(seq) = line.next(now) else { anyhow::bail!("none was due") };
+            let OrderStep::Run(seq) = line.next(now) else { anyhow::bail!("none was due") };
             line.on_started(seq);
-            line.on_delayed(seq, now + Duration::from_millis(waiting), HeldBack::Alone, now);
+            line.on_delayed(seq, now + Duration::from_millis(waiting), DelayScope::Alone, now);
         }
         Ok(begun.elapsed())
     };
@@ -114,14 +114,14 @@ fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     let mut line = parked(waiting, roles, later);
     let mut next = waiting;
     let mut decide = |count: u64| {
-        let parked = Phase::Delayed { parked: true };
+        let parked = WaitPhase::Delayed { parked: true };
         let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, parked, later)).collect();
         next += count;
         let begun = Instant::now();
         for arrival in arrivals {
             let oldest = arrival.seq - waiting;
             line.on_loaded([arrival], false);
-            ensure!(matches!(line.next(START), Step::WaitUntil(_)), "it was not parked");
+            ensure!(matches!(line.next(START), OrderStep::WaitUntil(_)), "it was not parked");
             line.on_cancelled(oldest);
         }
         Ok(begun.elapsed())

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
-use guildhall::settings::Token;
-use guildhall_actors::rest::{Answered, Gate, Outcome, Request, Rest as _};
-use guildhall_core::answer::Credential;
+use guildhall::settings::SecretValue;
+use guildhall_actors::rest::{CallOutcome, Gate, Rest as _, RestRequest, RestResponse};
+use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, SimHandle, Stage};
 use http::Method;
 
@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
     Ok(HyperTransport::new(TransportConfig {
         api_url,
-        token: Token::new(TOKEN),
+        token: SecretValue::new(TOKEN),
         connect_timeout: Duration::from_secs(5),
         request_timeout: Duration::from_secs(15),
         max_response_bytes: 8 << 20,
@@ -36,16 +36,16 @@ pub(crate) fn bot(sim: &SimHandle) -> anyhow::Result<Credential> {
 }
 
 /// A read that waits as long as it must.
-pub(crate) fn read(path: String, credential: Credential) -> Request {
-    let mut request = Request::new(Method::GET, path, credential);
+pub(crate) fn read(path: String, credential: Credential) -> RestRequest {
+    let mut request = RestRequest::new(Method::GET, path, credential);
     request.max_wait = PATIENCE;
     request
 }
 
 /// Makes a call that must succeed.
-pub(crate) async fn call(gate: &Gate, request: Request) -> anyhow::Result<Answered> {
+pub(crate) async fn call(gate: &Gate, request: RestRequest) -> anyhow::Result<RestResponse> {
     match gate.call(request).await {
-        Outcome::Answered(answer) => {
+        CallOutcome::Answered(answer) => {
             ensure!(
                 answer.status.is_success(),
                 "answered {}: {}",
@@ -54,8 +54,8 @@ pub(crate) async fn call(gate: &Gate, request: Request) -> anyhow::Result<Answer
             );
             Ok(answer)
         }
-        Outcome::NotSent(refused) => bail!(refused),
-        Outcome::Unknown(unknown) => bail!(unknown),
+        CallOutcome::NotSent(refused) => bail!(refused),
+        CallOutcome::Unknown(unknown) => bail!(unknown),
     }
 }
 

@@ -11,25 +11,25 @@
 //! its own: time and chance are arguments, so that a test can put a machine through a year in a millisecond.
 
 pub mod access;
-pub mod answer;
 pub mod breaker;
 pub mod budget;
 pub mod clock;
 pub mod command;
 pub mod event;
 pub mod guild;
+pub mod heavy_hitters;
 pub mod interaction;
 pub mod invalid;
 pub mod lane;
 pub mod limit;
-pub mod memory;
 pub mod operation;
 pub mod policy;
+pub mod response;
 pub mod route;
 pub mod session;
+pub mod snapshot;
 pub mod spending;
 pub mod state_key;
 pub mod time;
-pub mod top;
 pub mod trace;
 pub mod usage;

@@ -53,12 +53,12 @@ impl Serialize for RouteKey {
 /// The top-level object that a bucket belongs to: a guild, a channel, a webhook or an interaction with its token. A token
 /// is kept as a fingerprint, so that none can leak from here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Major {
+pub struct TopLevelId {
     id: u64,
     token: u64,
 }
 
-impl Major {
+impl TopLevelId {
     /// No top-level object.
     pub const NONE: Self = Self { id: 0, token: 0 };
 
@@ -94,13 +94,13 @@ impl Major {
     }
 }
 
-impl fmt::Display for Major {
+impl fmt::Display for TopLevelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.id.fmt(f)
     }
 }
 
-impl Serialize for Major {
+impl Serialize for TopLevelId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -109,7 +109,7 @@ impl Serialize for Major {
 /// A limit within a route's limit, which some of its calls fall under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SubLimit {
+pub enum SublimitKind {
     /// A channel's name or topic: 2 per 10 minutes.
     ChannelName,
 }
@@ -120,9 +120,9 @@ pub struct Route {
     /// Method and template.
     pub key: RouteKey,
     /// The top-level object.
-    pub major: Major,
+    pub major: TopLevelId,
     /// The limit within the limit, if the call falls under one.
-    pub sub: Option<SubLimit>,
+    pub sub: Option<SublimitKind>,
     /// Whether it goes to an interaction's own endpoints, which the global limit leaves alone.
     pub interaction: bool,
 }
@@ -148,13 +148,13 @@ impl Route {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let number = |at: usize| parts.get(at).and_then(|part| part.parse::<u64>().ok());
         let (major, interaction) = match (parts.first().copied(), number(1), parts.get(2)) {
-            (Some("guilds" | "channels"), Some(id), _) => (Major::of(id), false),
+            (Some("guilds" | "channels"), Some(id), _) => (TopLevelId::of(id), false),
             (Some("webhooks"), Some(id), Some(token)) => {
-                (Major::with_token(id, token), id == application || token.starts_with(INTERACTION_TOKEN))
+                (TopLevelId::with_token(id, token), id == application || token.starts_with(INTERACTION_TOKEN))
             }
-            (Some("webhooks"), Some(id), None) => (Major::of(id), false),
-            (Some("interactions"), Some(id), Some(token)) => (Major::with_token(id, token), true),
-            _ => (Major::NONE, false),
+            (Some("webhooks"), Some(id), None) => (TopLevelId::of(id), false),
+            (Some("interactions"), Some(id), Some(token)) => (TopLevelId::with_token(id, token), true),
+            _ => (TopLevelId::NONE, false),
         };
         let mut text = String::with_capacity(method.len() + path.len() + 8);
         text.push_str(method);
@@ -188,7 +188,7 @@ impl Route {
 
     /// The same route, under a limit within its limit.
     #[must_use]
-    pub fn under(mut self, sub: SubLimit) -> Self {
+    pub fn under(mut self, sub: SublimitKind) -> Self {
         self.sub = Some(sub);
         self
     }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(major("/guilds/7/roles"), major("/guilds/7/channels"));
         assert_ne!(major("/guilds/7/roles"), major("/guilds/8/roles"));
         assert_ne!(major("/webhooks/7/a"), major("/webhooks/7/b"));
-        assert_eq!(major("/users/@me"), Major::NONE);
+        assert_eq!(major("/users/@me"), TopLevelId::NONE);
     }
 
     #[test]

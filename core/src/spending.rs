@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::answer::Class;
 use crate::breaker::CallResult;
+use crate::heavy_hitters::{HeavyHitter, HeavyHitters};
+use crate::response::ResponseClass;
 use crate::time::Timestamp;
-use crate::top::{Counted, Recent};
 
 /// How many are watched at once, by each measure.
 const WATCHED: usize = 500;
@@ -18,14 +18,14 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// On whose behalf a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum Consumer {
     /// A guild's.
     Guild(u64),
     /// The application's own: no guild is known.
     Application,
 }
 
-impl Who {
+impl Consumer {
     /// Whoever a call with this guild is for.
     #[must_use]
     pub const fn of(guild: Option<u64>) -> Self {
@@ -74,7 +74,7 @@ impl Measure {
             // What never left costs nothing.
             (Self::Spend, CallResult::Unreachable) => false,
             (Self::Spend, CallResult::Answered(_) | CallResult::TimedOut | CallResult::Broken) => true,
-            (Self::Limited, CallResult::Answered(Class::RateLimited { .. })) => true,
+            (Self::Limited, CallResult::Answered(ResponseClass::RateLimited { .. })) => true,
             (Self::Invalid, CallResult::Answered(class)) => class.is_invalid(),
             (Self::Limited | Self::Invalid, _) => false,
         }
@@ -83,17 +83,17 @@ impl Measure {
 
 /// Who uses how much, by every measure, lately.
 #[derive(Clone, Debug)]
-pub struct Spending([Recent<Who>; 3]);
+pub struct Spending([HeavyHitters<Consumer>; 3]);
 
 impl Spending {
     /// Nothing yet.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        Self(Measure::ALL.map(|_| Recent::new(WATCHED, WINDOW, now)))
+        Self(Measure::ALL.map(|_| HeavyHitters::new(WATCHED, WINDOW, now)))
     }
 
     /// A call was made, and this came of it.
-    pub fn on_call(&mut self, who: Who, result: CallResult, now: Timestamp) {
+    pub fn on_call(&mut self, who: Consumer, result: CallResult, now: Timestamp) {
         for (measure, recent) in Measure::ALL.into_iter().zip(&mut self.0) {
             if measure.counts(result) {
                 recent.add(who, now);
@@ -102,7 +102,7 @@ impl Spending {
     }
 
     /// Who has the most by a measure, the most first, and since when that was counted.
-    pub fn top(&mut self, by: Measure, most: usize, now: Timestamp) -> (Vec<Counted<Who>>, Timestamp) {
+    pub fn top(&mut self, by: Measure, most: usize, now: Timestamp) -> (Vec<HeavyHitter<Consumer>>, Timestamp) {
         let [spend, limited, invalid] = &mut self.0;
         match by {
             Measure::Spend => spend.top(most, now),
@@ -115,23 +115,23 @@ impl Spending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Scope;
+    use crate::response::RateLimitScope;
 
     const NOW: Timestamp = Timestamp::from_millis(1);
 
-    fn limited(scope: Scope) -> CallResult {
-        CallResult::Answered(Class::RateLimited { scope, retry_after: Duration::from_secs(1) })
+    fn limited(scope: RateLimitScope) -> CallResult {
+        CallResult::Answered(ResponseClass::RateLimited { scope, retry_after: Duration::from_secs(1) })
     }
 
     #[test]
     fn each_result_counts_by_the_measures_that_it_is_about() {
         use Measure::{Invalid, Limited, Spend};
         for (result, expected) in [
-            (CallResult::Answered(Class::Success), vec![Spend]),
-            (CallResult::Answered(Class::Forbidden), vec![Spend, Invalid]),
-            (CallResult::Answered(Class::ServerError), vec![Spend]),
-            (limited(Scope::User), vec![Spend, Limited, Invalid]),
-            (limited(Scope::Shared), vec![Spend, Limited]),
+            (CallResult::Answered(ResponseClass::Success), vec![Spend]),
+            (CallResult::Answered(ResponseClass::Forbidden), vec![Spend, Invalid]),
+            (CallResult::Answered(ResponseClass::ServerError), vec![Spend]),
+            (limited(RateLimitScope::User), vec![Spend, Limited, Invalid]),
+            (limited(RateLimitScope::Shared), vec![Spend, Limited]),
             (CallResult::TimedOut, vec![Spend]),
             (CallResult::Broken, vec![Spend]),
             (CallResult::Unreachable, vec![]),
@@ -145,18 +145,18 @@ mod tests {
     fn who_has_the_most_comes_first_by_each_measure() {
         let mut spending = Spending::new(NOW);
         for _ in 0..3 {
-            spending.on_call(Who::Guild(7), CallResult::Answered(Class::Success), NOW);
+            spending.on_call(Consumer::Guild(7), CallResult::Answered(ResponseClass::Success), NOW);
         }
-        spending.on_call(Who::of(Some(8)), limited(Scope::User), NOW);
-        spending.on_call(Who::of(None), limited(Scope::Shared), NOW);
+        spending.on_call(Consumer::of(Some(8)), limited(RateLimitScope::User), NOW);
+        spending.on_call(Consumer::of(None), limited(RateLimitScope::Shared), NOW);
         let top = |spending: &mut Spending, by| {
             let (top, since) = spending.top(by, 2, NOW);
             assert_eq!(since, NOW);
             top.into_iter().map(|counted| (counted.key, counted.count)).collect::<Vec<_>>()
         };
-        assert_eq!(top(&mut spending, Measure::Spend), [(Who::Guild(7), 3), (Who::Guild(8), 1)]);
-        assert_eq!(top(&mut spending, Measure::Limited), [(Who::Guild(8), 1), (Who::Application, 1)]);
-        assert_eq!(top(&mut spending, Measure::Invalid), [(Who::Guild(8), 1)]);
+        assert_eq!(top(&mut spending, Measure::Spend), [(Consumer::Guild(7), 3), (Consumer::Guild(8), 1)]);
+        assert_eq!(top(&mut spending, Measure::Limited), [(Consumer::Guild(8), 1), (Consumer::Application, 1)]);
+        assert_eq!(top(&mut spending, Measure::Invalid), [(Consumer::Guild(8), 1)]);
     }
 
     #[test]

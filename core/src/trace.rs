@@ -28,7 +28,7 @@ pub struct SpanId(u64);
 
 /// A place in a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Trace {
+pub struct TraceContext {
     /// The whole of it.
     pub id: TraceId,
     /// The part of it that this is.
@@ -53,7 +53,7 @@ impl SpanId {
     }
 }
 
-impl Trace {
+impl TraceContext {
     /// The beginning of a trace, which is to be kept. Both numbers must be of chance, or of a hash.
     #[must_use]
     pub const fn begin(id: u128, span: u64) -> Self {
@@ -122,7 +122,7 @@ impl fmt::Display for SpanId {
 }
 
 /// As a `traceparent`.
-impl fmt::Display for Trace {
+impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}-{}-{:02x}", self.id, self.span, self.flags)
     }
@@ -140,13 +140,13 @@ impl fmt::Debug for SpanId {
     }
 }
 
-impl fmt::Debug for Trace {
+impl fmt::Debug for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl Serialize for Trace {
+impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -162,19 +162,19 @@ mod tests {
 
     #[test]
     fn a_traceparent_is_read_and_written_as_it_came() {
-        let trace = Trace::read(GIVEN).unwrap();
+        let trace = TraceContext::read(GIVEN).unwrap();
         assert_eq!(trace.to_string(), GIVEN);
         assert_eq!(trace.id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(trace.span.to_string(), "00f067aa0ba902b7");
         assert!(trace.is_sampled());
-        assert!(!Trace::read(&GIVEN.replace("-01", "-00")).unwrap().is_sampled());
+        assert!(!TraceContext::read(&GIVEN.replace("-01", "-00")).unwrap().is_sampled());
     }
 
     #[test]
     fn one_of_a_later_version_is_read_as_far_as_this_one_knows_it() {
         let later = GIVEN.replacen("00", "cc", 1);
         for text in [later.clone(), format!("{later}-what-the-future-will-be-like")] {
-            assert_eq!(Trace::read(&text).unwrap().to_string(), GIVEN, "{text}");
+            assert_eq!(TraceContext::read(&text).unwrap().to_string(), GIVEN, "{text}");
         }
     }
 
@@ -196,13 +196,13 @@ mod tests {
             "ä".repeat(28),
         ];
         for text in wrong {
-            assert_eq!(Trace::read(&text), None, "{text}");
+            assert_eq!(TraceContext::read(&text), None, "{text}");
         }
     }
 
     #[test]
     fn parts_of_a_trace_share_its_id_and_no_part_is_another() {
-        let trace = Trace::read(GIVEN).unwrap();
+        let trace = TraceContext::read(GIVEN).unwrap();
         let parts = [trace, trace.child(7), trace.within("a"), trace.within("b"), trace.child(7).within("a")];
         for (n, part) in parts.iter().enumerate() {
             assert_eq!(part.id, trace.id);
@@ -213,20 +213,20 @@ mod tests {
 
     #[test]
     fn chance_that_comes_out_as_nothing_is_something_all_the_same() {
-        assert_eq!(Trace::read(&Trace::begin(0, 0).to_string()), Some(Trace::begin(1, 1)));
-        assert_eq!(Trace::begin(5, 5).child(0), Trace::begin(5, 1));
+        assert_eq!(TraceContext::read(&TraceContext::begin(0, 0).to_string()), Some(TraceContext::begin(1, 1)));
+        assert_eq!(TraceContext::begin(5, 5).child(0), TraceContext::begin(5, 1));
     }
 
     proptest! {
         #[test]
         fn whatever_is_written_is_read_again(id: u128, span: u64, flags: u8) {
-            let trace = Trace { flags, ..Trace::begin(id, span) };
-            prop_assert_eq!(Trace::read(&trace.to_string()), Some(trace));
+            let trace = TraceContext { flags, ..TraceContext::begin(id, span) };
+            prop_assert_eq!(TraceContext::read(&trace.to_string()), Some(trace));
         }
 
         #[test]
         fn no_text_breaks_it(text: String) {
-            let _ = Trace::read(&text);
+            let _ = TraceContext::read(&text);
         }
     }
 }

@@ -200,12 +200,14 @@ impl UsageLimits {
     /// # Errors
     ///
     /// The bound that it would pass.
-    pub fn check(&self, scope: &UsageScope, used: Usage, more: Usage) -> Result<(), BoundExceeded> {
+    pub fn check(&self, scope: &UsageScope, used: Usage, more: Usage) -> Result<(), UsageBoundExceeded> {
         let limit = self.of(scope);
         let [operations, bytes] = match scope {
-            UsageScope::Key(_) => [Bound::KeyOperations, Bound::KeyBytes],
-            UsageScope::Tenant(_) => [Bound::TenantOperations, Bound::TenantBytes],
-            UsageScope::Operator(_) | UsageScope::Audit(_) => [Bound::OperatorOperations, Bound::OperatorBytes],
+            UsageScope::Key(_) => [UsageBound::KeyOperations, UsageBound::KeyBytes],
+            UsageScope::Tenant(_) => [UsageBound::TenantOperations, UsageBound::TenantBytes],
+            UsageScope::Operator(_) | UsageScope::Audit(_) => {
+                [UsageBound::OperatorOperations, UsageBound::OperatorBytes]
+            }
         };
         let parts = [
             (operations, used.operations, more.operations, limit.operations),
@@ -214,7 +216,7 @@ impl UsageLimits {
         for (bound, used, more, most) in parts {
             let (used, more) = (used.max(0).unsigned_abs(), more.max(0).unsigned_abs());
             if most > 0 && more > 0 && used.saturating_add(more) > most {
-                return Err(BoundExceeded { bound, used, more, most });
+                return Err(UsageBoundExceeded { bound, used, more, most });
             }
         }
         Ok(())
@@ -223,7 +225,7 @@ impl UsageLimits {
 
 /// A bound on what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum UsageBound {
     /// Unfinished operations of an API key.
     KeyOperations,
     /// Bytes of an API key.
@@ -240,7 +242,7 @@ pub enum Bound {
     File,
 }
 
-impl Bound {
+impl UsageBound {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::KeyOperations,
@@ -298,9 +300,9 @@ impl Bound {
 /// A bound that a submission would pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{used} {}, {more} more requested, and the bound {} allows {most}", .bound.counted(), .bound.setting())]
-pub struct BoundExceeded {
+pub struct UsageBoundExceeded {
     /// Which.
-    pub bound: Bound,
+    pub bound: UsageBound,
     /// What is used.
     pub used: u64,
     /// What the submission adds.
@@ -337,9 +339,12 @@ mod tests {
         let used = Usage { operations: 8, bytes: 500 };
         assert!(limits.check(&scope, used, Usage { operations: 2, bytes: 500 }).is_ok());
         let exceeded = limits.check(&scope, used, Usage { operations: 3, bytes: 1 }).unwrap_err();
-        assert_eq!((exceeded.bound, exceeded.used, exceeded.more, exceeded.most), (Bound::KeyOperations, 8, 3, 10));
+        assert_eq!(
+            (exceeded.bound, exceeded.used, exceeded.more, exceeded.most),
+            (UsageBound::KeyOperations, 8, 3, 10)
+        );
         let exceeded = limits.check(&scope, used, Usage { operations: 1, bytes: 501 }).unwrap_err();
-        assert_eq!(exceeded.bound, Bound::KeyBytes);
+        assert_eq!(exceeded.bound, UsageBound::KeyBytes);
         // Nothing more is no passing, however full it is.
         assert!(limits.check(&scope, Usage { operations: 99, bytes: 9_999 }, Usage::default()).is_ok());
         assert!(limits.check(&UsageScope::Tenant("t".to_owned()), used, used).is_ok(), "0 is no bound");

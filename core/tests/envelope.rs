@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-use guildhall_core::event::{Envelope, Malformed, Word, read};
+use guildhall_core::event::{Envelope, FrameError, JsonString, read};
 use guildhall_core::time::UnixMs;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -235,7 +235,7 @@ fn values_may_lie_as_deep_as_a_full_parse_reads_and_deeper_ones_cost_no_stack() 
             holds(&format!(r#"{{"op":0,"d":{{"member":{{"user":{}0{}}}}}}}"#, open.repeat(deep), close.repeat(deep)));
         }
         let deep = format!(r#"{{"op":0,"d":{}"#, open.repeat(1_000_000));
-        assert!(matches!(Envelope::scan(&deep), Err(Malformed::TooDeep { .. })));
+        assert!(matches!(Envelope::scan(&deep), Err(FrameError::TooDeep { .. })));
     }
 }
 
@@ -318,7 +318,7 @@ fn what_nobody_asked_for_may_say_what_no_text_and_no_float_can() {
     let envelope = Envelope::scan(text).expect("it is JSON");
     assert_eq!(envelope.ids.guild_id, NonZeroU64::new(7));
     let half = Envelope::scan(r#"{"op":0,"d":{"token":"\udead","id":"\ud800"}}"#).expect("it is JSON");
-    assert_eq!((half.ids.id, half.ids.token.map(Word::text)), (None, Some(None)));
+    assert_eq!((half.ids.id, half.ids.token.map(JsonString::text)), (None, Some(None)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use tempfile::NamedTempFile;
 
 use super::keyring;
-use crate::{chance, private_files, settings::Token};
+use crate::{private_files, random, settings::SecretValue};
 
 /// A key is never this long; a file that is something else may be.
 const FILE_MAX: u64 = 4 * 1024;
@@ -28,7 +28,7 @@ pub struct AdminKey {
 impl AdminKey {
     /// Will know this key.
     #[must_use]
-    pub fn new(key: &Token) -> Self {
+    pub fn new(key: &SecretValue) -> Self {
         Self { digest: keyring::digest(key.expose()) }
     }
 
@@ -98,7 +98,7 @@ pub enum AdminKeyError {
 /// # Errors
 ///
 /// When the file cannot be read, holds something else, or can be read by others.
-pub fn find(file: &Path) -> Result<Option<Token>, AdminKeyError> {
+pub fn find(file: &Path) -> Result<Option<SecretValue>, AdminKeyError> {
     match fs::metadata(file) {
         Ok(metadata) => read(file, &metadata).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -111,7 +111,7 @@ pub fn find(file: &Path) -> Result<Option<Token>, AdminKeyError> {
 /// # Errors
 ///
 /// When the file cannot be read or made, holds something else, or can be read by others.
-pub fn find_or_make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
+pub fn find_or_make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     match find(file)? {
         Some(key) => Ok((key, false)),
         None => make(file),
@@ -123,9 +123,9 @@ pub fn find_or_make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
 /// # Errors
 ///
 /// When the system has no random bytes.
-pub fn generate() -> Result<Token, AdminKeyError> {
-    let bytes: [u8; 32] = chance::bytes().map_err(|_| AdminKeyError::Chance)?;
-    Ok(Token::new(format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes))))
+pub fn generate() -> Result<SecretValue, AdminKeyError> {
+    let bytes: [u8; 32] = random::bytes().map_err(|_| AdminKeyError::Chance)?;
+    Ok(SecretValue::new(format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes))))
 }
 
 /// Puts a key into a file that only this user can read, in place of the one that is there.
@@ -133,12 +133,12 @@ pub fn generate() -> Result<Token, AdminKeyError> {
 /// # Errors
 ///
 /// When the file cannot be written.
-pub fn write(file: &Path, key: &Token) -> Result<(), AdminKeyError> {
+pub fn write(file: &Path, key: &SecretValue) -> Result<(), AdminKeyError> {
     let written = temporary(file, key).and_then(|new| new.persist(file).map(drop).map_err(|failed| failed.error));
     written.map_err(|error| AdminKeyError::Write { file: file.to_owned(), error })
 }
 
-fn read(file: &Path, metadata: &fs::Metadata) -> Result<Token, AdminKeyError> {
+fn read(file: &Path, metadata: &fs::Metadata) -> Result<SecretValue, AdminKeyError> {
     let file = file.to_owned();
     #[cfg(unix)]
     if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o077 != 0 {
@@ -157,10 +157,10 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<Token, AdminKeyError> {
     if key.len() < SHORTEST || !key.chars().all(plain) {
         return Err(AdminKeyError::NoKey { file });
     }
-    Ok(Token::new(key))
+    Ok(SecretValue::new(key))
 }
 
-fn make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
+fn make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     let key = generate()?;
     // Of two processes that start together one wins.
     let written = temporary(file, &key).and_then(|new| new.persist_noclobber(file).map_err(|failed| failed.error));
@@ -176,7 +176,7 @@ fn make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
 
 /// A temporary file beside a key's file that holds the key, to be moved there: a reader never sees a part of it. It is created with
 /// mode 0600, and removed when it is dropped.
-fn temporary(file: &Path, key: &Token) -> io::Result<NamedTempFile> {
+fn temporary(file: &Path, key: &SecretValue) -> io::Result<NamedTempFile> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     private_files::create_folder(folder)?;
     let mut new = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn only_the_key_itself_fits() {
-        let key = AdminKey::new(&Token::new("gh_admin_0123456789"));
+        let key = AdminKey::new(&SecretValue::new("gh_admin_0123456789"));
         assert!(key.fits("gh_admin_0123456789"));
         for wrong in ["", "gh_admin_012345678", "gh_admin_01234567890", "GH_ADMIN_0123456789", "gh_admin_0123456789 "] {
             assert!(!key.fits(wrong), "{wrong}");
@@ -232,7 +232,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("admin.key");
         for text in [&b""[..], b"short", b"has a space in its middle", b"\xff\xfe0123456789012345", &[b'a'; 5_000]] {
-            write(&file, &Token::new("")).unwrap();
+            write(&file, &SecretValue::new("")).unwrap();
             fs::write(&file, text).unwrap();
             let error = find_or_make(&file).unwrap_err();
             assert!(matches!(error, AdminKeyError::NoKey { .. }), "{error}");

@@ -22,7 +22,7 @@ use actix_web::{
 use futures_util::StreamExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::problem::{Problem, Told};
+use super::problem::{ProblemResponse, ProblemType};
 
 /// What a request may announce that needs no body; this leaves room for clients that send one anyway.
 pub(crate) const UNREAD_MAX: u64 = 64 * 1024;
@@ -34,7 +34,7 @@ pub(crate) async fn without_body(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     if announces_more_than(UNREAD_MAX, request.headers()) {
-        let mut response = Problem::BodyTooLarge.response();
+        let mut response = ProblemType::BodyTooLarge.response();
         response.head_mut().set_connection_type(ConnectionType::Close);
         return Ok(request.into_response(response).map_into_right_body());
     }
@@ -58,49 +58,55 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 
 /// How many bytes of bodies are held at once, over all requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Room(Arc<Semaphore>);
+pub(crate) struct BodyMemory(Arc<Semaphore>);
 
-impl Room {
+impl BodyMemory {
     pub(crate) fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
     }
 
-    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Told> {
+    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         let taken = u32::try_from(bytes).ok().and_then(|bytes| Arc::clone(&self.0).try_acquire_many_owned(bytes).ok());
-        taken.ok_or_else(|| Problem::Busy.says("Too many large bodies are being read. Try again in a moment."))
+        taken.ok_or_else(|| ProblemType::Busy.says("Too many large bodies are being read. Try again in a moment."))
     }
 }
 
 /// A body that was read, and the room that it takes.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct BufferedBody {
     pub(crate) bytes: Bytes,
     _room: Option<OwnedSemaphorePermit>,
 }
 
 /// Reads a body of so many bytes at most, within so much time, if there is room for it.
-pub(crate) async fn read(payload: &mut Payload, most: usize, within: Duration, room: &Room) -> Result<Read, Told> {
+pub(crate) async fn read(
+    payload: &mut Payload,
+    most: usize,
+    within: Duration,
+    room: &BodyMemory,
+) -> Result<BufferedBody, ProblemResponse> {
     let all = async {
         let mut read = BytesMut::new();
         let mut taken = room.take(0)?;
         while let Some(chunk) = payload.next().await {
-            let chunk = chunk.map_err(|error| Problem::BadRequest.says(format!("the body cannot be read: {error}")))?;
+            let chunk =
+                chunk.map_err(|error| ProblemType::BadRequest.says(format!("the body cannot be read: {error}")))?;
             if read.len() + chunk.len() > most {
-                return Err(Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes.")));
+                return Err(ProblemType::BodyTooLarge.says(format!("The body is larger than {most} bytes.")));
             }
             taken.merge(room.take(chunk.len())?);
             read.extend_from_slice(&chunk);
         }
-        Ok(Read { bytes: read.freeze(), _room: Some(taken) })
+        Ok(BufferedBody { bytes: read.freeze(), _room: Some(taken) })
     };
     match tokio::time::timeout(within, all).await {
         Ok(read) => read,
-        Err(_) => Err(Problem::BodyTooSlow.into()),
+        Err(_) => Err(ProblemType::BodyTooSlow.into()),
     }
 }
 
 /// An answer after which the connection ends: the rest of the request was not read.
-pub(crate) fn last_words(told: &Told) -> HttpResponse {
+pub(crate) fn last_words(told: &ProblemResponse) -> HttpResponse {
     closing(told.response())
 }
 
@@ -112,17 +118,17 @@ pub(crate) fn closing(mut response: HttpResponse) -> HttpResponse {
 
 /// Keeps what is left of a request's body until the answer is out.
 pub(crate) fn hold(response: ServiceResponse<BoxBody>, unread: Payload) -> ServiceResponse<impl MessageBody> {
-    response.map_body(|_, body| Answer { body, _unread: unread })
+    response.map_body(|_, body| HoldUnreadBody { body, _unread: unread })
 }
 
 /// An answer that holds on to the request's body while it goes out. A chunked body that nobody holds is read to its end
 /// by actix-http, without a bound in size or time, and one that never ends would keep its connection for ever.
-struct Answer {
+struct HoldUnreadBody {
     body: BoxBody,
     _unread: Payload,
 }
 
-impl MessageBody for Answer {
+impl MessageBody for HoldUnreadBody {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {
@@ -142,15 +148,15 @@ pub(crate) fn until(
     if response.response().body().size() != BodySize::Stream {
         return response;
     }
-    response.map_body(|_, body| BoxBody::new(Until { body, end: Box::pin(end) }))
+    response.map_body(|_, body| BoxBody::new(StreamUntil { body, end: Box::pin(end) }))
 }
 
-struct Until {
+struct StreamUntil {
     body: BoxBody,
     end: Pin<Box<dyn Future<Output = ()>>>,
 }
 
-impl MessageBody for Until {
+impl MessageBody for StreamUntil {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {

@@ -4,10 +4,10 @@ use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
 use guildhall_actors::{
-    access::{Action, Caller, GeneratedAdminKey},
+    access::{AuditAction, Caller, GeneratedAdminKey},
     telemetry::span::{self, Span, SpanKind},
 };
-use guildhall_core::trace::{SpanId, Trace};
+use guildhall_core::trace::{SpanId, TraceContext};
 use metrics::{counter, gauge, histogram};
 use tracing::{debug, info, trace, warn};
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A request was answered.
-pub(super) struct ApiAnswered<'a> {
+pub(super) struct RequestCompleted<'a> {
     /// The path's pattern, out of a fixed set.
     pub(super) route: &'static str,
     pub(super) method: &'static str,
@@ -31,11 +31,11 @@ pub(super) struct ApiAnswered<'a> {
     /// What it is called.
     pub(super) request: &'a str,
     /// The part of a trace that it is, and the one that it was asked by.
-    pub(super) trace: Trace,
+    pub(super) trace: TraceContext,
     pub(super) asked_by: Option<SpanId>,
 }
 
-impl InternalEvent for ApiAnswered<'_> {
+impl InternalEvent for RequestCompleted<'_> {
     fn emit(self) {
         let Self { route, method, status, took, request, trace, asked_by } = self;
         let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
@@ -108,9 +108,9 @@ impl InternalEvent for PoliciesShared {
 }
 
 /// Requests were to be counted together with other processes, and cannot be.
-pub(super) struct PoliciesAlone;
+pub(super) struct PoliciesLocal;
 
-impl InternalEvent for PoliciesAlone {
+impl InternalEvent for PoliciesLocal {
     fn emit(self) {
         warn!("Redis is lost: each process counts requests to the API alone, so that callers may ask more in all");
         gauge!(API_POLICIES_SHARED).set(0);
@@ -147,9 +147,9 @@ impl InternalEvent for KeyLookedUp {
 }
 
 /// A connection is served.
-pub(super) struct ConnectionTaken;
+pub(super) struct ConnectionAccepted;
 
-impl InternalEvent for ConnectionTaken {
+impl InternalEvent for ConnectionAccepted {
     fn emit(self) {
         trace!("a connection is served");
         gauge!(API_CONNECTIONS).increment(1);
@@ -157,9 +157,9 @@ impl InternalEvent for ConnectionTaken {
 }
 
 /// A connection that was served has ended.
-pub(super) struct ConnectionEnded;
+pub(super) struct ConnectionClosed;
 
-impl InternalEvent for ConnectionEnded {
+impl InternalEvent for ConnectionClosed {
     fn emit(self) {
         trace!("a connection has ended");
         gauge!(API_CONNECTIONS).decrement(1);
@@ -168,7 +168,7 @@ impl InternalEvent for ConnectionEnded {
 
 /// Why a connection is not served.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Refusal {
+pub(super) enum ConnectionRejectReason {
     /// There is no room, and it was told so.
     Full,
     /// There are so many without room that it was said to them in passing.
@@ -178,16 +178,16 @@ pub(super) enum Refusal {
 }
 
 /// A connection is not served.
-pub(super) struct ConnectionRefused {
-    pub(super) why: Refusal,
+pub(super) struct ConnectionRejected {
+    pub(super) why: ConnectionRejectReason,
 }
 
-impl InternalEvent for ConnectionRefused {
+impl InternalEvent for ConnectionRejected {
     fn emit(self) {
         let why = match self.why {
-            Refusal::Full => "full",
-            Refusal::Flood => "flood",
-            Refusal::Ending => "ending",
+            ConnectionRejectReason::Full => "full",
+            ConnectionRejectReason::Flood => "flood",
+            ConnectionRejectReason::Ending => "ending",
         };
         debug!(why, "a connection is not served");
         counter!(API_CONNECTIONS_REFUSED, "why" => why).increment(1);
@@ -196,7 +196,7 @@ impl InternalEvent for ConnectionRefused {
 
 /// Why a connection was cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cut {
+pub(super) enum ConnectionAbortReason {
     /// A request took too long to arrive.
     SlowHeader,
     /// Nobody read the answer.
@@ -208,17 +208,17 @@ pub(super) enum Cut {
 }
 
 /// A connection was cut.
-pub(super) struct ConnectionCut {
-    pub(super) why: Cut,
+pub(super) struct ConnectionAborted {
+    pub(super) why: ConnectionAbortReason,
 }
 
-impl InternalEvent for ConnectionCut {
+impl InternalEvent for ConnectionAborted {
     fn emit(self) {
         let why = match self.why {
-            Cut::SlowHeader => "slow_header",
-            Cut::Unread => "unread",
-            Cut::Handshake => "handshake",
-            Cut::SlowHandshake => "slow_handshake",
+            ConnectionAbortReason::SlowHeader => "slow_header",
+            ConnectionAbortReason::Unread => "unread",
+            ConnectionAbortReason::Handshake => "handshake",
+            ConnectionAbortReason::SlowHandshake => "slow_handshake",
         };
         debug!(why, "a connection was cut");
         counter!(API_CONNECTIONS_CUT, "why" => why).increment(1);
@@ -226,11 +226,11 @@ impl InternalEvent for ConnectionCut {
 }
 
 /// A new certificate is shown.
-pub(super) struct CertificateLoaded<'a> {
+pub(super) struct CertificateReloaded<'a> {
     pub(super) file: &'a Path,
 }
 
-impl InternalEvent for CertificateLoaded<'_> {
+impl InternalEvent for CertificateReloaded<'_> {
     fn emit(self) {
         info!(file = %self.file.display(), "the API's certificate has changed, and the new one is shown");
         counter!(API_CERTIFICATE_LOADS, "result" => "ok").increment(1);
@@ -238,11 +238,11 @@ impl InternalEvent for CertificateLoaded<'_> {
 }
 
 /// A certificate's files have changed, and cannot be used.
-pub(super) struct CertificateKept<'a> {
+pub(super) struct CertificateReloadFailed<'a> {
     pub(super) error: &'a CertificatesError,
 }
 
-impl InternalEvent for CertificateKept<'_> {
+impl InternalEvent for CertificateReloadFailed<'_> {
     fn emit(self) {
         warn!(error = %self.error, "the API's certificate has changed and cannot be used; the old one is still shown");
         counter!(API_CERTIFICATE_LOADS, "result" => "error").increment(1);
@@ -250,14 +250,14 @@ impl InternalEvent for CertificateKept<'_> {
 }
 
 /// Somebody changed by hand what the daemon does by itself.
-pub(super) struct SteppedIn<'a> {
-    pub(super) action: Action,
+pub(super) struct ManualIntervention<'a> {
+    pub(super) action: AuditAction,
     /// What it was done to.
     pub(super) target: &'a dyn Display,
     pub(super) caller: &'a Caller,
 }
 
-impl InternalEvent for SteppedIn<'_> {
+impl InternalEvent for ManualIntervention<'_> {
     fn emit(self) {
         let (action, on) = (self.action.name(), self.target);
         let (api_key, request_id) = (&*self.caller.key, &*self.caller.request);
@@ -311,24 +311,24 @@ impl InternalEvent for WaitEnded {
 }
 
 /// Interactions are taken over HTTP.
-pub(super) struct InteractionsTaken {
+pub(super) struct InteractionsListening {
     /// Where, with the real port.
     pub(super) address: SocketAddr,
 }
 
-impl InternalEvent for InteractionsTaken {
+impl InternalEvent for InteractionsListening {
     fn emit(self) {
         info!(address = %self.address, "interactions are taken over HTTP");
     }
 }
 
 /// Something was posted as an interaction that Discord did not sign. Discord itself does so now and then, on purpose.
-pub(super) struct InteractionRefused {
+pub(super) struct InteractionRejected {
     /// What is wrong with it, out of a fixed set.
     pub(super) why: &'static str,
 }
 
-impl InternalEvent for InteractionRefused {
+impl InternalEvent for InteractionRejected {
     fn emit(self) {
         debug!(why = self.why, "an interaction was refused");
         counter!(INTERACTIONS_REFUSED, "why" => self.why).increment(1);
@@ -336,14 +336,14 @@ impl InternalEvent for InteractionRefused {
 }
 
 /// The admin key of the store was generated by another process.
-pub struct AdminKeyElsewhere<'a> {
+pub struct AdminKeyFromOtherProcess<'a> {
     /// Where it is.
     pub key: &'a GeneratedAdminKey,
     /// A file of this process that holds another key, which is not accepted.
     pub unused: Option<&'a Path>,
 }
 
-impl InternalEvent for AdminKeyElsewhere<'_> {
+impl InternalEvent for AdminKeyFromOtherProcess<'_> {
     fn emit(self) {
         const ADVICE: &str = "copy that file, or set api.admin_key_file in all processes";
         let GeneratedAdminKey { host, file, instance, .. } = self.key;
@@ -361,14 +361,14 @@ impl InternalEvent for AdminKeyElsewhere<'_> {
 }
 
 /// The API's key is in a file.
-pub struct AdminKeyInFile<'a> {
+pub struct AdminKeyFile<'a> {
     /// Which.
     pub file: &'a Path,
     /// Whether the key is new.
     pub made: bool,
 }
 
-impl InternalEvent for AdminKeyInFile<'_> {
+impl InternalEvent for AdminKeyFile<'_> {
     fn emit(self) {
         let file = self.file.display();
         if self.made {

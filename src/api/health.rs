@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use tokio::runtime::Handle;
 
-use super::{problem::Problem, readiness::Readiness};
+use super::{problem::ProblemType, readiness::Readiness};
 use crate::process;
 
 /// An event loop that takes longer to run nothing at all is not alive.
@@ -20,7 +20,7 @@ const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the answers are made of.
 #[derive(Clone)]
-pub(crate) struct Ops {
+pub(crate) struct HealthState {
     pub(crate) readiness: Readiness,
     pub(crate) metrics: PrometheusHandle,
     /// The runtime the rest of the daemon runs on; the listener's threads have their own.
@@ -36,18 +36,18 @@ pub(crate) fn routes(config: &mut web::ServiceConfig) {
         .service(get("/readyz", web::get().to(readyz), web::head().to(readyz)))
         .service(get("/startupz", web::get().to(startupz), web::head().to(startupz)))
         .service(get("/metrics", web::get().to(metrics), web::head().to(metrics)))
-        .default_service(web::to(async || Problem::NotFound.response()));
+        .default_service(web::to(async || ProblemType::NotFound.response()));
 }
 
 fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::Resource {
     web::resource(path)
         .route(get)
         .route(head)
-        .default_service(web::to(async || Problem::not_allowed(HeaderValue::from_static("GET, HEAD"))))
+        .default_service(web::to(async || ProblemType::not_allowed(HeaderValue::from_static("GET, HEAD"))))
 }
 
 /// Asks the daemon's event loop, not the listener's: that one obviously answers.
-async fn livez(ops: web::Data<Ops>) -> HttpResponse {
+async fn livez(ops: web::Data<HealthState>) -> HttpResponse {
     let pulse = spawn_work_on(&ops.runtime, async {});
     match tokio::time::timeout(LIVE_WITHIN, pulse).await {
         Ok(Ok(())) => HttpResponse::Ok().json(json!({"live": true})),
@@ -55,13 +55,13 @@ async fn livez(ops: web::Data<Ops>) -> HttpResponse {
     }
 }
 
-async fn readyz(ops: web::Data<Ops>) -> HttpResponse {
+async fn readyz(ops: web::Data<HealthState>) -> HttpResponse {
     let report = ops.readiness.report();
     let mut response = if report.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
     response.json(report)
 }
 
-async fn startupz(ops: web::Data<Ops>) -> HttpResponse {
+async fn startupz(ops: web::Data<HealthState>) -> HttpResponse {
     if ops.readiness.started() {
         HttpResponse::Ok().json(json!({"started": true}))
     } else {
@@ -69,7 +69,7 @@ async fn startupz(ops: web::Data<Ops>) -> HttpResponse {
     }
 }
 
-async fn metrics(ops: web::Data<Ops>) -> HttpResponse {
+async fn metrics(ops: web::Data<HealthState>) -> HttpResponse {
     process::sample();
     let mut text = ops.metrics.render();
     process::write_cpu(&mut text);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::api::body::{UNREAD_MAX, without_body};
 
-    async fn answer(ops: Ops, request: test::TestRequest) -> (StatusCode, String, String) {
+    async fn answer(ops: HealthState, request: test::TestRequest) -> (StatusCode, String, String) {
         let app = App::new().app_data(web::Data::new(ops)).wrap(from_fn(without_body)).configure(routes);
         let app = test::init_service(app).await;
         let response = test::call_service(&app, request.to_request()).await;
@@ -99,8 +99,8 @@ mod tests {
         (status, kind.unwrap_or_default(), body)
     }
 
-    fn ops() -> Ops {
-        Ops {
+    fn ops() -> HealthState {
+        HealthState {
             readiness: Readiness::default(),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
             runtime: Handle::current(),
@@ -115,7 +115,7 @@ mod tests {
         let ended = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let runtime = ended.handle().clone();
         ended.shutdown_background();
-        let (status, ..) = answer(Ops { runtime, ..ops() }, test::TestRequest::get().uri("/livez")).await;
+        let (status, ..) = answer(HealthState { runtime, ..ops() }, test::TestRequest::get().uri("/livez")).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     }
 

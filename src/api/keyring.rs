@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use guildhall_actors::access::{Caller, Key};
+use guildhall_actors::access::{ApiKey, Caller};
 use guildhall_core::{
-    access::{KeyId, KeyText},
+    access::{KeyId, ParsedKey},
     time::UnixMs,
 };
 use sha2::{Digest as _, Sha256};
@@ -44,7 +44,7 @@ struct Refusals {
 /// The keys that were looked up lately. Wrong ids do not displace keys.
 #[derive(Default)]
 pub(super) struct Keyring {
-    found: Mutex<HashMap<KeyId, (Arc<Key>, Instant)>>,
+    found: Mutex<HashMap<KeyId, (Arc<ApiKey>, Instant)>>,
     absent: Mutex<HashMap<KeyId, Instant>>,
     refusals: Mutex<HashMap<Arc<str>, Refusals>>,
 }
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Keyring {
 
 impl Keyring {
     /// What is known of a key, if the store was asked a moment ago: the key, or that there is none.
-    pub(super) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<Key>>> {
+    pub(super) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
         let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < FRESH;
         if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, asked)| is_fresh(*asked)) {
             return Some(Some(Arc::clone(key)));
@@ -66,7 +66,7 @@ impl Keyring {
     }
 
     /// Remembers what the store said when it was asked at `asked`.
-    pub(super) fn remember(&self, id: KeyId, key: Option<Arc<Key>>, asked: Instant) {
+    pub(super) fn remember(&self, id: KeyId, key: Option<Arc<ApiKey>>, asked: Instant) {
         let is_fresh = |at: Instant| asked.saturating_duration_since(at) < FRESH;
         match key {
             Some(key) => {
@@ -113,7 +113,7 @@ fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
 }
 
 /// Whoever shows this key, if it is the right secret and still good.
-pub(super) fn caller(key: &Key, shown: &KeyText<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
+pub(super) fn caller(key: &ApiKey, shown: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
     let fits = is_same(&key.made.digest, &digest(shown.secret));
     let is_operator = key.made.grant.may(guildhall_core::access::Scope::Admin);
     (fits && key.is_good(now)).then(|| Caller {
@@ -132,15 +132,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use guildhall_actors::access::NewKey;
+    use guildhall_actors::access::NewApiKey;
     use guildhall_core::access::Grant;
 
     use super::*;
 
     const SECRET: &str = "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJK_0123";
 
-    fn key(expires_at: Option<UnixMs>, revoked_at: Option<UnixMs>) -> Key {
-        let made = NewKey {
+    fn key(expires_at: Option<UnixMs>, revoked_at: Option<UnixMs>) -> ApiKey {
+        let made = NewApiKey {
             id: KeyId::from_chance(7),
             tenant: Arc::from("acme"),
             name: "a key".to_owned(),
@@ -149,11 +149,11 @@ mod tests {
             created_at: UnixMs::new(0),
             expires_at,
         };
-        Key { made, revoked_at, rotated_to: None }
+        ApiKey { made, revoked_at, rotated_to: None }
     }
 
-    fn is_let_in(key: &Key, secret: &str, now: u64) -> bool {
-        caller(key, &KeyText { id: key.made.id, secret }, UnixMs::new(now), Arc::from("r")).is_some()
+    fn is_let_in(key: &ApiKey, secret: &str, now: u64) -> bool {
+        caller(key, &ParsedKey { id: key.made.id, secret }, UnixMs::new(now), Arc::from("r")).is_some()
     }
 
     #[test]

@@ -23,9 +23,9 @@ use tokio::{runtime::Handle, sync::watch, time::timeout};
 
 use super::{
     body,
-    control::{self, Control, Served},
-    edge::{self, Certificates, Doors, EdgeConfig},
-    health::{self, Ops},
+    control::{self, AppState, Control},
+    edge::{self, Certificates, ConnectionLimit, EdgeConfig},
+    health::{self, HealthState},
     openapi,
     readiness::Readiness,
 };
@@ -62,12 +62,12 @@ pub const API_BIND: &str = "api.bind (GUILDHALL__API__BIND, --api-bind)";
 /// What sets where interactions are taken.
 pub const INTERACTIONS_BIND: &str = "interactions.bind (GUILDHALL__INTERACTIONS__BIND)";
 
-/// Takes the API's address. Nothing is answered before [`Bound::serve`].
+/// Takes the API's address. Nothing is answered before [`BoundListener::serve`].
 ///
 /// # Errors
 ///
 /// When the address cannot be had; the message says what to do.
-pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
+pub fn bind(address: SocketAddr) -> Result<BoundListener, BindError> {
     bind_for(address, API_BIND)
 }
 
@@ -76,26 +76,27 @@ pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
 /// # Errors
 ///
 /// When the address cannot be had; the message says what to do.
-pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<Bound, BindError> {
+pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<BoundListener, BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         // The standard library asks for less, and whom the system has no place for waits for seconds, or for ever.
         SockRef::from(&listener).listen(BACKLOG)?;
         Ok((listener.local_addr()?, listener))
     });
-    let bound = bound.map(|(address, socket)| Bound { address, socket, edge: EdgeConfig::default(), tls: None });
+    let bound =
+        bound.map(|(address, socket)| BoundListener { address, socket, edge: EdgeConfig::default(), tls: None });
     bound.map_err(|source| BindError { address, set, source })
 }
 
 /// An address that is ours.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     address: SocketAddr,
     socket: TcpListener,
     edge: EdgeConfig,
     tls: Option<Certificates>,
 }
 
-impl Bound {
+impl BoundListener {
     /// The address, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -125,8 +126,8 @@ impl Bound {
         metrics: PrometheusHandle,
         control: Option<Control>,
     ) -> io::Result<Listener> {
-        let ops = Data::new(Ops { readiness, metrics, runtime: Handle::current() });
-        let served = control.map(|control| Data::new(Served::new(control, Handle::current())));
+        let ops = Data::new(HealthState { readiness, metrics, runtime: Handle::current() });
+        let served = control.map(|control| Data::new(AppState::new(control, Handle::current())));
         self.open(Part::ApiListener, move || {
             App::new()
                 .wrap(from_fn(edge::only_health_on_the_doorstep))
@@ -158,11 +159,11 @@ impl Bound {
         B: MessageBody + Unpin + 'static,
     {
         let Self { address, socket, edge, tls } = self;
-        let doors = Arc::new(Doors::new(edge.connections, edge.doorstep));
+        let doors = Arc::new(ConnectionLimit::new(edge.connections, edge.doorstep));
         let (drain, drained) = watch::channel(false);
         let tls = tls.map(|certificates| certificates.acceptor());
         let server = edge::serve(socket, edge, Arc::clone(&doors), tls, drained, app)?;
-        let closer = Closer { handle: server.handle(), doors, drain: Arc::new(drain) };
+        let closer = ListenerHandle { handle: server.handle(), doors, drain: Arc::new(drain) };
         spawn_local(part, server);
         Ok(Listener { address, closer })
     }
@@ -172,7 +173,7 @@ impl Bound {
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    closer: Closer,
+    closer: ListenerHandle,
 }
 
 impl Listener {
@@ -182,11 +183,11 @@ impl Listener {
     }
 
     /// What ends it, for somebody else.
-    pub fn closer(&self) -> Closer {
+    pub fn closer(&self) -> ListenerHandle {
         self.closer.clone()
     }
 
-    /// See [`Closer::close`].
+    /// See [`ListenerHandle::close`].
     pub async fn stop(self, within: Duration) -> bool {
         self.closer.close(within).await
     }
@@ -194,13 +195,13 @@ impl Listener {
 
 /// What ends a listener.
 #[derive(Clone, Debug)]
-pub struct Closer {
+pub struct ListenerHandle {
     handle: ServerHandle,
-    doors: Arc<Doors>,
+    doors: Arc<ConnectionLimit>,
     drain: Arc<watch::Sender<bool>>,
 }
 
-impl Closer {
+impl ListenerHandle {
     /// Has the listener accept nothing new, and ends it once the requests under way are answered: unused connections end at
     /// once, others with the request that they are at, and new ones are told. `false` if some were still there after so long,
     /// and were cut.

@@ -10,8 +10,10 @@
 //!
 //! Every connection passes the edge first: how many there are, how slow they may be, and TLS.
 
+mod abort;
 pub mod admin_key;
 mod body;
+mod client_address;
 mod control;
 mod edge;
 mod events;
@@ -19,28 +21,26 @@ mod health;
 mod interactions;
 mod key_lookup;
 mod keyring;
-mod line;
 mod listener;
 mod openapi;
 mod operator_key;
-mod origin;
 mod policies;
 mod problem;
 mod readiness;
-mod request_name;
+mod request_id;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError},
+    client_address::TrustedProxies,
     control::{
-        Control, ControlConfig, GateDesk, Reload, ReloadError, ReloadReport, ReloadedItem, Reloading, ShardDesk, Shelf,
-        StreamsConfig, WAYS, Way,
+        Control, ControlConfig, GateService, Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem, Route,
+        ShardService, StateService, StreamsConfig, WAYS,
     },
     edge::{Certificates, CertificatesError, CheckedCertificate, EdgeConfig},
-    events::{AdminKeyElsewhere, AdminKeyInFile},
-    interactions::Endpoint,
-    listener::{API_BIND, BindError, Bound, Closer, INTERACTIONS_BIND, Listener, bind, bind_for},
+    events::{AdminKeyFile, AdminKeyFromOtherProcess},
+    interactions::InteractionsEndpoint,
+    listener::{API_BIND, BindError, BoundListener, INTERACTIONS_BIND, Listener, ListenerHandle, bind, bind_for},
     openapi::description,
-    origin::Proxies,
     policies::PoliciesConfig,
-    readiness::{PartHandle, Readiness},
+    readiness::{ComponentHandle, Readiness},
 };

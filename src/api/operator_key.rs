@@ -6,7 +6,7 @@ use std::{
 };
 
 use guildhall_actors::supervision::spawn_work_on;
-use guildhall_core::access::KeyText;
+use guildhall_core::access::ParsedKey;
 use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 
 use super::{admin_key::AdminKey, key_lookup::KeySource, keyring::FRESH};
@@ -44,7 +44,7 @@ impl OperatorKey {
         let Some(shared) = self.shared.get() else { return self.key.fits(shown) };
         let (fits, is_fresh) = shared.compare(shown);
         // A key of the API never is a generated admin key, so it does not have to wait.
-        if is_fresh || (!fits && KeyText::read(shown).is_some()) {
+        if is_fresh || (!fits && ParsedKey::read(shown).is_some()) {
             return fits;
         }
         if let Some(source) = source() {

@@ -19,16 +19,16 @@ use std::{
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use guildhall_actors::{policies::SharedPolicies, supervision::spawn_work_on};
 use guildhall_core::{
-    policy::{Meter, Outcome, Policy, Rate, Verdict},
+    policy::{Meter, Policy, Rate, RateDecision, RateOutcome},
     time::Timestamp,
 };
 use tokio::runtime::Handle;
 
 use super::{
-    events::{PoliciesAlone, PoliciesShared, RequestDelayed, RequestLimited, UntrackedCaller},
-    problem::{Problem, Told},
+    events::{PoliciesLocal, PoliciesShared, RequestDelayed, RequestLimited, UntrackedCaller},
+    problem::{ProblemResponse, ProblemType},
 };
-use crate::{events::emit, settings::Network};
+use crate::{events::emit, settings::IpNetwork};
 
 /// How much each caller may ask; without a rate, anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +61,15 @@ const OWNER_BITS: u8 = 64;
 const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
 /// Keys, as callers.
-type Keys = Mutex<Meter<Arc<str>>>;
+type KeyMeter = Mutex<Meter<Arc<str>>>;
 
 /// The meters of this process, and what they were made from.
 #[derive(Clone)]
 struct Meters {
     config: PoliciesConfig,
-    heavy: Option<Arc<Keys>>,
-    light: Option<Arc<Keys>>,
-    failed: Option<Arc<Mutex<Meter<Network>>>>,
+    heavy: Option<Arc<KeyMeter>>,
+    light: Option<Arc<KeyMeter>>,
+    failed: Option<Arc<Mutex<Meter<IpNetwork>>>>,
 }
 
 impl Meters {
@@ -99,7 +99,7 @@ impl Meters {
 }
 
 /// The policies of this process.
-pub(super) struct Policies {
+pub(super) struct PolicyLimiter {
     meters: RwLock<Arc<Meters>>,
     shared: OnceLock<Arc<dyn SharedPolicies>>,
     /// Whether the shared count could be had, when it was last asked for.
@@ -111,13 +111,13 @@ const UNKNOWN: u8 = 0;
 const TOGETHER: u8 = 1;
 const ALONE: u8 = 2;
 
-impl fmt::Debug for Policies {
+impl fmt::Debug for PolicyLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policies").finish_non_exhaustive()
+        f.debug_struct("PolicyLimiter").finish_non_exhaustive()
     }
 }
 
-impl Policies {
+impl PolicyLimiter {
     pub(super) fn new(config: PoliciesConfig) -> Self {
         Self {
             meters: RwLock::new(Arc::new(Meters::new(config))),
@@ -143,12 +143,18 @@ impl Policies {
     }
 
     /// Counts a request of a key; nothing, if it has no limit. `runtime` is where the shared count lives.
-    pub(super) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<Ruling> {
+    pub(super) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<PolicyDecision> {
         self.take(policy, key, 1, runtime).await
     }
 
     /// Takes tokens for a request of a key, as many as it costs.
-    pub(super) async fn take(&self, policy: Policy, key: &Arc<str>, cost: u32, runtime: &Handle) -> Option<Ruling> {
+    pub(super) async fn take(
+        &self,
+        policy: Policy,
+        key: &Arc<str>,
+        cost: u32,
+        runtime: &Handle,
+    ) -> Option<PolicyDecision> {
         let max_wait = match policy {
             Policy::HeavyWaits => self.meters().config.heavy_max_wait,
             Policy::Heavy | Policy::Light | Policy::Internal => Duration::ZERO,
@@ -157,7 +163,13 @@ impl Policies {
     }
 
     /// Takes tokens for what has been done: it is never refused, and what comes after it waits or is.
-    pub(super) async fn owe(&self, policy: Policy, key: &Arc<str>, cost: u32, runtime: &Handle) -> Option<Ruling> {
+    pub(super) async fn owe(
+        &self,
+        policy: Policy,
+        key: &Arc<str>,
+        cost: u32,
+        runtime: &Handle,
+    ) -> Option<PolicyDecision> {
         self.take_within(policy, key, cost, FOR_EVER, runtime).await
     }
 
@@ -168,7 +180,7 @@ impl Policies {
         cost: u32,
         max_wait: Duration,
         runtime: &Handle,
-    ) -> Option<Ruling> {
+    ) -> Option<PolicyDecision> {
         let meters = self.meters();
         let meter = match policy {
             Policy::HeavyWaits | Policy::Heavy => meters.heavy.as_ref()?,
@@ -182,8 +194,8 @@ impl Policies {
         };
         let verdict = match (self.shared.get(), heard.outcome) {
             // What the others have taken since can only make it worse.
-            (Some(_), Outcome::Refused { .. }) => heard,
-            (Some(shared), Outcome::Taken { .. }) => {
+            (Some(_), RateOutcome::Refused { .. }) => heard,
+            (Some(shared), RateOutcome::Taken { .. }) => {
                 let (shared, who) = (Arc::clone(shared), Arc::clone(key));
                 let take = async move { shared.take(name, &who, rate, cost, max_wait).await };
                 let counted = spawn_work_on(runtime, take).await;
@@ -200,10 +212,17 @@ impl Policies {
             }
             (None, _) => self.count(meter, key, cost, max_wait, name),
         };
-        Some(Ruling::new(name, rate, verdict))
+        Some(PolicyDecision::new(name, rate, verdict))
     }
 
-    fn count(&self, meter: &Keys, key: &Arc<str>, cost: u32, max_wait: Duration, policy: &'static str) -> Verdict {
+    fn count(
+        &self,
+        meter: &KeyMeter,
+        key: &Arc<str>,
+        cost: u32,
+        max_wait: Duration,
+        policy: &'static str,
+    ) -> RateDecision {
         let judged = lock(meter).on_request(Arc::clone(key), cost, max_wait, self.now());
         if !judged.own {
             emit(UntrackedCaller { policy });
@@ -212,7 +231,7 @@ impl Policies {
     }
 
     /// Counts a request that showed no good key; nothing, if that has no limit.
-    pub(super) fn on_failed(&self, from: IpAddr) -> Option<Ruling> {
+    pub(super) fn on_failed(&self, from: IpAddr) -> Option<PolicyDecision> {
         let meters = self.meters();
         let mut meter = lock(meters.failed.as_ref()?);
         let judged = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
@@ -221,13 +240,13 @@ impl Policies {
         if !judged.own {
             emit(UntrackedCaller { policy: FAILED });
         }
-        Some(Ruling::new(FAILED, rate, judged.verdict))
+        Some(PolicyDecision::new(FAILED, rate, judged.verdict))
     }
 
     fn tell_together(&self, together: bool) {
         let now = if together { TOGETHER } else { ALONE };
         if self.together.swap(now, Ordering::Relaxed) != now {
-            if together { emit(PoliciesShared) } else { emit(PoliciesAlone) }
+            if together { emit(PoliciesShared) } else { emit(PoliciesLocal) }
         }
     }
 
@@ -237,10 +256,10 @@ impl Policies {
 }
 
 /// The network that one caller has: its address, or the /64 of an IPv6 address.
-pub(super) fn owner(address: IpAddr) -> Network {
+pub(super) fn owner(address: IpAddr) -> IpNetwork {
     match address.to_canonical() {
-        IpAddr::V4(address) => Network::of(address.into(), 32),
-        IpAddr::V6(address) => Network::of(address.into(), OWNER_BITS),
+        IpAddr::V4(address) => IpNetwork::of(address.into(), 32),
+        IpAddr::V6(address) => IpNetwork::of(address.into(), OWNER_BITS),
     }
 }
 
@@ -251,32 +270,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What becomes of a request, and what its caller is told of its limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ruling {
+pub(super) struct PolicyDecision {
     policy: &'static str,
     rate: Rate,
-    verdict: Verdict,
+    verdict: RateDecision,
 }
 
-impl Ruling {
-    fn new(policy: &'static str, rate: Rate, verdict: Verdict) -> Self {
+impl PolicyDecision {
+    fn new(policy: &'static str, rate: Rate, verdict: RateDecision) -> Self {
         match verdict.outcome {
-            Outcome::Taken { delay: Duration::ZERO } => {}
-            Outcome::Taken { delay } => emit(RequestDelayed { policy, delay }),
-            Outcome::Refused { retry_after } => emit(RequestLimited { policy, retry_after }),
+            RateOutcome::Taken { delay: Duration::ZERO } => {}
+            RateOutcome::Taken { delay } => emit(RequestDelayed { policy, delay }),
+            RateOutcome::Refused { retry_after } => emit(RequestLimited { policy, retry_after }),
         }
         Self { policy, rate, verdict }
     }
 
     /// How long the request has to wait, unless it is refused.
-    pub(super) fn delay(&self) -> Result<Duration, Told> {
+    pub(super) fn delay(&self) -> Result<Duration, ProblemResponse> {
         match self.verdict.outcome {
-            Outcome::Taken { delay } => Ok(delay),
-            Outcome::Refused { retry_after } => Err(self.too_many(retry_after)),
+            RateOutcome::Taken { delay } => Ok(delay),
+            RateOutcome::Refused { retry_after } => Err(self.too_many(retry_after)),
         }
     }
 
     /// That the request is too much.
-    pub(super) fn too_many(&self, retry_after: Duration) -> Told {
+    pub(super) fn too_many(&self, retry_after: Duration) -> ProblemResponse {
         let (at_once, every) = (self.rate.burst(), self.rate.interval());
         let what = if self.policy == FAILED { "this address, with no good key," } else { "this key" };
         let counted = if self.policy == Policy::Heavy.name() { "operations" } else { "requests" };
@@ -288,7 +307,7 @@ impl Ruling {
         );
         let retry_after_ms = u64::try_from(retry_after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
         let told =
-            Problem::TooManyRequests.says(says).with("policy", self.policy).with("retry_after_ms", retry_after_ms);
+            ProblemType::TooManyRequests.says(says).with("policy", self.policy).with("retry_after_ms", retry_after_ms);
         told.after(whole_seconds(retry_after))
     }
 
@@ -302,7 +321,7 @@ impl Ruling {
                 headers.insert(HeaderName::from_static(name), value);
             }
         }
-        if let (Outcome::Refused { retry_after }, false) = (verdict.outcome, headers.contains_key(RETRY_AFTER)) {
+        if let (RateOutcome::Refused { retry_after }, false) = (verdict.outcome, headers.contains_key(RETRY_AFTER)) {
             headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
         }
     }
@@ -321,13 +340,14 @@ mod tests {
     fn a_caller_is_told_its_limit_what_is_left_and_when_to_come_again() {
         let rate = Rate::new(10, 30).unwrap();
         let mut headers = HeaderMap::new();
-        Ruling::new("heavy", rate, rate.verdict(Duration::from_millis(400), 1, Duration::ZERO)).tell(&mut headers);
+        PolicyDecision::new("heavy", rate, rate.verdict(Duration::from_millis(400), 1, Duration::ZERO))
+            .tell(&mut headers);
         let of = |headers: &HeaderMap, name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(of(&headers, "ratelimit-policy").as_deref(), Some("\"heavy\";q=30;w=3"));
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=25;t=1"));
         assert_eq!(of(&headers, "retry-after"), None);
 
-        let refused = Ruling::new("heavy", rate, rate.verdict(rate.window(), 1, Duration::ZERO));
+        let refused = PolicyDecision::new("heavy", rate, rate.verdict(rate.window(), 1, Duration::ZERO));
         refused.tell(&mut headers);
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=0;t=3"));
         assert_eq!(of(&headers, "retry-after").as_deref(), Some("1"));
@@ -338,9 +358,10 @@ mod tests {
     fn callers_keep_their_level_where_a_policy_has_not_changed() {
         let rate = |burst| Rate::new(1, burst);
         let config = PoliciesConfig { light: rate(2), failed: rate(1), ..PoliciesConfig::default() };
-        let policies = Policies::new(config);
+        let policies = PolicyLimiter::new(config);
         let address: IpAddr = "192.0.2.1".parse().unwrap();
-        let allowed = |policies: &Policies| policies.on_failed(address).is_none_or(|ruling| ruling.delay().is_ok());
+        let allowed =
+            |policies: &PolicyLimiter| policies.on_failed(address).is_none_or(|ruling| ruling.delay().is_ok());
         assert!(allowed(&policies) && !allowed(&policies));
         policies.reconfigure(PoliciesConfig { light: rate(9), ..config });
         assert!(!allowed(&policies), "it is used up as before");

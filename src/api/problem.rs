@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 /// A kind of problem. Its `type` is stable: programs may compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum ProblemType {
     /// There is no such thing.
     NotFound,
     /// The path takes other methods.
@@ -68,7 +68,7 @@ pub(crate) enum Problem {
 const SOON: u32 = 1;
 const LATER: u32 = 10;
 
-impl Problem {
+impl ProblemType {
     /// Its status, name, title and what there is to say in general.
     fn about(self) -> (StatusCode, &'static str, &'static str, &'static str) {
         match self {
@@ -219,13 +219,13 @@ impl Problem {
     }
 
     pub(crate) fn response(self) -> HttpResponse {
-        Told::from(self).response()
+        ProblemResponse::from(self).response()
     }
 
     /// The whole answer as it goes over the wire, for connections that are not served.
     pub(crate) fn words(self) -> String {
         let (status, ..) = self.about();
-        let body = Told::from(self).body().to_string();
+        let body = ProblemResponse::from(self).body().to_string();
         let (code, reason) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
         let length = body.len();
         format!(
@@ -242,13 +242,13 @@ impl Problem {
     }
 
     /// The problem in the words of this case.
-    pub(crate) fn says(self, detail: impl Into<String>) -> Told {
-        Told { detail: Some(detail.into()), ..Told::from(self) }
+    pub(crate) fn says(self, detail: impl Into<String>) -> ProblemResponse {
+        ProblemResponse { detail: Some(detail.into()), ..ProblemResponse::from(self) }
     }
 }
 
 /// As the API's description has it.
-impl Problem {
+impl ProblemType {
     /// All of them.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 24] = [
@@ -304,21 +304,21 @@ impl Problem {
 
 /// A problem with what there is to say about this case of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
-    problem: Problem,
+pub(crate) struct ProblemResponse {
+    problem: ProblemType,
     detail: Option<String>,
     more: Map<String, Value>,
     /// When to try again, in seconds, if this case has its own answer to that.
     after: Option<u64>,
 }
 
-impl From<Problem> for Told {
-    fn from(problem: Problem) -> Self {
+impl From<ProblemType> for ProblemResponse {
+    fn from(problem: ProblemType) -> Self {
         Self { problem, detail: None, more: Map::new(), after: None }
     }
 }
 
-impl Told {
+impl ProblemResponse {
     /// Adds a member for programs.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
@@ -345,34 +345,34 @@ impl Told {
         }
         match self.problem {
             _ if self.after.is_some() => {}
-            Problem::Unauthorized => {
+            ProblemType::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
-            Problem::Starting
-            | Problem::Busy
-            | Problem::TooManyRequests
-            | Problem::TooManyConnections
-            | Problem::Draining
-            | Problem::StoreUnavailable
-            | Problem::BudgetUnavailable => {
+            ProblemType::Starting
+            | ProblemType::Busy
+            | ProblemType::TooManyRequests
+            | ProblemType::TooManyConnections
+            | ProblemType::Draining
+            | ProblemType::StoreUnavailable
+            | ProblemType::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
-            Problem::QueueFull | Problem::ShareFull | Problem::StoreFull => {
+            ProblemType::QueueFull | ProblemType::ShareFull | ProblemType::StoreFull => {
                 response.insert_header(("Retry-After", LATER.to_string()));
             }
-            Problem::NotFound
-            | Problem::MethodNotAllowed
-            | Problem::Forbidden
-            | Problem::BodyTooLarge
-            | Problem::BodyTooSlow
-            | Problem::BadRequest
-            | Problem::NotJson
-            | Problem::InvalidOperation
-            | Problem::InvalidSettings
-            | Problem::KeyReused
-            | Problem::Conflict
-            | Problem::AlreadyRedriven
-            | Problem::Internal => {}
+            ProblemType::NotFound
+            | ProblemType::MethodNotAllowed
+            | ProblemType::Forbidden
+            | ProblemType::BodyTooLarge
+            | ProblemType::BodyTooSlow
+            | ProblemType::BadRequest
+            | ProblemType::NotJson
+            | ProblemType::InvalidOperation
+            | ProblemType::InvalidSettings
+            | ProblemType::KeyReused
+            | ProblemType::Conflict
+            | ProblemType::AlreadyRedriven
+            | ProblemType::Internal => {}
         }
         response.content_type("application/problem+json").body(self.body().to_string())
     }
@@ -392,14 +392,14 @@ impl Told {
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ProblemResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (_, name, _, general) = self.problem.about();
         write!(f, "{name}: {}", self.detail.as_deref().unwrap_or(general))
     }
 }
 
-impl ResponseError for Told {
+impl ResponseError for ProblemResponse {
     fn status_code(&self) -> StatusCode {
         self.problem.about().0
     }

@@ -8,7 +8,7 @@ use std::{
 use guildhall_actors::supervision::PartEnd;
 use serde::Serialize;
 
-use crate::events::{PartNotReady, PartReady, emit};
+use crate::events::{ComponentNotReady, ComponentReady, emit};
 
 /// The register of parts. Cloning it gives another view of the same register.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Readiness(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    parts: BTreeMap<&'static str, PartState>,
+    parts: BTreeMap<&'static str, ComponentState>,
     /// Every part has been ready at the same time at least once.
     started: bool,
     stopping: bool,
@@ -26,24 +26,24 @@ struct State {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-enum PartState {
+enum ComponentState {
     Ready,
     NotReady { reason: String },
 }
 
 /// What `/readyz` answers with.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct ReadinessReport {
     pub(crate) ready: bool,
     /// Whether the process is on its way out; then nothing is ready, whatever the parts say.
     stopping: bool,
-    parts: BTreeMap<&'static str, PartState>,
+    parts: BTreeMap<&'static str, ComponentState>,
 }
 
 impl Readiness {
     /// Adds a part, which is not ready until it says so. A name must be used once.
-    pub fn register(&self, part: &'static str) -> PartHandle {
-        let handle = PartHandle { part, readiness: self.clone() };
+    pub fn register(&self, part: &'static str) -> ComponentHandle {
+        let handle = ComponentHandle { part, readiness: self.clone() };
         handle.not_ready("starting");
         handle
     }
@@ -57,13 +57,17 @@ impl Readiness {
     pub fn on_part_end(&self, end: &PartEnd) {
         let mut state = self.state();
         let reason = format!("{} {}", end.part.name(), end.cause.summary());
-        state.parts.insert(end.part.component().name(), PartState::NotReady { reason });
+        state.parts.insert(end.part.component().name(), ComponentState::NotReady { reason });
         (state.stopping, state.ended) = (true, true);
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> ReadinessReport {
         let state = self.state();
-        Report { ready: state.all_ready() && !state.stopping, stopping: state.stopping, parts: state.parts.clone() }
+        ReadinessReport {
+            ready: state.all_ready() && !state.stopping,
+            stopping: state.stopping,
+            parts: state.parts.clone(),
+        }
     }
 
     pub(crate) fn started(&self) -> bool {
@@ -79,34 +83,34 @@ impl Readiness {
 impl State {
     /// No part at all is not ready: whoever asks came before the parts did.
     fn all_ready(&self) -> bool {
-        !self.parts.is_empty() && self.parts.values().all(|part| *part == PartState::Ready)
+        !self.parts.is_empty() && self.parts.values().all(|part| *part == ComponentState::Ready)
     }
 }
 
 /// A part's own line in the register.
 #[derive(Debug)]
-pub struct PartHandle {
+pub struct ComponentHandle {
     part: &'static str,
     readiness: Readiness,
 }
 
-impl PartHandle {
+impl ComponentHandle {
     /// The part does its work.
     pub fn ready(&self) {
-        if self.set(PartState::Ready) {
-            emit(PartReady { part: self.part });
+        if self.set(ComponentState::Ready) {
+            emit(ComponentReady { part: self.part });
         }
     }
 
     /// The part does not do its work, and this is why.
     pub fn not_ready(&self, reason: &str) {
-        if self.set(PartState::NotReady { reason: reason.to_owned() }) {
-            emit(PartNotReady { part: self.part, reason });
+        if self.set(ComponentState::NotReady { reason: reason.to_owned() }) {
+            emit(ComponentNotReady { part: self.part, reason });
         }
     }
 
     /// Whether that changed anything: saying the same twice is no news.
-    fn set(&self, new: PartState) -> bool {
+    fn set(&self, new: ComponentState) -> bool {
         let mut state = self.readiness.state();
         if state.ended {
             return false;
@@ -120,7 +124,7 @@ impl PartHandle {
 
 #[cfg(test)]
 mod tests {
-    use guildhall_actors::supervision::{Cause, Panic, Part};
+    use guildhall_actors::supervision::{EndCause, PanicInfo, Part};
 
     use super::*;
 
@@ -150,8 +154,9 @@ mod tests {
         let (gate, store) = (readiness.register("gate"), readiness.register("store"));
         gate.ready();
         store.ready();
-        let panic = Panic { place: Some("a.rs:1:2".to_owned()), message: "the token is abc".to_owned(), input: None };
-        readiness.on_part_end(&PartEnd { part: Part::TokenBucket, cause: Cause::Panicked(panic) });
+        let panic =
+            PanicInfo { place: Some("a.rs:1:2".to_owned()), message: "the token is abc".to_owned(), input: None };
+        readiness.on_part_end(&PartEnd { part: Part::TokenBucket, cause: EndCause::Panicked(panic) });
         gate.ready();
         let report = serde_json::to_value(readiness.report()).unwrap();
         let gate = serde_json::json!({"state": "not_ready", "reason": "token_bucket panicked at a.rs:1:2"});

@@ -8,61 +8,61 @@ use std::{
 use guildhall_actors::access::GeneratedAdminKey;
 
 use crate::{
-    api::{self, AdminKey, AdminKeyElsewhere, AdminKeyError, AdminKeyInFile},
+    api::{self, AdminKey, AdminKeyError, AdminKeyFile, AdminKeyFromOtherProcess},
     events::emit,
-    settings::{Settings, Store as StoreSettings, StoreUrl, Token},
-    store::{self, Claim, OpenError},
+    settings::{SecretValue, Settings, StoreSettings, StoreUrl},
+    store::{self, AdminKeyClaim, OpenError},
 };
 
 /// A key, and where it came from.
 #[derive(Debug)]
-pub struct FoundKey {
+pub struct LocalAdminKey {
     /// The key.
-    pub key: Token,
+    pub key: SecretValue,
     /// The file that it is kept in, and whether it was made just now; nothing if the settings have it.
     pub file: Option<(PathBuf, bool)>,
 }
 
-impl FoundKey {
+impl LocalAdminKey {
     /// Decides which key the process accepts, once its store is open. Processes that share a store accept one generated key: the
     /// first one that is stored.
     ///
     /// # Errors
     ///
     /// When the store cannot be reached.
-    pub async fn settle(&self, settings: &StoreSettings) -> Result<AcceptedKey<'_>, OpenError> {
+    pub async fn settle(&self, settings: &StoreSettings) -> Result<AcceptedAdminKey<'_>, OpenError> {
         let own = AdminKey::new(&self.key);
         let (Some((file, made)), StoreUrl::Postgres { .. }) = (&self.file, &settings.url) else {
-            return Ok(AcceptedKey { found: self, key: own, stored: None });
+            return Ok(AcceptedAdminKey { found: self, key: own, stored: None });
         };
-        let stored = store::claim_admin_key(settings, own.digest(), &absolute(file), Claim::First).await?;
+        let stored = store::claim_admin_key(settings, own.digest(), &absolute(file), AdminKeyClaim::First).await?;
         if *made && stored.digest != own.digest() {
             // It was created a moment ago, for nothing. If it stays, it is reported as unused.
             drop(fs::remove_file(file));
         }
-        Ok(AcceptedKey { found: self, key: AdminKey::from_digest(stored.digest), stored: Some(stored) })
+        Ok(AcceptedAdminKey { found: self, key: AdminKey::from_digest(stored.digest), stored: Some(stored) })
     }
 }
 
 /// The admin key that a process accepts.
 #[derive(Debug)]
-pub struct AcceptedKey<'a> {
-    found: &'a FoundKey,
+pub struct AcceptedAdminKey<'a> {
+    found: &'a LocalAdminKey,
     /// The key.
     pub key: AdminKey,
     /// The key as the store has it, if it is shared over the store.
     pub stored: Option<GeneratedAdminKey>,
 }
 
-impl AcceptedKey<'_> {
+impl AcceptedAdminKey<'_> {
     /// Logs where the key is, if it was generated.
     pub fn tell(&self) {
         let Some((file, made)) = &self.found.file else { return };
         match &self.stored {
             Some(stored) if stored.digest != AdminKey::new(&self.found.key).digest() => {
-                emit(AdminKeyElsewhere { key: stored, unused: (!made).then_some(file.as_path()) });
+                emit(AdminKeyFromOtherProcess { key: stored, unused: (!made).then_some(file.as_path()) });
             }
-            Some(_) | None => emit(AdminKeyInFile { file, made: *made }),
+            Some(_) | None => emit(AdminKeyFile { file, made: *made }),
         }
     }
 }
@@ -72,13 +72,13 @@ impl AcceptedKey<'_> {
 /// # Errors
 ///
 /// When there is no key to be had.
-pub fn find(settings: &Settings) -> Result<FoundKey, AdminKeyError> {
+pub fn find(settings: &Settings) -> Result<LocalAdminKey, AdminKeyError> {
     if let Some(key) = &settings.api.admin_key {
-        return Ok(FoundKey { key: key.clone(), file: None });
+        return Ok(LocalAdminKey { key: key.clone(), file: None });
     }
     let file = file(&settings.store.url);
     let (key, made) = api::admin_key::find_or_make(&file)?;
-    Ok(FoundKey { key, file: Some((file, made)) })
+    Ok(LocalAdminKey { key, file: Some((file, made)) })
 }
 
 /// Why the generated admin key was not replaced.
@@ -112,7 +112,8 @@ pub async fn rotate(settings: &Settings) -> Result<PathBuf, RotateError> {
         return Err(RotateError::OneProcess(file));
     }
     let new = api::admin_key::generate()?;
-    store::claim_admin_key(&settings.store, AdminKey::new(&new).digest(), &absolute(&file), Claim::Replace).await?;
+    store::claim_admin_key(&settings.store, AdminKey::new(&new).digest(), &absolute(&file), AdminKeyClaim::Replace)
+        .await?;
     // If this fails, the new key is lost, and the next try makes another.
     api::admin_key::write(&file, &new)?;
     Ok(file)

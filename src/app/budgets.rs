@@ -3,20 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::{
-    budgets::{NamedBudgets, SharedConfig, SpendKeeper, SpendStore, Treasury},
+    budget::{BudgetService, BudgetsHandle, SharedBudgetsConfig, SpendRecorder, SpendStore},
     failpoint,
     operations::WallClock,
     supervision::{self, Part},
 };
 use guildhall_core::{
-    budget::{OnLoss, PartnerConfig},
+    budget::{BudgetFallback, BudgetMemberConfig},
     limit::shared,
 };
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
-use super::Rest;
+use super::RestComponent;
 use crate::{
-    events::{BudgetUnfit, emit},
+    events::{BudgetRejected, emit},
     settings::{NamedBudget, Settings},
 };
 
@@ -31,36 +31,41 @@ const MOST_UNDER_WAY: usize = 10_000;
 
 /// The budgets of this process.
 #[derive(Debug)]
-pub(super) struct BudgetsPart {
-    treasury: Arc<Treasury>,
-    spend: SpendKeeper,
+pub(super) struct BudgetsComponent {
+    treasury: Arc<BudgetService>,
+    spend: SpendRecorder,
     keeping: JoinHandle<()>,
 }
 
-impl BudgetsPart {
+impl BudgetsComponent {
     /// Makes the budgets that the settings name, where the caller runs, which must be an actix `System` or a `LocalSet`.
-    pub(super) async fn start(settings: &Settings, rest: &Rest, store: Arc<dyn SpendStore>, clock: WallClock) -> Self {
+    pub(super) async fn start(
+        settings: &Settings,
+        rest: &RestComponent,
+        store: Arc<dyn SpendStore>,
+        clock: WallClock,
+    ) -> Self {
         let set = &settings.budgets;
         let budgets = match rest.budgets() {
-            Some(shared) => NamedBudgets::start_shared(Arc::new(shared), config(settings)),
-            None => NamedBudgets::start(set.most, set.longest_wait),
+            Some(shared) => BudgetsHandle::start_shared(Arc::new(shared), config(settings)),
+            None => BudgetsHandle::start(set.most, set.longest_wait),
         };
         for NamedBudget { name, limits } in &set.named {
             // The settings have been checked: it fits.
             if let Err(error) = budgets.configure(name, *limits).await {
-                emit(BudgetUnfit { name, error: &error });
+                emit(BudgetRejected { name, error: &error });
             }
         }
         // No other life of any process has it.
         let process = format!("{:032x}", fastrand::u128(..));
-        let spend = SpendKeeper::new(store, &process, clock);
-        let treasury = Arc::new(Treasury::new(budgets, set.others, spend.clone()));
+        let spend = SpendRecorder::new(store, &process, clock);
+        let treasury = Arc::new(BudgetService::new(budgets, set.others, spend.clone()));
         let keeping = supervision::spawn(Part::BudgetSpend, keep(spend.clone()));
         Self { treasury, spend, keeping }
     }
 
     /// The way in.
-    pub(super) fn treasury(&self) -> &Arc<Treasury> {
+    pub(super) fn treasury(&self) -> &Arc<BudgetService> {
         &self.treasury
     }
 
@@ -71,25 +76,25 @@ impl BudgetsPart {
     }
 }
 
-impl Drop for BudgetsPart {
+impl Drop for BudgetsComponent {
     fn drop(&mut self) {
         self.keeping.abort();
     }
 }
 
-fn config(settings: &Settings) -> SharedConfig {
+fn config(settings: &Settings) -> SharedBudgetsConfig {
     let set = &settings.budgets;
     let on_loss = match settings.redis.on_loss {
-        shared::OnLoss::Share => OnLoss::Share,
-        shared::OnLoss::Closed => OnLoss::Closed,
-        shared::OnLoss::Open => OnLoss::Open,
+        shared::LimitFallback::Share => BudgetFallback::Share,
+        shared::LimitFallback::Closed => BudgetFallback::Closed,
+        shared::LimitFallback::Open => BudgetFallback::Open,
     };
     let retry_after = settings.redis.heartbeat.min(LOOKS_EVERY);
-    let partner = PartnerConfig { most: set.most, longest_wait: set.longest_wait, on_loss, retry_after };
-    SharedConfig { partner, most_under_way: MOST_UNDER_WAY }
+    let partner = BudgetMemberConfig { most: set.most, longest_wait: set.longest_wait, on_loss, retry_after };
+    SharedBudgetsConfig { partner, most_under_way: MOST_UNDER_WAY }
 }
 
-async fn keep(spend: SpendKeeper) {
+async fn keep(spend: SpendRecorder) {
     let mut tick = tokio::time::interval(KEEP_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    memory::{Memory, MemoryFuture},
-    rest::{Outcome, Request, Rest as GatePort},
+    rest::{CallOutcome, Rest as GatePort, RestRequest},
+    snapshot::{SnapshotFuture, SnapshotStore},
 };
 use guildhall_core::{
-    answer::{Class, Credential},
     lane::Lane,
+    response::{Credential, ResponseClass},
     state_key::GATE,
 };
 use http::Method;
@@ -22,12 +22,12 @@ use serde_json::Value;
 
 use super::{
     daemon_gate::DaemonGate,
-    rest::{GateState, Rest, RestError},
+    rest::{GateState, RestComponent, RestError},
 };
 use crate::{
-    client::{Ask, Client, Fault},
+    client::{ApiRequest, Client, ClientError},
     discord::application_of,
-    settings::{Settings, Token},
+    settings::{SecretValue, Settings},
     store::{self, OpenError},
 };
 
@@ -58,25 +58,25 @@ pub enum CommandGateError {
 
 /// The gate for one command.
 pub(super) struct CommandGate {
-    way: Way,
+    way: GateRoute,
     credential: Credential,
 }
 
-enum Way {
+enum GateRoute {
     Daemon(Box<DaemonGate>),
-    Own(Box<Rest>),
+    Own(Box<RestComponent>),
 }
 
 /// What the last daemon kept, and nothing more: what a command learns is not worth a write beside a daemon that may start.
-struct KeptMemory(Option<String>);
+struct ReadOnlySnapshot(Option<String>);
 
-impl Memory for KeptMemory {
-    fn recall(&self) -> MemoryFuture<'_, Option<String>> {
+impl SnapshotStore for ReadOnlySnapshot {
+    fn recall(&self) -> SnapshotFuture<'_, Option<String>> {
         let kept = self.0.clone();
         Box::pin(async move { Ok(kept) })
     }
 
-    fn keep(&self, _: String) -> MemoryFuture<'_, ()> {
+    fn keep(&self, _: String) -> SnapshotFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -85,14 +85,14 @@ impl CommandGate {
     /// Finds the gate to call through. Must run within an actix `System`.
     pub(super) async fn find(
         settings: &Settings,
-        token: &Token,
+        token: &SecretValue,
         daemon: &Result<Client, String>,
     ) -> Result<Self, CommandGateError> {
         let application = application_of(token);
         let credential = Credential::Application(application.unwrap_or(1));
         let why = match daemon {
             Ok(client) => match ask_daemon(client, application, credential).await {
-                Ok(gate) => return Ok(Self { way: Way::Daemon(Box::new(gate)), credential }),
+                Ok(gate) => return Ok(Self { way: GateRoute::Daemon(Box::new(gate)), credential }),
                 Err(why) => why,
             },
             Err(why) => why.clone(),
@@ -105,63 +105,63 @@ impl CommandGate {
         let kept = looked.ok().flatten().and_then(|looked| looked.kept);
         let mut settings = settings.clone();
         settings.gate.limits.global = settings.gate.limits.global.min(OWN_LIMIT);
-        let state = GateState::Memory(Arc::new(KeptMemory(kept)));
-        let rest = Rest::start(&settings, token.clone(), state)?;
-        Ok(Self { way: Way::Own(Box::new(rest)), credential })
+        let state = GateState::Memory(Arc::new(ReadOnlySnapshot(kept)));
+        let rest = RestComponent::start(&settings, token.clone(), state)?;
+        Ok(Self { way: GateRoute::Own(Box::new(rest)), credential })
     }
 
     /// What calls go through, for people.
     pub(super) fn describe(&self) -> String {
         match &self.way {
-            Way::Daemon(gate) => format!("Discord is asked through the daemon at {}", gate.place()),
-            Way::Own(_) => "no daemon runs: Discord is asked directly, within the stored limits".to_owned(),
+            GateRoute::Daemon(gate) => format!("Discord is asked through the daemon at {}", gate.place()),
+            GateRoute::Own(_) => "no daemon runs: Discord is asked directly, within the stored limits".to_owned(),
         }
     }
 
     /// Whether calls go through a daemon, which does not pass on headers.
     pub(super) const fn is_daemon(&self) -> bool {
-        matches!(self.way, Way::Daemon(_))
+        matches!(self.way, GateRoute::Daemon(_))
     }
 
     pub(super) const fn credential(&self) -> Credential {
         self.credential
     }
 
-    pub(super) async fn call(&self, request: Request) -> Outcome {
+    pub(super) async fn call(&self, request: RestRequest) -> CallOutcome {
         match &self.way {
-            Way::Daemon(gate) => gate.call(request).await,
-            Way::Own(rest) => rest.gate.call(request).await,
+            GateRoute::Daemon(gate) => gate.call(request).await,
+            GateRoute::Own(rest) => rest.gate.call(request).await,
         }
     }
 
     /// Says goodbye to the processes that share the limits.
     pub(super) async fn leave(&self) {
         match &self.way {
-            Way::Daemon(_) => {}
-            Way::Own(rest) => rest.leave().await,
+            GateRoute::Daemon(_) => {}
+            GateRoute::Own(rest) => rest.leave().await,
         }
     }
 }
 
 /// Makes sure that a daemon runs, takes the key, and is this bot's.
 async fn ask_daemon(client: &Client, bot: Option<u64>, credential: Credential) -> Result<DaemonGate, String> {
-    let key = client.send(&Ask::new(Method::GET, "/v1/operations?limit=1").about("operations")).await;
+    let key = client.send(&ApiRequest::new(Method::GET, "/v1/operations?limit=1").about("operations")).await;
     match key {
         Ok(_) => {}
-        Err(fault @ Fault::Unreachable { .. }) => return Err(fault.to_string()),
+        Err(fault @ ClientError::Unreachable { .. }) => return Err(fault.to_string()),
         Err(fault) => return Err(format!("{fault}; give a key of the daemon with --key-file or GUILDHALL_KEY")),
     }
     let gate = DaemonGate::new(client.clone());
     let Some(bot) = bot else { return Ok(gate) };
-    let mut who = Request::new(Method::GET, "/users/@me", credential);
+    let mut who = RestRequest::new(Method::GET, "/users/@me", credential);
     who.lane = Lane::Interactive;
     let id = match gate.call(who).await {
-        Outcome::Answered(answered) if answered.class == Class::Success => {
+        CallOutcome::Answered(answered) if answered.class == ResponseClass::Success => {
             let user: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
             user["id"].as_str().and_then(|id| id.parse::<u64>().ok())
         }
         // Whatever it is, the command meets it, too, and says it better.
-        Outcome::Answered(_) | Outcome::NotSent(_) | Outcome::Unknown(_) => return Ok(gate),
+        CallOutcome::Answered(_) | CallOutcome::NotSent(_) | CallOutcome::Unknown(_) => return Ok(gate),
     };
     if id == Some(bot) {
         Ok(gate)

@@ -5,40 +5,40 @@ use std::{collections::BTreeSet, fmt, io, net::SocketAddr, sync::Arc, time::Dura
 use guildhall_actors::{
     access::{RoleCache, RoleCacheConfig},
     crash::{Crash, CrashStore},
-    events::{Allowance, EventStore, ShardStore, WantedShards},
+    events::{DesiredShards, EventStore, FlowLimit, ShardStore},
     failpoint,
     operations::{IdempotencyCache, OperationStore},
     supervision::{self, Part, PartEnd, Supervision},
     telemetry::crash::CrashRecorded,
 };
-use guildhall_core::{answer::Credential, event::handler::Handlers};
+use guildhall_core::{event::handler::EventHandlers, response::Credential};
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
-    admin_key::FoundKey,
-    api_part::{self, Entrance},
-    budgets::BudgetsPart,
+    admin_key::LocalAdminKey,
+    api_component::{self, ApiHandle},
+    budgets::BudgetsComponent,
     discovery::{self, DiscoveryError},
-    events::{self, EventsPart, WebhookError},
-    gateway_part::GatewayPart,
+    events::{self, EventsComponent, WebhookError},
+    gateway_component::GatewayComponent,
     identity,
-    operations::OperationsPart,
-    redis_part::RedisPart,
-    reload::{Parts, Reloader},
-    rest::{GateState, Rest, RestError},
-    shards::{Keeping, ShardsPart},
-    spans::SpansPart,
+    operations::OperationsComponent,
+    redis_component::RedisComponent,
+    reload::{ReloadTargets, Reloader},
+    rest::{GateState, RestComponent, RestError},
+    shards::{ShardClaimerConfig, ShardsComponent},
+    spans::SpansComponent,
 };
 use crate::{
     api::{
-        self, BindError, Certificates, CertificatesError, Control, Endpoint, GateDesk, Listener, Readiness, ShardDesk,
-        Shelf,
+        self, BindError, Certificates, CertificatesError, Control, GateService, InteractionsEndpoint, Listener,
+        Readiness, ShardService, StateService,
     },
     clock::Clocks,
     discord::{
-        FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
-        operations::{PerformConfig, Performer},
+        BackoffConfig, FatalClose, IdentifyQueue, ShardEnd, ShardEvent, ShardPool, ShardPoolConfig,
+        operations::{DiscordExecutor, ExecutorConfig},
     },
     events::{LimitSharingChosen, ListenerStarted, emit},
     handlers,
@@ -97,7 +97,7 @@ pub enum StartError {
 
 /// The daemon has to end, though nobody asked it to.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
+pub enum DaemonError {
     /// Discord refused a shard for good.
     #[error(transparent)]
     Refused(#[from] FatalClose),
@@ -109,7 +109,7 @@ const OPENS_WITHIN: Duration = Duration::from_secs(3);
 
 /// What had not ended when a shutdown's time was up.
 #[derive(Debug, thiserror::Error)]
-pub struct Unfinished {
+pub struct ShutdownTimeout {
     timeout: Duration,
     shards: Vec<u32>,
     events: bool,
@@ -117,7 +117,7 @@ pub struct Unfinished {
     listener: bool,
 }
 
-impl fmt::Display for Unfinished {
+impl fmt::Display for ShutdownTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMED: usize = 10;
         write!(f, "the shutdown took longer than shutdown.timeout_ms = {}; not finished:", self.timeout.as_millis())?;
@@ -154,20 +154,20 @@ pub struct Daemon {
     listener: Listener,
     /// Where interactions are posted.
     interactions: Option<Listener>,
-    shards: ShardsPart,
-    rest: Rest,
+    shards: ShardsComponent,
+    rest: RestComponent,
     /// The application of the bot.
     application: u64,
-    events: EventsPart,
-    operations: OperationsPart,
+    events: EventsComponent,
+    operations: OperationsComponent,
     clocks: Clocks,
-    budgets: BudgetsPart,
+    budgets: BudgetsComponent,
     upkeep: JoinHandle<()>,
     certificates: Option<(Certificates, JoinHandle<()>)>,
-    spans: SpansPart,
+    spans: SpansComponent,
     /// What no span may hold.
     secrets: Secrets,
-    _redis: Option<RedisPart>,
+    _redis: Option<RedisComponent>,
 }
 
 impl Daemon {
@@ -180,15 +180,16 @@ impl Daemon {
     /// When there is no token, the address or the store cannot be had, or the process has started a daemon before.
     pub async fn start(
         settings: &Settings,
-        handlers: Handlers,
-        key: &FoundKey,
-        entrance: &Entrance,
+        handlers: EventHandlers,
+        key: &LocalAdminKey,
+        entrance: &ApiHandle,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let certificates = settings.api.tls.as_ref().map(Certificates::load).transpose()?;
-        let bound = api::bind(settings.api.bind)?.within(api_part::edge(&settings.api)).with_tls(certificates.clone());
+        let bound =
+            api::bind(settings.api.bind)?.within(api_component::edge(&settings.api)).with_tls(certificates.clone());
         let posts = settings
             .interactions
             .public_key
@@ -199,8 +200,8 @@ impl Daemon {
         let readiness = Readiness::default();
         supervise(&readiness, &store);
         let key = key.settle(&settings.store).await.map_err(abandon)?;
-        let control = Control::new(key.key, api_part::control(&settings.api)).on_clock(&clocks.store_time());
-        let control = control.behind(api_part::proxies(&settings.api));
+        let control = Control::new(key.key, api_component::control(&settings.api)).on_clock(&clocks.store_time());
+        let control = control.behind(api_component::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
         control.open_erasure(Arc::new(store.clone()));
         if key.stored.is_some() {
@@ -209,7 +210,7 @@ impl Daemon {
         let recorder = metrics::install().map_err(abandon)?;
         Supervision::installed().iter().for_each(Supervision::count);
         let secrets = Secrets::new(settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect());
-        let spans = SpansPart::start(settings, secrets.clone());
+        let spans = SpansComponent::start(settings, secrets.clone());
         let spans = spans.map_err(|error| abandon(StartError::Spans(error.to_string())))?;
         process::record_start();
 
@@ -224,7 +225,7 @@ impl Daemon {
         entrance.open(&control, &listener);
         emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
         let certificates = certificates.map(|certificates| {
-            let following = certificates.clone().follow(api_part::LOOK_EVERY);
+            let following = certificates.clone().follow(api_component::LOOK_EVERY);
             (certificates, supervision::spawn(Part::Certificates, following))
         });
         key.tell();
@@ -236,7 +237,8 @@ impl Daemon {
         let crashes: Arc<dyn CrashStore> = Arc::new(store.clone());
         let notices = store.notices();
         let values = Arc::clone(&shared);
-        let rest = Rest::start(settings, token.clone(), GateState::Store(&store, clocks.clone())).map_err(abandon)?;
+        let rest =
+            RestComponent::start(settings, token.clone(), GateState::Store(&store, clocks.clone())).map_err(abandon)?;
         emit(LimitSharingChosen { sharing: rest.sharing().name(), limit: settings.gate.limits.global });
         if settings.api.policies.shared
             && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
@@ -244,15 +246,15 @@ impl Daemon {
             control.share_policies(Arc::new(shared));
         }
         // From the start on: whoever wants to know why nothing goes out asks just then.
-        control.open_gate(GateDesk { gate: Arc::clone(&rest.gate), credential: rest.credential() });
+        control.open_gate(GateService { gate: Arc::clone(&rest.gate), credential: rest.credential() });
         let redis = match shares {
-            Some(part) => Some(RedisPart::start(&rest.gate, part).await),
+            Some(part) => Some(RedisComponent::start(&rest.gate, part).await),
             None => None,
         };
         // Before anything is sent.
         rest.gate.ready().await;
         gate_part.ready();
-        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone()), clocks.store_time()).await;
+        let budgets = BudgetsComponent::start(settings, &rest, Arc::new(store.clone()), clocks.store_time()).await;
         control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await.map_err(abandon)?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
@@ -260,11 +262,11 @@ impl Daemon {
             max_age: settings.operations.role_max_age,
             ..RoleCacheConfig::default()
         }));
-        let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default())
+        let performer = DiscordExecutor::new(gate, who.application, who.bot, shared, ExecutorConfig::default())
             .with_roles(Arc::clone(&roles))
             .with_clocks(clocks.clone());
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
-        let operations = OperationsPart::start(
+        let operations = OperationsComponent::start(
             settings,
             who.application.get(),
             store,
@@ -281,9 +283,9 @@ impl Daemon {
         let upkeep = supervision::spawn(Part::MetricsUpkeep, upkeep(recorder));
         let known = events::sessions(&*sessions, &part).await;
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await.map_err(abandon)?;
-        let gateway = Arc::new(GatewayPart::new(part));
+        let gateway = Arc::new(GatewayComponent::new(part));
         let desk = Arc::clone(operations.desk());
-        let prepared = EventsPart::prepare(
+        let prepared = EventsComponent::prepare(
             settings,
             handlers,
             Arc::clone(&sessions),
@@ -294,9 +296,9 @@ impl Daemon {
             &clocks.store_time(),
         );
         let prepared = prepared.map_err(abandon)?;
-        let events = EventsPart::start(prepared);
+        let events = EventsComponent::start(prepared);
         events_part.ready();
-        control.open_shelf(Shelf {
+        control.open_shelf(StateService {
             values,
             store: Arc::clone(&sessions),
             events: events.events().clone(),
@@ -304,7 +306,7 @@ impl Daemon {
         });
         let interactions = posts.map(|(bound, key)| {
             let (window, events) = (settings.interactions.replay_window, events.events().clone());
-            bound.take_interactions(Endpoint { key, window, events, clock: clocks.store_time() })
+            bound.take_interactions(InteractionsEndpoint { key, window, events, clock: clocks.store_time() })
         });
         let interactions = interactions.transpose().map_err(StartError::Serve).map_err(abandon)?;
         let watched = Arc::clone(&gateway);
@@ -317,7 +319,7 @@ impl Daemon {
         });
         let kept_sessions = Arc::clone(&sessions);
         let queue = IdentifyQueue::new(sessions, found.limits, clocks.store_time(), observer.clone());
-        let config = ShardsConfig {
+        let config = ShardPoolConfig {
             token,
             gateway_url: found.url,
             shards: found.shards,
@@ -327,13 +329,13 @@ impl Daemon {
             queue,
             resume: Vec::new(),
             threads: settings.gateway.threads,
-            buffer: Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
-            reconnects: Reconnects { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
+            buffer: FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
+            reconnects: BackoffConfig { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
             hello_within: settings.gateway.hello_timeout,
             clock: clocks.store_time(),
         };
         let range = found.range.range();
-        let wanted = WantedShards {
+        let wanted = DesiredShards {
             shards: found.shards,
             first: range.start,
             last: range.end - 1,
@@ -344,12 +346,13 @@ impl Daemon {
             StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
         };
         let shards =
-            Shards::ready(config, move |event| observer(event)).map_err(StartError::Threads).map_err(abandon)?;
+            ShardPool::ready(config, move |event| observer(event)).map_err(StartError::Threads).map_err(abandon)?;
         let events_handle = events.events().clone();
-        let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
-        let shards = ShardsPart::start(shards, keeping);
+        let keeping =
+            ShardClaimerConfig { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
+        let shards = ShardsComponent::start(shards, keeping);
         let board = shards.board(events.events(), found.shards);
-        control.open_shards(ShardDesk { board, sessions: kept_sessions });
+        control.open_shards(ShardService { board, sessions: kept_sessions });
         Ok(Self {
             readiness,
             control,
@@ -373,7 +376,7 @@ impl Daemon {
 
     /// Lets the settings of this daemon be reloaded from now on, over its API as well.
     pub fn reload_with(&self, reloader: &Reloader) {
-        reloader.attach(Parts {
+        reloader.attach(ReloadTargets {
             control: self.control.clone(),
             certificates: self.certificates.as_ref().map(|(certificates, _)| certificates.clone()),
             authorization: self.rest.authorization.clone(),
@@ -388,7 +391,7 @@ impl Daemon {
     }
 
     /// The way to Discord's REST API.
-    pub fn rest(&self) -> &Rest {
+    pub fn rest(&self) -> &RestComponent {
         &self.rest
     }
 
@@ -399,10 +402,10 @@ impl Daemon {
 
     /// Waits until Discord refuses a shard for good. The end of any other part ends the process by itself. Nothing is lost
     /// when the wait is cancelled.
-    pub async fn ended(&mut self) -> Ended {
+    pub async fn ended(&mut self) -> DaemonError {
         loop {
             match self.shards.ended().await {
-                ShardEnd::Refused(fatal) => return Ended::Refused(fatal),
+                ShardEnd::Refused(fatal) => return DaemonError::Refused(fatal),
                 // Not told, or the process ends already.
                 ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Panicked => {}
             }
@@ -426,7 +429,7 @@ impl Daemon {
     /// # Errors
     ///
     /// When that takes longer than `timeout`; what had not ended is dropped, and named.
-    pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
+    pub async fn shutdown(mut self, timeout: Duration) -> Result<(), ShutdownTimeout> {
         let deadline = Instant::now() + timeout;
         self.stopping();
         // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
@@ -464,7 +467,7 @@ impl Daemon {
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {
-            Err(Unfinished { timeout, shards, events: !handled, operations: !drained, listener })
+            Err(ShutdownTimeout { timeout, shards, events: !handled, operations: !drained, listener })
         }
     }
 }
@@ -510,12 +513,17 @@ mod tests {
     #[test]
     fn what_has_not_finished_is_named_but_not_without_end() {
         let timeout = Duration::from_millis(5);
-        let few = Unfinished { timeout, shards: vec![0, 3], events: false, operations: false, listener: true };
+        let few = ShutdownTimeout { timeout, shards: vec![0, 3], events: false, operations: false, listener: true };
         assert!(few.to_string().ends_with("= 5; not finished: shards 0, 3, the API listener"), "{few}");
-        let many =
-            Unfinished { timeout, shards: (0..16_000).collect(), events: false, operations: false, listener: false };
+        let many = ShutdownTimeout {
+            timeout,
+            shards: (0..16_000).collect(),
+            events: false,
+            operations: false,
+            listener: false,
+        };
         assert!(many.to_string().ends_with("8, 9 and 15990 more"), "{many}");
-        let listener = Unfinished { timeout, shards: vec![], events: false, operations: false, listener: true };
+        let listener = ShutdownTimeout { timeout, shards: vec![], events: false, operations: false, listener: true };
         assert!(listener.to_string().ends_with("not finished: the API listener"), "{listener}");
     }
 }

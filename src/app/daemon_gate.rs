@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use guildhall_actors::rest::{Answered, Body, CallFuture, NotSent, Outcome, Request, Rest, Unknown};
-use guildhall_core::answer::Class;
+use guildhall_actors::rest::{
+    CallFuture, CallOutcome, NoResponse, NotSent, RequestBody, Rest, RestRequest, RestResponse,
+};
+use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Ask, Client, Fault, Place, part};
+use crate::client::{ApiRequest, ApiUrl, Client, ClientError, part};
 
 /// How long the daemon is asked to hold its response.
 const WAIT: Duration = Duration::from_secs(20);
@@ -27,34 +29,35 @@ impl DaemonGate {
         Self { client }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &ApiUrl {
         self.client.place()
     }
 
-    async fn carry_out(&self, operation: Result<Value, String>, max_wait: Duration) -> Outcome {
+    async fn carry_out(&self, operation: Result<Value, String>, max_wait: Duration) -> CallOutcome {
         let give_up = Instant::now() + max_wait.max(WAIT);
         let operation = match operation {
             Ok(operation) => operation,
-            Err(why) => return Outcome::NotSent(NotSent { retry_after: None, why, reason: "malformed" }),
+            Err(why) => return CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "malformed" }),
         };
-        let submit = Ask::post("/v1/operations").with(operation).header("Prefer", format!("wait={}", WAIT.as_secs()));
+        let submit =
+            ApiRequest::post("/v1/operations").with(operation).header("Prefer", format!("wait={}", WAIT.as_secs()));
         let mut shown = match self.client.send(&submit.waiting(WAIT).about("operations")).await {
             Ok(accepted) => accepted.body,
             Err(fault) => return not_submitted(&fault),
         };
         let Some(id) = shown["id"].as_str().map(str::to_owned) else {
-            return Outcome::Unknown(Unknown { why: "the daemon named no operation".to_owned() });
+            return CallOutcome::Unknown(NoResponse { why: "the daemon named no operation".to_owned() });
         };
         loop {
             // A submission is answered with less than what is shown of an operation.
             match self.client.get(format!("/v1/operations/{}", part(&id))).await {
                 Ok(answered) => shown = answered.body,
-                Err(fault) => return Outcome::Unknown(Unknown { why: fault.to_string() }),
+                Err(fault) => return CallOutcome::Unknown(NoResponse { why: fault.to_string() }),
             }
             if let Some(outcome) = finished(&shown) {
                 if shown["state"] == "dead" {
                     // It was made for a person who is told now.
-                    let discard = Ask::new(Method::DELETE, format!("/v1/dead-letters/{}", part(&id)));
+                    let discard = ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", part(&id)));
                     drop(self.client.send(&discard).await);
                 }
                 return outcome;
@@ -67,29 +70,29 @@ impl DaemonGate {
     }
 
     /// Cancels an operation that takes too long.
-    async fn take_back(&self, id: &str, shown: &Value) -> Outcome {
+    async fn take_back(&self, id: &str, shown: &Value) -> CallOutcome {
         let waits = &shown["waits_for"];
         let why = waits["detail"].as_str().or(waits["reason"].as_str()).unwrap_or("it is still running");
         let why = format!("the daemon has not made the call yet: {why}");
-        match self.client.send(&Ask::post(format!("/v1/operations/{}/cancel", part(id)))).await {
-            Ok(_) => Outcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }),
-            Err(_) => Outcome::Unknown(Unknown { why }),
+        match self.client.send(&ApiRequest::post(format!("/v1/operations/{}/cancel", part(id)))).await {
+            Ok(_) => CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }),
+            Err(_) => CallOutcome::Unknown(NoResponse { why }),
         }
     }
 }
 
 impl Rest for DaemonGate {
-    fn call(&self, request: Request) -> CallFuture<'_> {
+    fn call(&self, request: RestRequest) -> CallFuture<'_> {
         Box::pin(self.carry_out(operation(&request), request.max_wait))
     }
 }
 
 /// The operation that makes a call.
-fn operation(request: &Request) -> Result<Value, String> {
+fn operation(request: &RestRequest) -> Result<Value, String> {
     let body = match &request.body {
-        Body::Empty => None,
-        Body::Whole(bytes) => Some(serde_json::from_slice::<Value>(bytes).map_err(|error| error.to_string())?),
-        Body::Stream(_) => return Err("a stream cannot be part of an operation".to_owned()),
+        RequestBody::Empty => None,
+        RequestBody::Whole(bytes) => Some(serde_json::from_slice::<Value>(bytes).map_err(|error| error.to_string())?),
+        RequestBody::Stream(_) => return Err("a stream cannot be part of an operation".to_owned()),
     };
     Ok(match (&request.method, body) {
         (&Method::GET, _) => json!({"kind": "read", "payload": {"path": request.path}}),
@@ -100,65 +103,65 @@ fn operation(request: &Request) -> Result<Value, String> {
     })
 }
 
-fn not_submitted(fault: &Fault) -> Outcome {
+fn not_submitted(fault: &ClientError) -> CallOutcome {
     if fault.is_unclear() {
-        return Outcome::Unknown(Unknown { why: fault.to_string() });
+        return CallOutcome::Unknown(NoResponse { why: fault.to_string() });
     }
-    Outcome::NotSent(NotSent { retry_after: fault.again_after(), why: fault.to_string(), reason: "daemon" })
+    CallOutcome::NotSent(NotSent { retry_after: fault.again_after(), why: fault.to_string(), reason: "daemon" })
 }
 
 /// What became of an operation, if it is finished.
-fn finished(shown: &Value) -> Option<Outcome> {
+fn finished(shown: &Value) -> Option<CallOutcome> {
     let error = &shown["error"];
     let why = || error["message"].as_str().unwrap_or("the daemon does not say why").to_owned();
     match shown["state"].as_str()? {
-        "succeeded" => Some(answered(StatusCode::OK, Class::Success, None, &shown["result"])),
+        "succeeded" => Some(answered(StatusCode::OK, ResponseClass::Success, None, &shown["result"])),
         "dead" => {
             let status = error["status"].as_u64().and_then(|status| u16::try_from(status).ok());
             let status = status.and_then(|status| StatusCode::from_u16(status).ok());
             let code = error["code"].as_u64().and_then(|code| u32::try_from(code).ok());
             Some(match status {
                 Some(status) => answered(status, class(status), code, &json!({"message": why(), "code": code})),
-                None => Outcome::NotSent(NotSent { retry_after: None, why: why(), reason: "daemon" }),
+                None => CallOutcome::NotSent(NotSent { retry_after: None, why: why(), reason: "daemon" }),
             })
         }
-        "needs_review" => Some(Outcome::Unknown(Unknown { why: why() })),
+        "needs_review" => Some(CallOutcome::Unknown(NoResponse { why: why() })),
         "cancelled" => {
             let why = "the operation was cancelled".to_owned();
-            Some(Outcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }))
+            Some(CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }))
         }
         _ => None,
     }
 }
 
-fn answered(status: StatusCode, class: Class, code: Option<u32>, body: &Value) -> Outcome {
+fn answered(status: StatusCode, class: ResponseClass, code: Option<u32>, body: &Value) -> CallOutcome {
     let body = Bytes::from(body.to_string());
-    Outcome::Answered(Answered { status, headers: HeaderMap::new(), body, class, code })
+    CallOutcome::Answered(RestResponse { status, headers: HeaderMap::new(), body, class, code })
 }
 
 /// What a status means that ended an operation. Limits are waited for by the daemon.
-fn class(status: StatusCode) -> Class {
+fn class(status: StatusCode) -> ResponseClass {
     match status {
-        StatusCode::UNAUTHORIZED => Class::Unauthorized,
-        StatusCode::FORBIDDEN => Class::Forbidden,
-        StatusCode::NOT_FOUND => Class::NotFound,
-        status if status.is_server_error() => Class::ServerError,
-        _ => Class::Rejected,
+        StatusCode::UNAUTHORIZED => ResponseClass::Unauthorized,
+        StatusCode::FORBIDDEN => ResponseClass::Forbidden,
+        StatusCode::NOT_FOUND => ResponseClass::NotFound,
+        status if status.is_server_error() => ResponseClass::ServerError,
+        _ => ResponseClass::Rejected,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use guildhall_core::answer::Credential;
+    use guildhall_core::response::Credential;
 
     use super::*;
 
     #[test]
     fn a_call_becomes_an_operation() {
-        let read = Request::new(Method::GET, "/users/@me", Credential::Anonymous);
+        let read = RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous);
         assert_eq!(operation(&read).unwrap(), json!({"kind": "read", "payload": {"path": "/users/@me"}}));
-        let mut put = Request::new(Method::PUT, "/applications/1/commands", Credential::Anonymous);
-        put.body = Body::Whole(Bytes::from_static(b"[1]"));
+        let mut put = RestRequest::new(Method::PUT, "/applications/1/commands", Credential::Anonymous);
+        put.body = RequestBody::Whole(Bytes::from_static(b"[1]"));
         let payload = json!({"method": "PUT", "path": "/applications/1/commands", "body": [1]});
         assert_eq!(operation(&put).unwrap(), json!({"kind": "request", "payload": payload}));
     }
@@ -166,13 +169,13 @@ mod tests {
     #[test]
     fn an_operation_becomes_the_answer_that_it_had() {
         let done = json!({"state": "succeeded", "result": {"id": "5"}});
-        let Some(Outcome::Answered(answer)) = finished(&done) else { panic!("no answer") };
-        assert_eq!((answer.class, answer.body.as_ref()), (Class::Success, &br#"{"id":"5"}"#[..]));
+        let Some(CallOutcome::Answered(answer)) = finished(&done) else { panic!("no answer") };
+        assert_eq!((answer.class, answer.body.as_ref()), (ResponseClass::Success, &br#"{"id":"5"}"#[..]));
         let error = json!({"status": 403, "code": 50001, "message": "Missing Access"});
         let dead = json!({"state": "dead", "error": error});
-        let Some(Outcome::Answered(answer)) = finished(&dead) else { panic!("no answer") };
-        assert_eq!((answer.class, answer.code), (Class::Forbidden, Some(50_001)));
-        assert!(matches!(finished(&json!({"state": "needs_review"})), Some(Outcome::Unknown(_))));
+        let Some(CallOutcome::Answered(answer)) = finished(&dead) else { panic!("no answer") };
+        assert_eq!((answer.class, answer.code), (ResponseClass::Forbidden, Some(50_001)));
+        assert!(matches!(finished(&json!({"state": "needs_review"})), Some(CallOutcome::Unknown(_))));
         assert!(finished(&json!({"state": "delayed"})).is_none());
     }
 }

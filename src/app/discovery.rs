@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use guildhall_actors::{
-    events::KeptSession,
-    rest::{Outcome, Rest},
+    events::StoredSession,
+    rest::{CallOutcome, Rest},
 };
-use guildhall_core::{answer::Class, lane::Lane};
+use guildhall_core::{lane::Lane, response::ResponseClass};
 use twilight_model::gateway::connection_info::BotConnectionInfo;
 
 use crate::{
-    api::PartHandle,
-    discord::{IdentifyLimits, SessionsLeft, rest::Calls},
-    events::{GatewayNotFound, emit},
+    api::ComponentHandle,
+    discord::{IdentifyLimits, SessionStartLimit, rest::CallBuilder},
+    events::{GatewayDiscoveryFailed, emit},
     settings::{Settings, ShardRange},
 };
 
@@ -22,7 +22,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How to connect to the gateway.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct GatewayInfo {
     /// Its URL; `None` is twilight's own default.
     pub(super) url: Option<String>,
     /// How many shards the bot has.
@@ -65,16 +65,16 @@ pub enum DiscoveryError {
 pub(super) async fn find(
     settings: &Settings,
     rest: &dyn Rest,
-    calls: &Calls,
-    kept: &[KeptSession],
-    part: &PartHandle,
-) -> Result<Found, DiscoveryError> {
+    calls: &CallBuilder,
+    kept: &[StoredSession],
+    part: &ComponentHandle,
+) -> Result<GatewayInfo, DiscoveryError> {
     let (gateway, spacing) = (&settings.gateway, settings.gateway.identify_spacing);
     if let Some(url) = settings.discord.gateway_url.clone() {
         let (max_concurrency, a_day) = (gateway.max_concurrency, gateway.identifies_a_day);
         let limits = IdentifyLimits { max_concurrency, spacing, a_day, left: None };
         let shards = gateway.shards.max(1);
-        return Ok(Found { url: Some(url), shards, range: range_of(settings, shards), limits });
+        return Ok(GatewayInfo { url: Some(url), shards, range: range_of(settings, shards), limits });
     }
     let info = ask(rest, calls, part).await?;
     let shards = if gateway.shards == 0 { info.shards.max(1) } else { gateway.shards };
@@ -85,9 +85,9 @@ pub(super) async fn find(
     if limit.remaining < needed {
         return Err(DiscoveryError::NoSessionsLeft { remaining: limit.remaining, shards: needed, reset_after });
     }
-    let left = Some(SessionsLeft { remaining: limit.remaining, reset_after });
+    let left = Some(SessionStartLimit { remaining: limit.remaining, reset_after });
     let limits = IdentifyLimits { max_concurrency: limit.max_concurrency, spacing, a_day: limit.total, left };
-    Ok(Found { url: Some(info.url), shards, range, limits })
+    Ok(GatewayInfo { url: Some(info.url), shards, range, limits })
 }
 
 /// Which shards this process runs. A range is only set together with the number of shards, which it fits.
@@ -96,33 +96,39 @@ fn range_of(settings: &Settings, shards: u32) -> ShardRange {
 }
 
 /// How many shards have no session to go on with.
-fn needed(range: ShardRange, shards: u32, kept: &[KeptSession]) -> u32 {
+fn needed(range: ShardRange, shards: u32, kept: &[StoredSession]) -> u32 {
     let has_one = |shard| kept.iter().any(|kept| kept.shards == shards && kept.shard == shard);
     range.numbers().map(|shard| u32::from(!has_one(shard))).sum()
 }
 
 /// Asks until Discord answers.
-async fn ask(rest: &dyn Rest, calls: &Calls, part: &PartHandle) -> Result<BotConnectionInfo, DiscoveryError> {
+async fn ask(
+    rest: &dyn Rest,
+    calls: &CallBuilder,
+    part: &ComponentHandle,
+) -> Result<BotConnectionInfo, DiscoveryError> {
     let mut wait = Duration::from_secs(1);
     loop {
         let call = calls.gateway_bot().expect("invariant: a call without fields is valid").on(Lane::Interactive);
         let answer = call.answer;
         let (why, retry_after) = match rest.call(call.request).await {
-            Outcome::Answered(answered) => match (answered.class, answer.read(&answered)) {
-                (Class::Success, Ok(info)) => return Ok(info),
-                (Class::Unauthorized, _) => return Err(DiscoveryError::Unauthorized),
-                (Class::Forbidden | Class::NotFound | Class::Rejected, _) => {
+            CallOutcome::Answered(answered) => match (answered.class, answer.read(&answered)) {
+                (ResponseClass::Success, Ok(info)) => return Ok(info),
+                (ResponseClass::Unauthorized, _) => return Err(DiscoveryError::Unauthorized),
+                (ResponseClass::Forbidden | ResponseClass::NotFound | ResponseClass::Rejected, _) => {
                     return Err(DiscoveryError::Refused(answered.status.as_u16()));
                 }
-                (Class::RateLimited { retry_after, .. }, _) => ("it answered 429".to_owned(), Some(retry_after)),
+                (ResponseClass::RateLimited { retry_after, .. }, _) => {
+                    ("it answered 429".to_owned(), Some(retry_after))
+                }
                 (class, _) => (format!("it answered {} ({})", answered.status.as_u16(), class.name()), None),
             },
-            Outcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
-            Outcome::Unknown(unknown) => (unknown.to_string(), None),
+            CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
+            CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
         };
         let pause = retry_after.unwrap_or(wait).max(Duration::from_secs(1));
         part.not_ready(&format!("Discord has not said where the gateway is: {why}"));
-        emit(GatewayNotFound { why: &why, retry_after: pause });
+        emit(GatewayDiscoveryFailed { why: &why, retry_after: pause });
         tokio::time::sleep(pause).await;
         wait = (wait * 2).min(LONGEST_WAIT);
     }
@@ -136,7 +142,7 @@ mod tests {
 
     #[test]
     fn shards_with_a_session_of_as_many_shards_need_no_new_one() {
-        let kept = |shard, shards| KeptSession {
+        let kept = |shard, shards| StoredSession {
             shard,
             shards,
             session: "s".into(),

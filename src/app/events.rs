@@ -5,21 +5,23 @@ use std::{sync::Arc, time::Duration};
 use actix_rt::Arbiter;
 use guildhall_actors::{
     crash::CrashStore,
-    events::{Allowance, Brain, EventStore, Events, EventsConfig, KeptSession, Outside, Prepared},
-    operations::{WallClock, desk::Desk},
+    events::{
+        EventPorts, EventStore, EventsConfig, EventsHandle, FlowLimit, PreparedEvents, StoredSession, WebhookClient,
+    },
+    operations::{WallClock, submission::OperationService},
     rest::Gate,
     supervision::{self, Part},
 };
 use guildhall_core::{
-    event::handler::{Does, Handlers},
+    event::handler::{EventHandlers, HandlerAction},
     operation::Backoff,
 };
 use url::Url;
 
-use super::Rest;
+use super::RestComponent;
 use crate::{
-    api::PartHandle,
-    discord::FirstAnswers,
+    api::ComponentHandle,
+    discord::RestInteractionResponder,
     settings::Settings,
     webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
 };
@@ -55,43 +57,43 @@ pub enum WebhookError {
 
 /// The event side of this process.
 #[derive(Debug)]
-pub struct EventsPart {
-    events: Events,
+pub struct EventsComponent {
+    events: EventsHandle,
     /// Neither waits for the other: a busy router would keep guilds from their turn.
     router: Arbiter,
     guilds: Arbiter,
 }
 
-impl EventsPart {
+impl EventsComponent {
     /// Puts together what handles the events of a bot with so many shards.
     #[expect(clippy::too_many_arguments, reason = "each is a part of its own")]
     pub(super) fn prepare(
         settings: &Settings,
-        handlers: Handlers,
+        handlers: EventHandlers,
         store: Arc<dyn EventStore>,
         crashes: Arc<dyn CrashStore>,
-        rest: &Rest,
-        desk: Arc<Desk>,
+        rest: &RestComponent,
+        desk: Arc<OperationService>,
         shards: u32,
         clock: &WallClock,
-    ) -> Result<Prepared, WebhookError> {
+    ) -> Result<PreparedEvents, WebhookError> {
         let brain = webhooks(&handlers, &rest.gate, clock)?;
-        let answers = FirstAnswers::new(rest.gate.clone(), settings.interactions.within);
-        let outside = Outside { handlers, store, crashes, brain, answers: Arc::new(answers), desk, watch: None };
-        let allowance = Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
-        Ok(Events::prepare(outside, clock.clone(), config(settings, shards), allowance))
+        let answers = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.within);
+        let outside = EventPorts { handlers, store, crashes, brain, answers: Arc::new(answers), desk, watch: None };
+        let allowance = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
+        Ok(EventsHandle::prepare(outside, clock.clone(), config(settings, shards), allowance))
     }
 
     /// Begins to route. Must be called within an actix system.
     #[must_use]
-    pub fn start(prepared: Prepared) -> Self {
+    pub fn start(prepared: PreparedEvents) -> Self {
         let (router, guilds) = (supervision::arbiter(Part::RouterThread), supervision::arbiter(Part::EventThread));
-        let events = Events::start_on(prepared, &router.handle(), &guilds.handle());
+        let events = EventsHandle::start_on(prepared, &router.handle(), &guilds.handle());
         Self { events, router, guilds }
     }
 
     /// The way to it.
-    pub fn events(&self) -> &Events {
+    pub fn events(&self) -> &EventsHandle {
         &self.events
     }
 
@@ -108,7 +110,7 @@ impl EventsPart {
 }
 
 /// The sessions that are known, asked for until the store answers; what is waited for is what `part` says.
-pub(super) async fn sessions(store: &dyn EventStore, part: &PartHandle) -> Vec<KeptSession> {
+pub(super) async fn sessions(store: &dyn EventStore, part: &ComponentHandle) -> Vec<StoredSession> {
     loop {
         match store.sessions().await {
             Ok(sessions) => return sessions,
@@ -119,16 +121,20 @@ pub(super) async fn sessions(store: &dyn EventStore, part: &PartHandle) -> Vec<K
 }
 
 /// What the webhooks of handlers are reached by.
-pub(super) fn webhooks(handlers: &Handlers, gate: &Gate, clock: &WallClock) -> Result<Arc<dyn Brain>, WebhookError> {
+pub(super) fn webhooks(
+    handlers: &EventHandlers,
+    gate: &Gate,
+    clock: &WallClock,
+) -> Result<Arc<dyn WebhookClient>, WebhookError> {
     let config = WebhookConfig { clock: clock.clone(), ..WebhookConfig::default() };
     let webhooks = Webhooks::new(targets(handlers)?, &config, gate.breaker().clone())?;
     Ok(Arc::new(webhooks))
 }
 
-fn targets(handlers: &Handlers) -> Result<Vec<Target>, WebhookError> {
+fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
     let mut targets = Vec::new();
     for handler in handlers {
-        let Does::Webhook(webhook) = &handler.does else { continue };
+        let HandlerAction::Webhook(webhook) = &handler.does else { continue };
         let name = || Arc::clone(&handler.name);
         let url = Url::parse(&webhook.url).map_err(|why| WebhookError::Url { handler: name(), why })?;
         let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();

@@ -10,23 +10,24 @@ use guildhall_actors::{
     failpoint,
     rest::Gate,
     supervision::{self, Part, spawn_blocking_work},
-    token_bucket::{SharedFuture, SharedLimits, SharedWindow},
+    token_bucket::{SharedCallFuture, SharedLimits, SharedWindow},
 };
 use guildhall_core::{
-    answer::Credential,
-    invalid::WhenLost,
+    invalid::LedgerFallback,
     limit::{
-        Sharing,
-        shared::{Call, OnLoss, SharedConfig},
+        SharingConfig,
+        shared::{LimitFallback, ScriptCall, SharedLimitConfig},
     },
+    response::Credential,
 };
 use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use crate::{
     redis::{
-        Block, Keys, Redis, RedisConfig, RedisConfigError, RedisWindow, Seat, SharedState, StateConfig, fingerprint,
+        ProcessLock, RateLimitBlock, RedisClient, RedisConfig, RedisConfigError, RedisKeys, RedisWindow, SharedState,
+        SharedStateConfig, fingerprint,
     },
-    settings::{Settings, Token},
+    settings::{SecretValue, Settings},
 };
 
 /// How often a death is told: the word may be lost, or this process be cut off at that moment.
@@ -35,18 +36,18 @@ const TELL: u32 = 5;
 /// What a process of a fleet has in common with the others.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    redis: Redis,
+    redis: RedisClient,
     window: RedisWindow,
-    rules: SharedConfig,
-    seat: Seat,
-    state: StateConfig,
+    rules: SharedLimitConfig,
+    seat: ProcessLock,
+    state: SharedStateConfig,
 }
 
 /// The window in Redis, as the token bucket sees it.
-struct Port(RedisWindow);
+struct WindowPort(RedisWindow);
 
-impl SharedWindow for Port {
-    fn call(&self, credential: Credential, call: Call) -> SharedFuture {
+impl SharedWindow for WindowPort {
+    fn call(&self, credential: Credential, call: ScriptCall) -> SharedCallFuture {
         let window = self.0.clone();
         // Why there is no answer is told where that is known.
         Box::pin(async move { window.call(credential, &call).await.ok() })
@@ -55,14 +56,19 @@ impl SharedWindow for Port {
 
 impl Fleet {
     /// Begins to connect. `None` if the settings name no Redis: the process is alone.
-    pub(super) fn meet(settings: &Settings, application: u64, token: &Token) -> Result<Option<Self>, RedisConfigError> {
+    pub(super) fn meet(
+        settings: &Settings,
+        application: u64,
+        token: &SecretValue,
+    ) -> Result<Option<Self>, RedisConfigError> {
         let Some(config) = RedisConfig::new(&settings.redis) else { return Ok(None) };
-        let redis = Redis::new(config)?;
-        let keys = Keys::new(application);
+        let redis = RedisClient::new(config)?;
+        let keys = RedisKeys::new(application);
         let rules = rules(settings);
         let window = RedisWindow::new(redis.clone(), &keys, rules.clone());
-        let seat = Seat::take_or_do_without(&Seat::folder(settings.redis.seat_dir.as_deref(), application));
-        let state = StateConfig {
+        let seat =
+            ProcessLock::take_or_do_without(&ProcessLock::folder(settings.redis.seat_dir.as_deref(), application));
+        let state = SharedStateConfig {
             application,
             process: seat.id().to_owned(),
             ip_group: settings.egress.ip_group.clone(),
@@ -70,8 +76,8 @@ impl Fleet {
             invalid: settings.gate.invalid,
             when_lost: match settings.redis.on_loss {
                 // For as long as it may use a share, it also has what it was lent of this budget.
-                OnLoss::Share | OnLoss::Closed => WhenLost::Stop,
-                OnLoss::Open => WhenLost::Share,
+                LimitFallback::Share | LimitFallback::Closed => LedgerFallback::Stop,
+                LimitFallback::Open => LedgerFallback::Share,
             },
             // News are pushed, and what was missed is read with every new subscription; this is for the rest.
             heartbeat: settings.redis.heartbeat * 2,
@@ -80,7 +86,7 @@ impl Fleet {
     }
 
     /// The connection that the fleet meets over.
-    pub(super) fn redis(&self) -> &Redis {
+    pub(super) fn redis(&self) -> &RedisClient {
         &self.redis
     }
 
@@ -91,15 +97,16 @@ impl Fleet {
 
     /// How the token bucket shares its limits.
     pub(super) fn limits(&self, credential: Credential) -> SharedLimits {
-        let sharing = Sharing { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };
-        SharedLimits { window: Arc::new(Port(self.window.clone())), sharing, credential }
+        let sharing =
+            SharingConfig { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };
+        SharedLimits { window: Arc::new(WindowPort(self.window.clone())), sharing, credential }
     }
 
     /// Shares what else there is to share, and watches over the seats of this machine. To be called before any call is made.
-    pub(super) fn join(self, gate: &Gate) -> Membership {
+    pub(super) fn join(self, gate: &Gate) -> FleetMembership {
         let every = self.rules.heartbeat;
         let (tokens, application) = (gate.tokens().clone(), self.state.application);
-        let on_block = move |block: Block| {
+        let on_block = move |block: RateLimitBlock| {
             let credential = match block.scope.as_str() {
                 "bot" => Credential::Application(application),
                 _ => Credential::Anonymous,
@@ -107,26 +114,26 @@ impl Fleet {
             tokens.blocked(credential, Duration::from_millis(block.ms));
         };
         let state = SharedState::start(self.redis, gate.breaker().clone(), self.state, on_block);
-        let seat: SharedSeat = Arc::new(Mutex::new(Some(self.seat)));
+        let seat: SharedProcessLock = Arc::new(Mutex::new(Some(self.seat)));
         let tokens = gate.tokens().clone();
         let task = report_dead(Arc::clone(&seat), every, move |dead| tokens.bury(dead));
         let watch = supervision::spawn(Part::DeadProcesses, task);
-        Membership { state: Mutex::new(Some(state)), seat, watch }
+        FleetMembership { state: Mutex::new(Some(state)), seat, watch }
     }
 }
 
 /// The seat of this process, until it leaves it.
-pub(super) type SharedSeat = Arc<Mutex<Option<Seat>>>;
+pub(super) type SharedProcessLock = Arc<Mutex<Option<ProcessLock>>>;
 
 /// What a process has in common with the others, for as long as this lives.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub(super) struct FleetMembership {
     state: Mutex<Option<SharedState>>,
-    seat: SharedSeat,
+    seat: SharedProcessLock,
     watch: JoinHandle<()>,
 }
 
-impl Membership {
+impl FleetMembership {
     /// Says goodbye. Only once no call is under way any more.
     pub(super) async fn leave(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -145,14 +152,14 @@ impl Membership {
     }
 }
 
-impl Drop for Membership {
+impl Drop for FleetMembership {
     fn drop(&mut self) {
         self.watch.abort();
     }
 }
 
 /// Looks for processes of this machine that died, and reports them: nothing has to wait for them.
-pub(super) async fn report_dead(seat: SharedSeat, every: Duration, report: impl Fn(Vec<String>)) {
+pub(super) async fn report_dead(seat: SharedProcessLock, every: Duration, report: impl Fn(Vec<String>)) {
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told: HashMap<String, u32> = HashMap::new();
@@ -186,9 +193,9 @@ pub(super) async fn report_dead(seat: SharedSeat, every: Duration, report: impl 
 }
 
 /// The rules of the shared limit, as the settings have them.
-fn rules(settings: &Settings) -> SharedConfig {
+fn rules(settings: &Settings) -> SharedLimitConfig {
     let (redis, limits) = (&settings.redis, &settings.gate.limits);
-    SharedConfig {
+    SharedLimitConfig {
         limit: limits.global,
         window: limits.window + limits.margin,
         margin: limits.margin,
@@ -203,6 +210,6 @@ fn rules(settings: &Settings) -> SharedConfig {
         guard: redis.guard,
         request_timeout: limits.request_timeout,
         burst: limits.burst,
-        ..SharedConfig::default()
+        ..SharedLimitConfig::default()
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use guildhall_actors::rest::{Outcome, Rest};
-use guildhall_core::{answer::Class, lane::Lane};
+use guildhall_actors::rest::{CallOutcome, Rest};
+use guildhall_core::{lane::Lane, response::ResponseClass};
 use twilight_model::{
     id::{
         Id,
@@ -14,9 +14,9 @@ use twilight_model::{
 
 use super::discovery::DiscoveryError;
 use crate::{
-    api::PartHandle,
-    discord::{application_of, rest::Calls},
-    settings::Token,
+    api::ComponentHandle,
+    discord::{application_of, rest::CallBuilder},
+    settings::SecretValue,
 };
 
 /// How long to wait before asking again.
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// The bot, and the application that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct BotIdentity {
     pub(super) application: Id<ApplicationMarker>,
     pub(super) bot: Id<UserMarker>,
 }
@@ -32,12 +32,12 @@ pub(super) struct Identity {
 /// The bot of this token. Discord's own tokens name it; other ones are asked about until there is an answer, and `part`
 /// tells so meanwhile.
 pub(super) async fn find(
-    token: &Token,
+    token: &SecretValue,
     rest: &dyn Rest,
-    calls: &Calls,
-    part: &PartHandle,
-) -> Result<Identity, DiscoveryError> {
-    let of = |id: u64| Identity { application: Id::new(id), bot: Id::new(id) };
+    calls: &CallBuilder,
+    part: &ComponentHandle,
+) -> Result<BotIdentity, DiscoveryError> {
+    let of = |id: u64| BotIdentity { application: Id::new(id), bot: Id::new(id) };
     if let Some(id) = application_of(token) {
         return Ok(of(id));
     }
@@ -46,13 +46,13 @@ pub(super) async fn find(
         let call = call.expect("invariant: a call without fields is valid").on(Lane::Interactive);
         let answer = call.answer;
         match rest.call(call.request).await {
-            Outcome::Answered(answered) => match (answer.read(&answered), answered.class) {
+            CallOutcome::Answered(answered) => match (answer.read(&answered), answered.class) {
                 (Ok(user), _) => return Ok(of(user.id.get())),
-                (Err(_), Class::Unauthorized) => return Err(DiscoveryError::Unauthorized),
+                (Err(_), ResponseClass::Unauthorized) => return Err(DiscoveryError::Unauthorized),
                 (Err(error), _) => part.not_ready(&format!("Discord has not said who the bot is: {error}")),
             },
-            Outcome::NotSent(refused) => part.not_ready(&format!("Discord has not said who the bot is: {refused}")),
-            Outcome::Unknown(unknown) => part.not_ready(&format!("Discord has not said who the bot is: {unknown}")),
+            CallOutcome::NotSent(refused) => part.not_ready(&format!("Discord has not said who the bot is: {refused}")),
+            CallOutcome::Unknown(unknown) => part.not_ready(&format!("Discord has not said who the bot is: {unknown}")),
         }
         tokio::time::sleep(AGAIN).await;
     }

@@ -1,7 +1,7 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 pub mod admin_key;
-mod api_part;
+mod api_component;
 mod budgets;
 mod command_gate;
 mod commands;
@@ -9,14 +9,14 @@ mod daemon;
 mod daemon_gate;
 mod demo;
 mod discovery;
-mod division;
 mod doctor;
 mod events;
 mod fleet;
-mod gateway_part;
+mod gateway_component;
 mod identity;
+mod limit_division;
 mod operations;
-mod redis_part;
+mod redis_component;
 mod reload;
 mod rest;
 mod shards;
@@ -30,22 +30,22 @@ use guildhall_actors::{
     failpoint,
     supervision::{Part, PartGuard, Supervision},
 };
-use guildhall_core::event::handler::Handlers;
+use guildhall_core::event::handler::EventHandlers;
 
 pub use self::{
-    admin_key::FoundKey,
-    api_part::Entrance,
+    admin_key::LocalAdminKey,
+    api_component::ApiHandle,
     command_gate::CommandGateError,
-    commands::{SyncError, SyncMode, Synced, sync},
-    daemon::{Daemon, Ended, StartError, Unfinished},
-    demo::{Demo, DemoError, DemoSettings, NoAnswer},
+    commands::{SyncError, SyncMode, SyncResult, sync},
+    daemon::{Daemon, DaemonError, ShutdownTimeout, StartError},
+    demo::{Demo, DemoError, DemoHttpError, DemoSettings},
     discovery::DiscoveryError,
-    doctor::{Examination, Finding, Verdict, examine},
-    events::{EventsPart, WebhookError},
-    operations::OperationsPart,
+    doctor::{CheckStatus, DoctorOptions, Finding, examine},
+    events::{EventsComponent, WebhookError},
+    operations::OperationsComponent,
     reload::{ReadSettings, Reloader},
-    rest::{GateState, LimitSharing, Rest, RestError},
-    signals::{EndsWith, OnHangup, Signal, Signals},
+    rest::{GateState, LimitSharing, RestComponent, RestError},
+    signals::{OnHangup, Signal, Signals, StopSource},
 };
 use crate::{
     events::{HandlerWarned, ShutdownFinished, ShutdownStarted, emit},
@@ -61,10 +61,10 @@ pub enum ServeError {
     Start(#[from] StartError),
     /// It had to end by itself.
     #[error(transparent)]
-    Ended(#[from] Ended),
+    Ended(#[from] DaemonError),
     /// It was asked to end, and could not in time.
     #[error(transparent)]
-    Unfinished(#[from] Unfinished),
+    Unfinished(#[from] ShutdownTimeout),
     /// The operating system does not let it watch over its parts.
     #[error("cannot start the threads that watch over the process: {0}")]
     Supervision(#[source] io::Error),
@@ -78,8 +78,8 @@ pub enum ServeError {
 /// When it cannot start, has to end by itself, or cannot end in time.
 pub async fn serve(
     settings: &Settings,
-    handlers: Handlers,
-    key: &FoundKey,
+    handlers: EventHandlers,
+    key: &LocalAdminKey,
     signals: Signals,
     reloader: &Reloader,
 ) -> Result<(), ServeError> {
@@ -104,15 +104,15 @@ pub async fn serve(
 async fn run(
     supervision: &Supervision,
     settings: &Settings,
-    handlers: Handlers,
-    key: &FoundKey,
+    handlers: EventHandlers,
+    key: &LocalAdminKey,
     mut signals: Signals,
     reloader: &Reloader,
 ) -> Result<(), ServeError> {
     for warning in &warnings(&handlers) {
         emit(HandlerWarned { warning });
     }
-    let entrance = Entrance::default();
+    let entrance = ApiHandle::default();
     let mut daemon = {
         // Boxed, so that its memory is free once it has started.
         let mut start = Box::pin(Daemon::start(settings, handlers, key, &entrance, |_| {}));

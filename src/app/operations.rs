@@ -8,19 +8,19 @@ use std::{
 
 use actix_rt::Arbiter;
 use guildhall_actors::access::{KeyStore as _, RoleCache};
-use guildhall_actors::budgets::SpendStore as _;
+use guildhall_actors::budget::SpendStore as _;
 use guildhall_actors::events::EventStore as _;
 use guildhall_actors::failpoint;
 use guildhall_actors::operations::{
-    Changes, Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
-    StoreError, Swept, WallClock, Word,
-    desk::{DeskConfig, Hears},
+    ChangeFeed, GuildSpec, IdempotencyCache, OperationExecutor, OperationService, OperationStore, OperationsConfig,
+    OperationsHandle, PauseTarget, QueueSignal, Retention, StoreError, SweepSummary, WallClock,
+    submission::{QueueNotifier, SubmissionConfig},
 };
 use guildhall_actors::rest::ReleaseListener;
 use guildhall_actors::supervision::{self, Part};
 use guildhall_core::{
     budget::Hour,
-    guild::LineConfig,
+    guild::OrderConfig,
     operation::{Backoff, OperationId, Queue},
     time::UnixMs,
 };
@@ -31,13 +31,13 @@ use tokio::{
 };
 
 use crate::{
-    api::PartHandle,
+    api::ComponentHandle,
     events::{
-        ClocksUnsaved, DepthsCounted, PreviousEnd, ProcessEndsCounted, SweepFailed, Swept as SweptEvent, UsageCounted,
-        emit,
+        ClockSaveFailed, DepthsCounted, PreviousProcessEnd, ProcessEndsCounted, SweepCompleted as SweptEvent,
+        SweepFailed, UsageCounted, emit,
     },
     settings::Settings,
-    store::{Health, Notice, ProcessEnd, Store},
+    store::{ClusterEvent, Health, ProcessEnd, Store},
 };
 
 /// How long the end of a process counts.
@@ -54,39 +54,39 @@ const COMPARE_CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Operations of this process, under way and on their way in.
 #[derive(Debug)]
-pub struct OperationsPart {
+pub struct OperationsComponent {
     store: Store,
-    operations: Operations,
-    desk: Arc<Desk>,
+    operations: OperationsHandle,
+    desk: Arc<OperationService>,
     /// The guilds' own thread: a busy guild keeps nobody else waiting.
     arbiter: Arbiter,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl OperationsPart {
+impl OperationsComponent {
     /// Starts to carry out what the store holds. Must be called within an actix system.
     pub fn start(
         settings: &Settings,
         application: u64,
         store: Store,
-        perform: Arc<dyn Perform>,
+        perform: Arc<dyn OperationExecutor>,
         cache: Option<Arc<dyn IdempotencyCache>>,
         roles: Arc<RoleCache>,
-        part: PartHandle,
+        part: ComponentHandle,
     ) -> Self {
         let arbiter = supervision::arbiter(Part::OperationThread);
         let (clock, handle) = (store.clocks().store_time(), arbiter.handle());
-        let spawn = Box::new(move |seat: Seat| seat.run_on(&handle));
+        let spawn = Box::new(move |seat: GuildSpec| seat.run_on(&handle));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
-        let operations = Operations::start(Arc::clone(&shared), perform, clock.clone(), config(settings), spawn);
-        let desk = Desk::new(
+        let operations = OperationsHandle::start(Arc::clone(&shared), perform, clock.clone(), config(settings), spawn);
+        let desk = OperationService::new(
             Arc::clone(&shared),
-            Arc::new(Told(operations.clone())),
+            Arc::new(SupervisorNotifier(operations.clone())),
             cache,
-            DeskConfig {
+            SubmissionConfig {
                 max_attempts: settings.operations.max_attempts,
                 application: Some(application),
-                ..DeskConfig::default()
+                ..SubmissionConfig::default()
             },
             {
                 let clock = clock.clone();
@@ -114,12 +114,12 @@ impl OperationsPart {
     }
 
     /// The one way in.
-    pub fn desk(&self) -> &Arc<Desk> {
+    pub fn desk(&self) -> &Arc<OperationService> {
         &self.desk
     }
 
     /// Operations as they change.
-    pub fn changes(&self) -> Arc<dyn Changes> {
+    pub fn changes(&self) -> Arc<dyn ChangeFeed> {
         Arc::new(self.store.clone())
     }
 
@@ -160,7 +160,7 @@ fn config(settings: &Settings) -> OperationsConfig {
     let set = &settings.operations;
     let defaults = OperationsConfig::default();
     OperationsConfig {
-        line: LineConfig { park_after: set.park_after, ..defaults.line },
+        line: OrderConfig { park_after: set.park_after, ..defaults.line },
         backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
         max_wait: set.max_wait,
         request_timeout: set.settle,
@@ -185,9 +185,9 @@ fn retention(settings: &Settings) -> Retention {
 }
 
 /// Tells the supervisor what the desk has done.
-struct Told(Operations);
+struct SupervisorNotifier(OperationsHandle);
 
-impl Hears for Told {
+impl QueueNotifier for SupervisorNotifier {
     fn wake(&self, queue: Queue) {
         self.0.wake(queue);
     }
@@ -200,7 +200,7 @@ impl Hears for Told {
         self.0.hastened(id, queue);
     }
 
-    fn paused(&self, _: Pausable, _: bool) {
+    fn paused(&self, _: PauseTarget, _: bool) {
         self.0.pauses_changed();
     }
 }
@@ -240,7 +240,7 @@ impl Sweeper {
             let events = self.whole.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
             let notes = self.whole.sweep_access(now.before(self.keep_audit)).await?;
             let spend = self.whole.sweep_spend(Hour::first_within(now, self.keep_spend)).await?;
-            if swept == Swept::default() && events == 0 && notes == 0 && spend == 0 {
+            if swept == SweepSummary::default() && events == 0 && notes == 0 && spend == 0 {
                 return Ok(());
             }
             emit(SweptEvent { swept });
@@ -265,7 +265,7 @@ async fn watch_clocks(store: Store) {
         }
         match store.save_clocks().await {
             Ok(()) => saved = Some(Instant::now()),
-            Err(error) => emit(ClocksUnsaved { error: &error }),
+            Err(error) => emit(ClockSaveFailed { error: &error }),
         }
     }
 }
@@ -311,7 +311,7 @@ impl ProcessEnds {
 
     fn tell(&mut self, stored: &[ProcessEnd], now: UnixMs) {
         if let (true, Some(end)) = (self.looks == 1, stored.first()) {
-            emit(PreviousEnd { end, ago: now.since(end.at) });
+            emit(PreviousProcessEnd { end, ago: now.since(end.at) });
         }
         let ends = self.count(stored, now);
         emit(ProcessEndsCounted { ends });
@@ -330,25 +330,25 @@ impl ProcessEnds {
 }
 
 /// Passes on what other processes did.
-async fn hear(mut notices: broadcast::Receiver<Notice>, operations: Operations) {
+async fn hear(mut notices: broadcast::Receiver<ClusterEvent>, operations: OperationsHandle) {
     loop {
         let notice = notices.recv().await;
         failpoint::message(Part::StoreNotices);
         match notice {
-            Ok(Notice::Queues(queues)) => {
+            Ok(ClusterEvent::Queues(queues)) => {
                 for (queue, word) in queues {
                     match word {
                         None => operations.wake(queue),
-                        Some(Word::Cancelled(id)) => operations.cancelled(id, queue),
-                        Some(Word::Hastened(id)) => operations.hastened(id, queue),
+                        Some(QueueSignal::Cancelled(id)) => operations.cancelled(id, queue),
+                        Some(QueueSignal::Hastened(id)) => operations.hastened(id, queue),
                     }
                 }
             }
-            Ok(Notice::Pauses) => operations.pauses_changed(),
-            Ok(Notice::Members) => operations.members_changed(),
-            Ok(Notice::Disowned) => operations.disowned(),
-            Ok(Notice::Shards) => {}
-            Ok(Notice::Anything) => operations.wake_all(),
+            Ok(ClusterEvent::Pauses) => operations.pauses_changed(),
+            Ok(ClusterEvent::Members) => operations.members_changed(),
+            Ok(ClusterEvent::Disowned) => operations.disowned(),
+            Ok(ClusterEvent::Shards) => {}
+            Ok(ClusterEvent::Anything) => operations.wake_all(),
             Err(RecvError::Lagged(_)) => {
                 operations.disowned();
                 operations.members_changed();
@@ -361,7 +361,7 @@ async fn hear(mut notices: broadcast::Receiver<Notice>, operations: Operations) 
 }
 
 /// Keeps the store's line in the register.
-async fn watch(store: Store, part: PartHandle) {
+async fn watch(store: Store, part: ComponentHandle) {
     let mut health = store.watch();
     loop {
         failpoint::message(Part::StoreHealth);

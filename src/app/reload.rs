@@ -13,32 +13,32 @@ use std::{
 };
 
 use guildhall_actors::{
-    circuit_breaker::NewToken,
-    events::{Brain, Events},
+    circuit_breaker::ReplaceToken,
+    events::{EventsHandle, WebhookClient},
     operations::WallClock,
     rest::Gate,
     supervision::spawn_blocking_work,
 };
-use guildhall_core::{answer::Credential, event::handler::Handlers};
+use guildhall_core::{event::handler::EventHandlers, response::Credential};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use super::{api_part, events};
+use super::{api_component, events};
 use crate::{
-    api::{Certificates, CheckedCertificate, Control, Reload, ReloadError, ReloadReport, ReloadedItem, Reloading},
+    api::{Certificates, CheckedCertificate, Control, Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem},
     discord::{TokenSetter, application_of, rest::Authorization},
     events::{ReloadFailed, Reloaded, emit},
-    handlers::{self, Prints},
+    handlers::{self, HandlerDigests},
     logging::{LogControl, Secrets},
     redis::fingerprint,
-    settings::{Loaded, Settings, SettingsError, Token},
+    settings::{LoadedSettings, SecretValue, Settings, SettingsError},
 };
 
 /// Reads the settings as they are now, with the flags that the process was started with.
-pub type ReadSettings = Box<dyn Fn() -> Result<Loaded, SettingsError> + Send + Sync>;
+pub type ReadSettings = Box<dyn Fn() -> Result<LoadedSettings, SettingsError> + Send + Sync>;
 
 /// The parts of a running daemon that a reload changes.
-pub(super) struct Parts {
+pub(super) struct ReloadTargets {
     pub(super) control: Control,
     pub(super) certificates: Option<Certificates>,
     pub(super) authorization: Authorization,
@@ -48,32 +48,32 @@ pub(super) struct Parts {
     /// Whom calls are made as with the token. A token that does not name its application, as simulators give them out, has two:
     /// the gate's own, and the application that Discord named.
     pub(super) credentials: BTreeSet<Credential>,
-    pub(super) events: Events,
+    pub(super) events: EventsHandle,
     /// What no span may hold.
     pub(super) span_secrets: Secrets,
 }
 
 /// Reloads the settings of this process. Clones are the same one.
 #[derive(Clone)]
-pub struct Reloader(Arc<Shared>);
+pub struct Reloader(Arc<ReloaderInner>);
 
-struct Shared {
+struct ReloaderInner {
     read: ReadSettings,
     log: LogControl,
-    parts: OnceLock<Parts>,
+    parts: OnceLock<ReloadTargets>,
     /// Held while a reload is under way: they follow each other.
-    running: Mutex<Running>,
+    running: Mutex<RunningSettings>,
 }
 
 /// What is in force.
-struct Running {
+struct RunningSettings {
     /// The settings that the process was started with.
-    started: Loaded,
+    started: LoadedSettings,
     /// The settings that were applied last.
-    applied: Loaded,
-    handlers: Prints,
+    applied: LoadedSettings,
+    handlers: HandlerDigests,
     /// The token that calls are made with.
-    token: Option<Token>,
+    token: Option<SecretValue>,
 }
 
 impl fmt::Debug for Reloader {
@@ -83,26 +83,26 @@ impl fmt::Debug for Reloader {
 }
 
 /// What was read and checked.
-struct Checked {
-    loaded: Loaded,
-    handlers: Handlers,
-    prints: Prints,
+struct CheckedSettings {
+    loaded: LoadedSettings,
+    handlers: EventHandlers,
+    prints: HandlerDigests,
     certificate: Option<CheckedCertificate>,
 }
 
-type Errors = Vec<(String, String)>;
+type ReloadErrors = Vec<(String, String)>;
 
 impl Reloader {
     /// A reloader of a process that was started with these settings and handlers.
     #[must_use]
-    pub fn new(read: ReadSettings, started: Loaded, handlers: Prints, log: LogControl) -> Self {
+    pub fn new(read: ReadSettings, started: LoadedSettings, handlers: HandlerDigests, log: LogControl) -> Self {
         let (applied, token) = (started.clone(), started.settings.discord.token.clone());
-        let running = Mutex::new(Running { started, applied, handlers, token });
-        Self(Arc::new(Shared { read, log, parts: OnceLock::new(), running }))
+        let running = Mutex::new(RunningSettings { started, applied, handlers, token });
+        Self(Arc::new(ReloaderInner { read, log, parts: OnceLock::new(), running }))
     }
 
     /// From now on reloads change these parts. Others change nothing.
-    pub(super) fn attach(&self, parts: Parts) {
+    pub(super) fn attach(&self, parts: ReloadTargets) {
         drop(self.0.parts.set(parts));
     }
 
@@ -135,7 +135,7 @@ impl Reloader {
 }
 
 impl Reload for Reloader {
-    fn reload(&self) -> Reloading {
+    fn reload(&self) -> ReloadFuture {
         let own = self.clone();
         Box::pin(async move { Self::reload(&own).await })
     }
@@ -143,8 +143,8 @@ impl Reload for Reloader {
 
 /// Checks all of it, so that every error is reported at once. What the settings name is looked for where they were if they are
 /// wrong themselves.
-fn check(loaded: Result<Loaded, SettingsError>, old: &Settings) -> Result<Checked, Errors> {
-    let mut errors = Errors::new();
+fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Result<CheckedSettings, ReloadErrors> {
+    let mut errors = ReloadErrors::new();
     let settings = loaded.as_ref().map_or(old, |loaded| &loaded.settings);
     let handlers = handlers::load_printed(&settings.handlers);
     let certificate = settings.api.tls.as_ref().map(Certificates::check).transpose();
@@ -163,7 +163,7 @@ fn check(loaded: Result<Loaded, SettingsError>, old: &Settings) -> Result<Checke
     }
     match (loaded, handlers, certificate) {
         (Ok(loaded), Ok((handlers, prints)), Ok(certificate)) if errors.is_empty() => {
-            Ok(Checked { loaded, handlers, prints, certificate })
+            Ok(CheckedSettings { loaded, handlers, prints, certificate })
         }
         _ => Err(errors),
     }
@@ -171,16 +171,16 @@ fn check(loaded: Result<Loaded, SettingsError>, old: &Settings) -> Result<Checke
 
 async fn apply(
     log: &LogControl,
-    parts: &Parts,
-    running: &mut Running,
-    checked: Checked,
-    brain: &Arc<dyn Brain>,
+    parts: &ReloadTargets,
+    running: &mut RunningSettings,
+    checked: CheckedSettings,
+    brain: &Arc<dyn WebhookClient>,
 ) -> ReloadReport {
-    let Checked { loaded, handlers, prints, certificate } = checked;
+    let CheckedSettings { loaded, handlers, prints, certificate } = checked;
     let settings = &loaded.settings;
     let mut report = ReloadReport::default();
     // First of all: neither the log nor a span may hold what is new.
-    let secrets: Vec<Token> = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
+    let secrets: Vec<SecretValue> = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
     parts.span_secrets.add(secrets.clone());
     log.add_secrets(secrets);
 
@@ -193,7 +193,7 @@ async fn apply(
         }
     }
     log.set_filter(&settings.log.filter);
-    parts.control.set_policies(api_part::policies(&settings.api, &running.started.settings.api));
+    parts.control.set_policies(api_component::policies(&settings.api, &running.started.settings.api));
     apply_certificate(parts, certificate, settings, &mut report);
     apply_handlers(parts, running, handlers, prints, brain, &mut report);
     apply_token(parts, running, settings.discord.token.as_ref(), &mut report).await;
@@ -202,7 +202,7 @@ async fn apply(
         report.changed.iter().chain(&report.needs_restart).any(same)
     };
     let own = ["certificate", "handler"];
-    report.unchanged = Loaded::reloadable().chain(own).filter(|key| !is_listed(key)).collect();
+    report.unchanged = LoadedSettings::reloadable().chain(own).filter(|key| !is_listed(key)).collect();
     running.applied = loaded;
     report
 }
@@ -212,7 +212,7 @@ fn item(what: impl Into<String>, old: impl Into<Value>, new: impl Into<Value>) -
 }
 
 fn apply_certificate(
-    parts: &Parts,
+    parts: &ReloadTargets,
     certificate: Option<CheckedCertificate>,
     settings: &Settings,
     report: &mut ReloadReport,
@@ -234,11 +234,11 @@ fn apply_certificate(
 }
 
 fn apply_handlers(
-    parts: &Parts,
-    running: &mut Running,
-    handlers: Handlers,
-    prints: Prints,
-    brain: &Arc<dyn Brain>,
+    parts: &ReloadTargets,
+    running: &mut RunningSettings,
+    handlers: EventHandlers,
+    prints: HandlerDigests,
+    brain: &Arc<dyn WebhookClient>,
     report: &mut ReloadReport,
 ) {
     if prints == running.handlers {
@@ -255,8 +255,9 @@ fn apply_handlers(
 }
 
 /// Which handlers were added, changed, moved or removed.
-fn changed_handlers(old: &Prints, new: &Prints) -> Vec<ReloadedItem> {
-    let find = |prints: &Prints, name: &str| prints.iter().find(|(one, _)| &**one == name).map(|(_, print)| *print);
+fn changed_handlers(old: &HandlerDigests, new: &HandlerDigests) -> Vec<ReloadedItem> {
+    let find =
+        |prints: &HandlerDigests, name: &str| prints.iter().find(|(one, _)| &**one == name).map(|(_, print)| *print);
     let mut all = Vec::new();
     for (name, print) in new {
         match find(old, name) {
@@ -274,7 +275,12 @@ fn changed_handlers(old: &Prints, new: &Prints) -> Vec<ReloadedItem> {
 }
 
 /// A new token is used for calls from now on, and for the gateway from the next connection on.
-async fn apply_token(parts: &Parts, running: &mut Running, new: Option<&Token>, report: &mut ReloadReport) {
+async fn apply_token(
+    parts: &ReloadTargets,
+    running: &mut RunningSettings,
+    new: Option<&SecretValue>,
+    report: &mut ReloadReport,
+) {
     let (Some(new), Some(old)) = (new, running.token.clone()) else { return };
     if new.expose() == old.expose() {
         return;
@@ -295,7 +301,7 @@ async fn apply_token(parts: &Parts, running: &mut Running, new: Option<&Token>, 
     report.changed.push(item("discord.token", "(redacted)", "(redacted)"));
     // Calls are let out again that a 401 for the old one has stopped.
     for credential in &parts.credentials {
-        let changed = NewToken { credential: *credential, fingerprint: fingerprint(new) };
+        let changed = ReplaceToken { credential: *credential, fingerprint: fingerprint(new) };
         // Without the breaker the process is ending.
         let _ = parts.gate.breaker().send(changed).await;
     }
@@ -307,8 +313,9 @@ mod tests {
 
     #[test]
     fn handlers_are_reported_by_what_happened_to_them() {
-        let prints =
-            |all: &[(&str, u8)]| -> Prints { all.iter().map(|(name, n)| (Arc::from(*name), [*n; 32])).collect() };
+        let prints = |all: &[(&str, u8)]| -> HandlerDigests {
+            all.iter().map(|(name, n)| (Arc::from(*name), [*n; 32])).collect()
+        };
         let shown = |old: &[(&str, u8)], new: &[(&str, u8)]| -> Vec<String> {
             let items = changed_handlers(&prints(old), &prints(new));
             items.into_iter().map(|one| format!("{} {}", one.what, one.new.as_str().unwrap())).collect()

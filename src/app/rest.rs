@@ -3,26 +3,26 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::{
-    memory::{Memory, MemoryConfig, StoreMemory},
+    lease_guard::LeaseGuard,
     operations::OperationStore,
     rest::{Gate, GateConfig},
-    right::Right,
+    snapshot::{SnapshotConfig, SnapshotStore, StateSnapshotStore},
 };
-use guildhall_core::{answer::Credential, lane::Lane, route::Route};
+use guildhall_core::{lane::Lane, response::Credential, route::Route};
 use twilight_model::id::{Id, marker::ApplicationMarker};
 
 use super::{
-    division::Division,
-    fleet::{Fleet, Membership},
+    fleet::{Fleet, FleetMembership},
+    limit_division::DivisionMembership,
 };
 use crate::{
     clock::Clocks,
     discord::{
         application_of,
-        rest::{Authorization, Calls, HyperTransport, TransportConfig, TransportConfigError},
+        rest::{Authorization, CallBuilder, HyperTransport, TransportConfig, TransportConfigError},
     },
-    redis::{Keys, Redis, RedisBudgets, RedisConfigError, RedisIdempotency, RedisPolicies, fingerprint},
-    settings::{Settings, Token},
+    redis::{RedisBudgets, RedisClient, RedisConfigError, RedisIdempotency, RedisKeys, RedisPolicies, fingerprint},
+    settings::{SecretValue, Settings},
     store::Store,
 };
 
@@ -42,7 +42,7 @@ pub enum GateState<'a> {
     /// From the store, which also tells which processes share it.
     Store(&'a Store, Clocks),
     /// From this alone.
-    Memory(Arc<dyn Memory>),
+    Memory(Arc<dyn SnapshotStore>),
     /// It forgets everything with its end.
     Forgetful,
 }
@@ -72,49 +72,49 @@ impl LimitSharing {
 
 /// The way to Discord's REST API.
 #[derive(Debug)]
-pub struct Rest {
+pub struct RestComponent {
     /// What every call goes through.
     pub gate: Arc<Gate>,
     /// What calls are built with.
-    pub calls: Calls,
+    pub calls: CallBuilder,
     /// The token that calls carry.
     pub authorization: Authorization,
     application: Id<ApplicationMarker>,
-    membership: Option<Membership>,
-    division: Option<Division>,
-    redis: Option<Redis>,
+    membership: Option<FleetMembership>,
+    division: Option<DivisionMembership>,
+    redis: Option<RedisClient>,
     /// What the other processes know this one by, if there is a Redis.
     member: Option<String>,
 }
 
-impl Rest {
+impl RestComponent {
     /// Starts the gate's actors where the caller runs, which must be an actix `System` or a `LocalSet`. If the settings name
     /// a Redis, the gate shares its limits with all others there; else it uses its share of those of the store.
     ///
     /// # Errors
     ///
     /// When the settings cannot be worked with.
-    pub fn start(settings: &Settings, token: Token, state: GateState<'_>) -> Result<Self, RestError> {
+    pub fn start(settings: &Settings, token: SecretValue, state: GateState<'_>) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
         let fleet = Fleet::meet(settings, application.get(), &token)?;
         let redis = fleet.as_ref().map(|fleet| fleet.redis().clone());
         let member = fleet.as_ref().map(|fleet| fleet.member().to_owned());
-        let (memory, division, lease, clocks): (Option<Arc<dyn Memory>>, _, _, Option<Clocks>) = match state {
+        let (memory, division, lease, clocks): (Option<Arc<dyn SnapshotStore>>, _, _, Option<Clocks>) = match state {
             GateState::Store(store, clocks) => {
-                let division = Division::join(settings, &token, store);
+                let division = DivisionMembership::join(settings, &token, store);
                 let store: Arc<dyn OperationStore> = Arc::new(store.clone());
                 let lease = store.lease();
-                (Some(Arc::new(StoreMemory::new(store, application.get(), None))), division, lease, Some(clocks))
+                (Some(Arc::new(StateSnapshotStore::new(store, application.get(), None))), division, lease, Some(clocks))
             }
-            GateState::Memory(memory) => (Some(memory), None, Right::always(), None),
-            GateState::Forgetful => (None, None, Right::always(), None),
+            GateState::Memory(memory) => (Some(memory), None, LeaseGuard::always(), None),
+            GateState::Forgetful => (None, None, LeaseGuard::always(), None),
         };
         let tokens = vec![(Credential::Application(application.get()), fingerprint(&token))];
         let memory = memory.map(|memory| {
-            let config = MemoryConfig::new(memory, tokens);
+            let config = SnapshotConfig::new(memory, tokens);
             match &clocks {
-                Some(clocks) => MemoryConfig { wall: clocks.store_time(), ..config },
+                Some(clocks) => SnapshotConfig { wall: clocks.store_time(), ..config },
                 None => config,
             }
         });
@@ -122,7 +122,7 @@ impl Rest {
         let (transport, lease) = match &division {
             // What belongs to no queue counts, too.
             Some(division) => (transport.only_under(division.limit().right()), division.limit().right()),
-            None => (transport.under(lease), Right::always()),
+            None => (transport.under(lease), LeaseGuard::always()),
         };
         let authorization = transport.authorization();
         let transport = match clocks {
@@ -145,7 +145,7 @@ impl Rest {
         let membership = fleet.map(|fleet| fleet.join(&gate));
         Ok(Self {
             gate,
-            calls: Calls::new(application),
+            calls: CallBuilder::new(application),
             authorization,
             application,
             membership,
@@ -185,21 +185,21 @@ impl Rest {
     #[must_use]
     pub fn idempotency(&self) -> Option<RedisIdempotency> {
         let redis = self.redis.clone()?;
-        Some(RedisIdempotency::start(redis, Keys::new(self.application.get())))
+        Some(RedisIdempotency::start(redis, RedisKeys::new(self.application.get())))
     }
 
     /// Where requests to the API are counted together with other processes, if there is a Redis. None may wait for longer.
     #[must_use]
     pub fn policies(&self, longest: Duration) -> Option<RedisPolicies> {
         let redis = self.redis.clone()?;
-        Some(RedisPolicies::new(redis, Keys::new(self.application.get()), longest))
+        Some(RedisPolicies::new(redis, RedisKeys::new(self.application.get()), longest))
     }
 
     /// Where named budgets are shared, if there is a Redis.
     #[must_use]
     pub fn budgets(&self) -> Option<RedisBudgets> {
         let (redis, member) = (self.redis.clone()?, self.member.as_deref()?);
-        Some(RedisBudgets::new(redis, Keys::new(self.application.get()), member))
+        Some(RedisBudgets::new(redis, RedisKeys::new(self.application.get()), member))
     }
 
     /// Keeps what must not be forgotten, and says goodbye to the processes that share the limits: they need not wait to find

@@ -10,9 +10,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall_actors::{
-    events::{Boarded, Events, ShardBoard, ShardClaim, ShardStore, Taken, WantedShards},
+    events::{AttachedShard, DesiredShards, EventsHandle, ShardAdmin, ShardClaim, ShardStore, ShardsFuture},
     failpoint,
-    right::Right,
+    lease_guard::LeaseGuard,
     supervision::{self, Part},
 };
 use tokio::{
@@ -24,11 +24,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::gateway_part::GatewayPart;
+use super::gateway_component::GatewayComponent;
 use crate::{
-    discord::{Resume, Roster, ShardEnd, Shards, TokenSetter},
-    events::{ShardsBecame, ShardsMoved, ShardsUnclaimed, emit},
-    store::Notice,
+    discord::{ResumeState, ShardEnd, ShardPool, ShardSet, TokenSetter},
+    events::{ShardClaimFailed, ShardOwnershipChange, ShardsChanged, emit},
+    store::ClusterEvent,
 };
 
 /// How long the store may take to answer.
@@ -41,8 +41,8 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 const DRAINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The shards of this process, and who keeps them.
-pub(super) struct ShardsPart {
-    shards: Shards,
+pub(super) struct ShardsComponent {
+    shards: ShardPool,
     store: Arc<dyn ShardStore>,
     stop: watch::Sender<bool>,
     keeper: Option<JoinHandle<Vec<ShardClaim>>>,
@@ -50,29 +50,30 @@ pub(super) struct ShardsPart {
     held: Vec<ShardClaim>,
 }
 
-impl fmt::Debug for ShardsPart {
+impl fmt::Debug for ShardsComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardsPart").field("shards", &self.shards).finish_non_exhaustive()
+        f.debug_struct("ShardsComponent").field("shards", &self.shards).finish_non_exhaustive()
     }
 }
 
 /// What a keeper needs.
-pub(super) struct Keeping {
+pub(super) struct ShardClaimerConfig {
     pub(super) store: Arc<dyn ShardStore>,
-    pub(super) events: Events,
-    pub(super) part: Arc<GatewayPart>,
-    pub(super) wanted: WantedShards,
+    pub(super) events: EventsHandle,
+    pub(super) part: Arc<GatewayComponent>,
+    pub(super) wanted: DesiredShards,
     /// How often it looks what others have left; never, if there can be no others.
     pub(super) looks_every: Option<Duration>,
-    pub(super) notices: broadcast::Receiver<Notice>,
+    pub(super) notices: broadcast::Receiver<ClusterEvent>,
 }
 
-impl ShardsPart {
+impl ShardsComponent {
     /// Claims shards from now on, as there are some to claim.
-    pub(super) fn start(shards: Shards, keeping: Keeping) -> Self {
+    pub(super) fn start(shards: ShardPool, keeping: ShardClaimerConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
         let store = Arc::clone(&keeping.store);
-        let keeper = Keeper { keeping, roster: shards.roster().clone(), held: BTreeMap::new(), returns: Vec::new() };
+        let keeper =
+            ShardClaimer { keeping, roster: shards.roster().clone(), held: BTreeMap::new(), returns: Vec::new() };
         let keeper = Some(supervision::spawn(Part::ShardClaims, keeper.run(stopped)));
         Self { shards, store, stop, keeper, held: Vec::new() }
     }
@@ -83,8 +84,8 @@ impl ShardsPart {
     }
 
     /// Where the shards are seen, and restarted.
-    pub(super) fn board(&self, events: &Events, total: u32) -> Arc<dyn ShardBoard> {
-        Arc::new(Board { roster: self.shards.roster().clone(), events: events.clone(), total })
+    pub(super) fn board(&self, events: &EventsHandle, total: u32) -> Arc<dyn ShardAdmin> {
+        Arc::new(LocalShardAdmin { roster: self.shards.roster().clone(), events: events.clone(), total })
     }
 
     /// Waits until a shard ends that should not. Nothing is lost when the wait is cancelled.
@@ -117,24 +118,24 @@ impl ShardsPart {
         let shards: Vec<u32> = held.iter().map(|claim| claim.shard).collect();
         // If it cannot be said, they are free when this process does not count as alive any more.
         if timeout(ANSWERS_WITHIN, self.store.release_shards(held)).await.is_ok_and(|released| released.is_ok()) {
-            emit(ShardsMoved { became: ShardsBecame::Released, shards: &shards, held: 0 });
+            emit(ShardsChanged { became: ShardOwnershipChange::Released, shards: &shards, held: 0 });
         }
     }
 }
 
 /// The shards of this process, as others see them.
-struct Board {
-    roster: Roster,
-    events: Events,
+struct LocalShardAdmin {
+    roster: ShardSet,
+    events: EventsHandle,
     total: u32,
 }
 
-impl ShardBoard for Board {
+impl ShardAdmin for LocalShardAdmin {
     fn total(&self) -> u32 {
         self.total
     }
 
-    fn shards(&self) -> Boarded<'_> {
+    fn shards(&self) -> ShardsFuture<'_> {
         Box::pin(async {
             let sessions = self.events.sessions().await.unwrap_or_default();
             let mut shards = self.roster.views();
@@ -153,15 +154,15 @@ impl ShardBoard for Board {
     }
 }
 
-struct Keeper {
-    keeping: Keeping,
-    roster: Roster,
-    held: BTreeMap<u32, (ShardClaim, Right)>,
+struct ShardClaimer {
+    keeping: ShardClaimerConfig,
+    roster: ShardSet,
+    held: BTreeMap<u32, (ShardClaim, LeaseGuard)>,
     /// Claims that nobody acts on any more, and that the store does not know of yet.
     returns: Vec<ShardClaim>,
 }
 
-impl Keeper {
+impl ShardClaimer {
     /// Goes on until it is told to stop; what is held then.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> Vec<ShardClaim> {
         while !*stop.borrow() {
@@ -171,7 +172,7 @@ impl Keeper {
             let wait = match &looked {
                 Ok(()) => self.keeping.looks_every,
                 Err(why) => {
-                    emit(ShardsUnclaimed { why });
+                    emit(ShardClaimFailed { why });
                     Some(ASKS_AGAIN)
                 }
             };
@@ -193,19 +194,19 @@ impl Keeper {
         }
         let claimed = answered(self.keeping.store.claim_shards(self.keeping.wanted)).await?;
         let new: Vec<u32> = claimed.claims.iter().map(|claim| claim.shard).collect();
-        for Taken { claim, feed, session, unread } in self.keeping.events.take(claimed.claims).await {
+        for AttachedShard { claim, feed, session, unread } in self.keeping.events.take(claimed.claims).await {
             let right = self.keeping.store.shard_right(claim);
             self.held.insert(claim.shard, (claim, right.clone()));
-            self.roster.open(claim.shard, feed, session.map(|session| Resume { session, unread }), right);
+            self.roster.open(claim.shard, feed, session.map(|session| ResumeState { session, unread }), right);
         }
         self.keeping.part.has(self.held.len());
         if !new.is_empty() {
-            emit(ShardsMoved { became: ShardsBecame::Taken, shards: &new, held: self.held.len() });
+            emit(ShardsChanged { became: ShardOwnershipChange::Taken, shards: &new, held: self.held.len() });
         }
         let excess: Vec<u32> = self.held.keys().rev().take(claimed.too_many as usize).copied().collect();
         if !excess.is_empty() {
             self.end(&excess, DRAINS_WITHIN).await;
-            emit(ShardsMoved { became: ShardsBecame::Released, shards: &excess, held: self.held.len() });
+            emit(ShardsChanged { became: ShardOwnershipChange::Released, shards: &excess, held: self.held.len() });
             answered(self.keeping.store.release_shards(self.returns.clone())).await?;
             self.returns.clear();
         }
@@ -227,12 +228,12 @@ impl Keeper {
 
     /// Those whose right has ended, or that have closed because it had, are another's for all that is known.
     async fn let_go_of_lost(&mut self) {
-        let is_lost = |shard: &u32, right: &Right| !right.holds() || !self.roster.is_open(*shard);
+        let is_lost = |shard: &u32, right: &LeaseGuard| !right.holds() || !self.roster.is_open(*shard);
         let lost = self.held.iter().filter(|(shard, (_, right))| is_lost(shard, right));
         let lost: Vec<u32> = lost.map(|(shard, _)| *shard).collect();
         if !lost.is_empty() {
             self.end(&lost, Duration::ZERO).await;
-            emit(ShardsMoved { became: ShardsBecame::Lost, shards: &lost, held: self.held.len() });
+            emit(ShardsChanged { became: ShardOwnershipChange::Lost, shards: &lost, held: self.held.len() });
         }
     }
 }
@@ -247,13 +248,14 @@ async fn answered<T>(
 }
 
 /// Waits until there may be shards to claim, to give back, or lost.
-async fn news(notices: &mut broadcast::Receiver<Notice>) {
+async fn news(notices: &mut broadcast::Receiver<ClusterEvent>) {
     loop {
         match notices.recv().await {
-            Ok(Notice::Members | Notice::Shards | Notice::Disowned | Notice::Anything) | Err(RecvError::Lagged(_)) => {
+            Ok(ClusterEvent::Members | ClusterEvent::Shards | ClusterEvent::Disowned | ClusterEvent::Anything)
+            | Err(RecvError::Lagged(_)) => {
                 return;
             }
-            Ok(Notice::Queues(_) | Notice::Pauses) => {}
+            Ok(ClusterEvent::Queues(_) | ClusterEvent::Pauses) => {}
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }

@@ -20,7 +20,7 @@ use tokio::{
 
 /// What asks the process to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EndsWith {
+pub enum StopSource {
     /// Signals alone.
     #[default]
     Signals,
@@ -81,13 +81,13 @@ impl Signals {
     /// # Errors
     ///
     /// When the operating system gives no thread or no signals.
-    pub fn listen(ends_with: EndsWith, on_hangup: OnHangup) -> io::Result<Self> {
+    pub fn listen(ends_with: StopSource, on_hangup: OnHangup) -> io::Result<Self> {
         let (tell_first, first) = oneshot::channel();
         let hangups = Arc::new(Notify::new());
         let tell_hangup = (on_hangup == OnHangup::Reloads).then(|| Arc::clone(&hangups));
         let input = match ends_with {
-            EndsWith::Signals => None,
-            EndsWith::Input => Some(end_of_input()?),
+            StopSource::Signals => None,
+            StopSource::Input => Some(end_of_input()?),
         };
         let (tell_started, started) = mpsc::sync_channel(1);
         supervision::thread(Part::Signals, "signals".to_owned(), move || {

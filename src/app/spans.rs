@@ -1,9 +1,9 @@
 //! Where parts of traces go, if they go anywhere.
 
 #[cfg(feature = "otel")]
-pub(super) use self::told::SpansPart;
+pub(super) use self::told::SpansComponent;
 #[cfg(not(feature = "otel"))]
-pub(super) use self::untold::SpansPart;
+pub(super) use self::untold::SpansComponent;
 
 #[cfg(feature = "otel")]
 mod told {
@@ -17,9 +17,9 @@ mod told {
 
     /// The way to a collector, if the settings name one.
     #[derive(Debug)]
-    pub(crate) struct SpansPart(Option<Exporter>);
+    pub(crate) struct SpansComponent(Option<Exporter>);
 
-    impl SpansPart {
+    impl SpansComponent {
         /// None of the secrets is sent.
         pub(crate) fn start(settings: &Settings, secrets: Secrets) -> Result<Self, EndpointError> {
             let exporter = Exporter::start(&settings.telemetry, secrets)?;
@@ -48,9 +48,9 @@ mod untold {
 
     /// Nowhere: the settings have refused to name a collector.
     #[derive(Debug)]
-    pub(crate) struct SpansPart;
+    pub(crate) struct SpansComponent;
 
-    impl SpansPart {
+    impl SpansComponent {
         /// A program that is built otherwise may fail here.
         pub(crate) fn start(_: &Settings, _: Secrets) -> Result<Self, Infallible> {
             Ok(Self)

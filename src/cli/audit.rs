@@ -5,16 +5,16 @@ use std::{path::PathBuf, process::ExitCode};
 use serde_json::Value;
 
 use super::{
-    listing::{self, Wanted},
-    output::{Cell, Table, Tint, text, time},
-    remote::Remote,
+    listing::{self, PageArgs},
+    output::{Color, TableCell, TextTable, text, time},
+    remote::RemoteArgs,
 };
-use crate::client::Pages;
+use crate::client::ListRequest;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     /// Only what this key did, by its id; `admin` is the admin key
     #[arg(long, value_name = "KEY_ID")]
     by: Option<String>,
@@ -25,20 +25,20 @@ pub(super) struct Args {
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: PageArgs,
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
         let given = vec![("key", args.by), ("action", args.action), ("guild_id", args.guild)];
         let most = args.wanted.most();
-        let pages = Pages { path: "/v1/audit", list: "audit", cursor: "before", given, most, feature: None };
+        let pages = ListRequest { path: "/v1/audit", list: "audit", cursor: "before", given, most, feature: None };
         listing::show(client, out, pages, "Nothing of the kind was written down.", table).await
     })
 }
 
-fn table(rows: &[Value]) -> Table {
-    let mut table = Table::new(&["AT", "KEY", "TENANT", "ACTION", "GUILD", "TARGET", "DETAIL"]);
+fn table(rows: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["AT", "KEY", "TENANT", "ACTION", "GUILD", "TARGET", "DETAIL"]);
     for row in rows {
         table.row(vec![
             time(&row["at"]).into(),
@@ -47,7 +47,7 @@ fn table(rows: &[Value]) -> Table {
             text(&row["action"]).into(),
             text(&row["guild_id"]).into(),
             text(&row["target"]).into(),
-            Cell::tinted(row["detail"].as_str().unwrap_or_default(), Tint::Dim),
+            TableCell::tinted(row["detail"].as_str().unwrap_or_default(), Color::Dim),
         ]);
     }
     table

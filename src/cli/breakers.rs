@@ -7,11 +7,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    output::{Cell, Output, Table, Tint, text, time},
-    remote::Remote,
-    span,
+    duration,
+    output::{Color, Output, TableCell, TextTable, text, time},
+    remote::RemoteArgs,
 };
-use crate::client::{Ask, Client};
+use crate::client::{ApiRequest, Client};
 
 /// What an older daemon does not know.
 const FEATURE: &str = "breakers";
@@ -19,7 +19,7 @@ const FEATURE: &str = "breakers";
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -34,7 +34,7 @@ enum Command {
         #[arg(value_name = "KEY")]
         breaker: String,
         /// For how long; without this until somebody resets it
-        #[arg(long = "for", value_name = "DURATION", value_parser = span::parse)]
+        #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
         lasts: Option<Duration>,
     },
     /// Close a breaker: calls go through it again
@@ -48,7 +48,7 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
         Command::List => {
-            let answered = client.send(&Ask::new(Method::GET, "/v1/breakers").about(FEATURE)).await?.body;
+            let answered = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").about(FEATURE)).await?.body;
             let breakers = answered["breakers"].as_array().cloned().unwrap_or_default();
             if breakers.is_empty() {
                 out.note("No breaker is watched: nothing has had trouble.");
@@ -61,8 +61,8 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             if let Some(lasts) = lasts {
                 body["for_ms"] = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX).into();
             }
-            let until =
-                lasts.map_or_else(|| " until it is reset".to_owned(), |lasts| format!(" for {}", span::told(lasts)));
+            let until = lasts
+                .map_or_else(|| " until it is reset".to_owned(), |lasts| format!(" for {}", duration::told(lasts)));
             change(client, out, "force", body, &format!("{breaker} is open{until}")).await
         }
         Command::Reset { breaker } => {
@@ -73,25 +73,25 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 
 async fn change(client: &Client, out: &Output, what: &str, body: Value, says: &str) -> anyhow::Result<ExitCode> {
     // Twice is as good as once.
-    let ask = Ask::post(format!("/v1/breakers/{what}")).with(body.clone()).repeatable();
+    let ask = ApiRequest::post(format!("/v1/breakers/{what}")).with(body.clone()).repeatable();
     let answered = client.send(&ask).await?.body;
     let shown = if answered.is_null() { body } else { answered };
-    out.show(&shown, |paint| format!("{}\n", paint.tint(says, Tint::None)))?;
+    out.show(&shown, |paint| format!("{}\n", paint.tint(says, Color::None)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(breakers: &[Value]) -> Table {
-    let mut table = Table::new(&["KEY", "STATE", "WHY", "FAILED", "SINCE", "UNTIL"]);
+fn table(breakers: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["KEY", "STATE", "WHY", "FAILED", "SINCE", "UNTIL"]);
     for breaker in breakers {
         let state = text(&breaker["state"]);
         let tint = match state.as_str() {
-            "closed" => Tint::Good,
-            "half_open" => Tint::Care,
-            _ => Tint::Bad,
+            "closed" => Color::Good,
+            "half_open" => Color::Care,
+            _ => Color::Bad,
         };
         table.row(vec![
             text(&breaker["key"]).into(),
-            Cell::tinted(state, tint),
+            TableCell::tinted(state, tint),
             text(&breaker["why"]).into(),
             format!("{}/{}", text(&breaker["failures"]), text(&breaker["calls"])).into(),
             time(&breaker["since"]).into(),
@@ -104,14 +104,14 @@ fn table(breakers: &[Value]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::output::Paint;
+    use crate::cli::output::Painter;
 
     #[test]
     fn each_breaker_is_a_row() {
         let open = json!({"key": "discord", "kind": "address", "state": "open", "since": "2026-01-31T12:00:00.000Z",
             "until": null, "calls": 9, "failures": 5, "slow": 0, "why": "failures"});
         assert_eq!(
-            table(&[open]).print(Paint::none()),
+            table(&[open]).print(Painter::none()),
             "KEY      STATE  WHY       FAILED  SINCE                 UNTIL\n\
              discord  open   failures  5/9     2026-01-31T12:00:00Z  -\n"
         );

@@ -7,10 +7,10 @@ use http::Method;
 use serde_json::Value;
 
 use super::{
-    output::{Cell, Output, Paint, Table, fields, text, time},
-    remote::Remote,
+    output::{Output, Painter, TableCell, TextTable, fields, text, time},
+    remote::RemoteArgs,
 };
-use crate::client::{Ask, Client, part};
+use crate::client::{ApiRequest, Client, part};
 
 /// What an older daemon does not know.
 const FEATURE: &str = "budgets";
@@ -18,7 +18,7 @@ const FEATURE: &str = "budgets";
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -51,7 +51,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let answered = client.send(&Ask::new(Method::GET, "/v1/budgets").about(FEATURE)).await?.body;
+    let answered = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").about(FEATURE)).await?.body;
     let budgets = answered["budgets"].as_array().cloned().unwrap_or_default();
     if budgets.is_empty() {
         out.note("There are no budgets yet.");
@@ -61,7 +61,7 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
 }
 
 /// Entries as rows, each of their plain fields a column: `name` first, the others by name.
-fn rows(entries: &[Value]) -> Table {
+fn rows(entries: &[Value]) -> TextTable {
     let plain = |value: &Value| !matches!(value, Value::Array(_) | Value::Object(_));
     let names: BTreeSet<&str> = entries
         .iter()
@@ -71,9 +71,9 @@ fn rows(entries: &[Value]) -> Table {
     let mut names: Vec<&str> = names.into_iter().collect();
     names.sort_by_key(|name| *name != "name");
     let heads: Vec<String> = names.iter().map(|name| name.to_uppercase().replace('_', " ")).collect();
-    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     for entry in entries {
-        table.row(names.iter().map(|name| Cell::from(shown(name, &entry[*name]))).collect());
+        table.row(names.iter().map(|name| TableCell::from(shown(name, &entry[*name]))).collect());
     }
     table
 }
@@ -83,8 +83,8 @@ fn shown(name: &str, value: &Value) -> String {
 }
 
 /// One entry: its plain fields, those of what is inside it, and its lists as tables.
-fn whole(entry: &Value, paint: Paint) -> String {
-    let mut pairs: Vec<(String, Cell)> = Vec::new();
+fn whole(entry: &Value, paint: Painter) -> String {
+    let mut pairs: Vec<(String, TableCell)> = Vec::new();
     let mut lists = Vec::new();
     for (name, value) in entry.as_object().into_iter().flatten() {
         match value {
@@ -97,7 +97,7 @@ fn whole(entry: &Value, paint: Paint) -> String {
         }
     }
     pairs.sort_by_key(|(name, _)| name != "name");
-    let pairs: Vec<(&str, Cell)> = pairs.iter().map(|(name, cell)| (name.as_str(), cell.clone())).collect();
+    let pairs: Vec<(&str, TableCell)> = pairs.iter().map(|(name, cell)| (name.as_str(), cell.clone())).collect();
     let mut out = fields(&pairs, paint);
     for (name, list) in lists {
         out += &format!("\n{name}\n{}", rows(list).print(paint));
@@ -115,9 +115,9 @@ mod tests {
     fn a_budget_is_shown_with_whatever_it_has() {
         let budget = json!({"name": "rpc", "available": 12.5, "config": {"maximum": 100, "restore_per_second": 5},
             "spend": [{"hour": "2026-01-31T12:00:00.000Z", "cost": 40}]});
-        assert_eq!(rows(std::slice::from_ref(&budget)).print(Paint::none()), "NAME  AVAILABLE\nrpc   12.5\n");
+        assert_eq!(rows(std::slice::from_ref(&budget)).print(Painter::none()), "NAME  AVAILABLE\nrpc   12.5\n");
         assert_eq!(
-            whole(&budget, Paint::none()),
+            whole(&budget, Painter::none()),
             "name                       rpc\navailable                  12.5\nconfig.maximum             100\n\
              config.restore_per_second  5\n\nspend\nCOST  HOUR\n40    2026-01-31T12:00:00Z\n"
         );

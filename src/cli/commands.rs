@@ -9,14 +9,14 @@ use std::{
 };
 
 use clap::Subcommand;
-use guildhall_core::command::{Change, Scope};
+use guildhall_core::command::{CommandChange, CommandScope};
 
 use super::{
-    remote::Remote,
+    remote::RemoteArgs,
     setting_flags::{self, SettingFlags},
 };
 use crate::{
-    app::{self, StartError, SyncMode, Synced},
+    app::{self, StartError, SyncMode, SyncResult},
     commands, logging,
 };
 
@@ -45,7 +45,7 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        remote: Box<Remote>,
+        remote: Box<RemoteArgs>,
         #[command(flatten)]
         settings: Box<SettingFlags>,
     },
@@ -62,7 +62,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         QUIET.clone_into(&mut log.filter);
     }
     logging::init(&log, loaded.settings.secrets())?;
-    let scope = guild.map_or(Scope::Global, |guild| Scope::Guild(guild.get()));
+    let scope = guild.map_or(CommandScope::Global, |guild| CommandScope::Guild(guild.get()));
     let mode = if dry_run { SyncMode::Look } else { SyncMode::Apply };
     let daemon = remote.client_by(|| Ok(loaded.settings.clone())).map_err(|error| error.to_string());
     let synced = app::block_on(app::sync(&loaded.settings, token, &wanted, scope, mode, &daemon))??;
@@ -71,15 +71,15 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 /// What was done, for people.
-fn told(synced: &Synced, mode: SyncMode) -> String {
+fn told(synced: &SyncResult, mode: SyncMode) -> String {
     let mut out = String::new();
     let (mut created, mut changed, mut removed, mut same) = (0, 0, 0, 0);
     for change in &synced.plan.changes {
         let (sign, label, fields, count) = match change {
-            Change::Created { label } => ('+', label, None, &mut created),
-            Change::Changed { label, fields } => ('~', label, Some(fields), &mut changed),
-            Change::Removed { label } => ('-', label, None, &mut removed),
-            Change::Same { label } => ('=', label, None, &mut same),
+            CommandChange::Created { label } => ('+', label, None, &mut created),
+            CommandChange::Changed { label, fields } => ('~', label, Some(fields), &mut changed),
+            CommandChange::Removed { label } => ('-', label, None, &mut removed),
+            CommandChange::Same { label } => ('=', label, None, &mut same),
         };
         *count += 1;
         let fields = fields.map(|fields| named(fields)).unwrap_or_default();
@@ -102,7 +102,7 @@ fn named(fields: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use guildhall_core::command::Plan;
+    use guildhall_core::command::CommandPlan;
     use serde_json::Value;
 
     use super::*;
@@ -111,12 +111,12 @@ mod tests {
     fn each_command_is_a_line_and_many_fields_are_counted() {
         let label = |name: &str| name.to_owned();
         let changes = vec![
-            Change::Created { label: label("/new") },
-            Change::Changed { label: label("/ban"), fields: (0..10).map(|n| format!("f{n}")).collect() },
-            Change::Removed { label: label("user command Old") },
-            Change::Same { label: label("/ping") },
+            CommandChange::Created { label: label("/new") },
+            CommandChange::Changed { label: label("/ban"), fields: (0..10).map(|n| format!("f{n}")).collect() },
+            CommandChange::Removed { label: label("user command Old") },
+            CommandChange::Same { label: label("/ping") },
         ];
-        let synced = Synced { plan: Plan { changes, body: Value::Null }, sent: false };
+        let synced = SyncResult { plan: CommandPlan { changes, body: Value::Null }, sent: false };
         assert_eq!(
             told(&synced, SyncMode::Look),
             "+ /new\n~ /ban: f0, f1, f2, f3, f4, f5, f6, f7 and 2 more\n- user command Old\n= /ping\n1 created, 1 changed, \

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::settings::{Loaded, SettingsError, template};
+use crate::settings::{LoadedSettings, SettingsError, template};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -49,7 +49,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(loaded: &Loaded) -> String {
+fn table(loaded: &LoadedSettings) -> String {
     let rows: Vec<_> = loaded
         .shown()
         .into_iter()
@@ -63,7 +63,7 @@ fn table(loaded: &Loaded) -> String {
     rows.iter().map(|(key, value, origin)| format!("{key:keys$}  {value:values$}  {origin}\n")).collect()
 }
 
-fn as_json(loaded: &Result<Loaded, SettingsError>) -> serde_json::Value {
+fn as_json(loaded: &Result<LoadedSettings, SettingsError>) -> serde_json::Value {
     match loaded {
         Ok(loaded) => {
             let settings: Vec<_> = loaded

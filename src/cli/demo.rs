@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use super::setting_flags::{self, SettingFlags};
 use crate::{
-    app::{self, Demo, DemoSettings, EndsWith, OnHangup, Signals},
+    app::{self, Demo, DemoSettings, OnHangup, Signals, StopSource},
     logging,
 };
 
@@ -31,7 +31,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     app::raise_open_files();
     let settings = DemoSettings { file, flags: args.settings.given(), loaded };
     app::block_on(async {
-        let mut signals = Signals::listen(EndsWith::Signals, OnHangup::Ends)?;
+        let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;
         let mut demo = tokio::select! {
             started = Demo::start(settings) => started?,
             _ = signals.first() => return Ok(ExitCode::FAILURE),

@@ -7,13 +7,14 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
-    listing::{self, Wanted},
-    ops::{self, Waiting},
-    output::{Cell, Output, Paint, Table, Tint, fields, short, text, time},
-    remote::Remote,
-    span, suggest,
+    duration,
+    listing::{self, PageArgs},
+    ops::{self, WaitArgs},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, short, text, time},
+    remote::RemoteArgs,
+    suggest,
 };
-use crate::client::{Ask, Client, Pages, part};
+use crate::client::{ApiRequest, Client, ListRequest, part};
 
 /// The most letters that one request is about.
 const REQUEST_MOST: u64 = 1_000;
@@ -23,7 +24,7 @@ const NOTE_MOST: usize = 80;
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -33,12 +34,12 @@ enum Command {
     /// List dead letters, the newest first
     List {
         #[command(flatten)]
-        which: Which,
+        which: DeadLetterFilter,
         /// Only those that another operation does again, or only the others
         #[arg(long, value_name = "BOOL")]
         redriven: Option<bool>,
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: PageArgs,
     },
     /// Show everything about dead letters
     Show {
@@ -49,20 +50,20 @@ enum Command {
     /// Do dead letters again: those that are named, or all that fit
     Redrive {
         #[command(flatten)]
-        chosen: Chosen,
+        chosen: DeadLetterSelection,
         #[command(flatten)]
-        waiting: Waiting,
+        waiting: WaitArgs,
     },
     /// Throw dead letters away: those that are named, or all that fit
     Discard {
         #[command(flatten)]
-        chosen: Chosen,
+        chosen: DeadLetterSelection,
     },
 }
 
 /// Which letters.
 #[derive(clap::Args, Clone, Debug)]
-struct Which {
+struct DeadLetterFilter {
     /// Only of this guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
@@ -76,14 +77,14 @@ struct Which {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// Only those given up after this: RFC 3339, or how long ago, such as 2h
-    #[arg(long, value_name = "TIME", value_parser = span::when)]
+    #[arg(long, value_name = "TIME", value_parser = duration::when)]
     died_after: Option<String>,
     /// Only those given up before this
-    #[arg(long, value_name = "TIME", value_parser = span::when)]
+    #[arg(long, value_name = "TIME", value_parser = duration::when)]
     died_before: Option<String>,
 }
 
-impl Which {
+impl DeadLetterFilter {
     fn given(self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("guild_id", self.guild),
@@ -100,12 +101,12 @@ impl Which {
 #[derive(clap::Args, Clone, Debug)]
 #[command(group = ArgGroup::new("choice").args(["ids", "guild", "kind", "class", "reason", "died_after", "died_before", "all"])
     .required(true).multiple(true))]
-struct Chosen {
+struct DeadLetterSelection {
     /// Which letters
     #[arg(value_name = "ID", conflicts_with_all = ["guild", "kind", "class", "reason", "died_after", "died_before", "all", "limit"])]
     ids: Vec<String>,
     #[command(flatten)]
-    which: Which,
+    which: DeadLetterFilter,
     /// All there are, if nothing else says which
     #[arg(long)]
     all: bool,
@@ -114,7 +115,7 @@ struct Chosen {
     limit: Option<u64>,
 }
 
-impl Chosen {
+impl DeadLetterSelection {
     /// What all of them have in common, as a body.
     fn filter(&self) -> Map<String, Value> {
         let given = self.which.clone().given().into_iter();
@@ -134,13 +135,13 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 async fn list(
     client: &Client,
     out: &Output,
-    which: Which,
+    which: DeadLetterFilter,
     redriven: Option<bool>,
-    wanted: Wanted,
+    wanted: PageArgs,
 ) -> anyhow::Result<ExitCode> {
     let mut given = which.given();
     given.push(("redriven", redriven.map(|redriven| redriven.to_string())));
-    let pages = Pages {
+    let pages = ListRequest {
         path: "/v1/dead-letters",
         list: "dead_letters",
         cursor: "cursor",
@@ -151,8 +152,8 @@ async fn list(
     listing::show(client, out, pages, "There are no such dead letters.", table).await
 }
 
-fn table(letters: &[Value]) -> Table {
-    let mut table = Table::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "AGAIN AS", "ERROR"]);
+fn table(letters: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "AGAIN AS", "ERROR"]);
     for letter in letters {
         table.row(vec![
             text(&letter["id"]).into(),
@@ -162,7 +163,7 @@ fn table(letters: &[Value]) -> Table {
             text(&letter["attempts"]).into(),
             time(&letter["died_at"]).into(),
             text(&letter["redriven_as"]).into(),
-            Cell::tinted(short(&text(&letter["error"]["message"]), NOTE_MOST), Tint::Dim),
+            TableCell::tinted(short(&text(&letter["error"]["message"]), NOTE_MOST), Color::Dim),
         ]);
     }
     table
@@ -178,7 +179,7 @@ async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-fn whole(letter: &Value, paint: Paint) -> String {
+fn whole(letter: &Value, paint: Painter) -> String {
     let error = &letter["error"];
     let says = format!("{} ({})", text(&error["message"]), text(&error["class"]));
     let pairs = [
@@ -187,7 +188,7 @@ fn whole(letter: &Value, paint: Paint) -> String {
         ("guild", text(&letter["guild_id"]).into()),
         ("payload", letter["payload"].to_string().into()),
         ("reason", text(&letter["reason"]).into()),
-        ("error", Cell::tinted(says, Tint::Bad)),
+        ("error", TableCell::tinted(says, Color::Bad)),
         ("tries", text(&letter["attempts"]).into()),
         ("created", time(&letter["created_at"]).into()),
         ("died", time(&letter["died_at"]).into()),
@@ -197,10 +198,15 @@ fn whole(letter: &Value, paint: Paint) -> String {
     fields(&pairs, paint)
 }
 
-async fn redrive(client: &Client, out: &Output, chosen: &Chosen, waiting: Waiting) -> anyhow::Result<ExitCode> {
-    let mut sum = Sum::default();
+async fn redrive(
+    client: &Client,
+    out: &Output,
+    chosen: &DeadLetterSelection,
+    waiting: WaitArgs,
+) -> anyhow::Result<ExitCode> {
+    let mut sum = RedriveSummary::default();
     for id in &chosen.ids {
-        let answered = client.send(&Ask::post(format!("/v1/dead-letters/{}/redrive", part(id)))).await?;
+        let answered = client.send(&ApiRequest::post(format!("/v1/dead-letters/{}/redrive", part(id)))).await?;
         sum.operations.push(json!({"letter": id, "operation": answered.body["id"]}));
     }
     if chosen.ids.is_empty() {
@@ -209,7 +215,7 @@ async fn redrive(client: &Client, out: &Output, chosen: &Chosen, waiting: Waitin
             let asked = left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST);
             let mut body = chosen.filter();
             body.insert("limit".to_owned(), asked.into());
-            let answered = client.send(&Ask::post("/v1/dead-letters/redrive").with(body.into())).await?.body;
+            let answered = client.send(&ApiRequest::post("/v1/dead-letters/redrive").with(body.into())).await?.body;
             let done = sum.add(answered);
             left = left.map(|left| left.saturating_sub(done));
             if done == 0 || !sum.more || !sum.stopped.is_null() {
@@ -231,14 +237,14 @@ async fn redrive(client: &Client, out: &Output, chosen: &Chosen, waiting: Waitin
 
 /// What several requests came to.
 #[derive(Default)]
-struct Sum {
+struct RedriveSummary {
     operations: Vec<Value>,
     skipped: Vec<Value>,
     stopped: Value,
     more: bool,
 }
 
-impl Sum {
+impl RedriveSummary {
     /// Adds an answer; how many letters it did again.
     fn add(&mut self, mut answered: Value) -> u64 {
         let mut taken = |name: &str| match answered[name].take() {
@@ -279,10 +285,10 @@ impl Sum {
     }
 }
 
-async fn discard(client: &Client, out: &Output, chosen: &Chosen) -> anyhow::Result<ExitCode> {
+async fn discard(client: &Client, out: &Output, chosen: &DeadLetterSelection) -> anyhow::Result<ExitCode> {
     let (mut discarded, mut more) = (0, false);
     for id in &chosen.ids {
-        client.send(&Ask::new(Method::DELETE, format!("/v1/dead-letters/{}", part(id)))).await?;
+        client.send(&ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", part(id)))).await?;
         discarded += 1;
     }
     if chosen.ids.is_empty() {
@@ -290,7 +296,7 @@ async fn discard(client: &Client, out: &Output, chosen: &Chosen) -> anyhow::Resu
         while left != Some(0) {
             let mut body = chosen.filter();
             body.insert("limit".to_owned(), left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST).into());
-            let ask = Ask::post("/v1/dead-letters/discard")
+            let ask = ApiRequest::post("/v1/dead-letters/discard")
                 .with(body.into())
                 .about("how to discard many dead letters at once");
             let answered = client.send(&ask).await?.body;
@@ -313,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_several_requests_came_to_is_told_together() {
-        let mut sum = Sum::default();
+        let mut sum = RedriveSummary::default();
         let first = json!({"redriven": 1, "operations": [{"letter": "a", "operation": "b"}], "skipped": [], "more": true, "stopped": null});
         let second = json!({"redriven": 0, "operations": [], "skipped": [{"letter": "c", "why": "no"}], "more": false, "stopped": "full"});
         assert_eq!((sum.add(first), sum.more), (1, true));

@@ -5,12 +5,12 @@ use std::{num::NonZeroU64, path::PathBuf, process::ExitCode};
 use serde_json::{Value, json};
 
 use super::{
-    output::{Output, Paint, Tint},
-    remote::Remote,
+    output::{Color, Output, Painter},
+    remote::RemoteArgs,
     setting_flags::{self, SettingFlags},
 };
 use crate::{
-    app::{self, Examination, Finding, Verdict},
+    app::{self, CheckStatus, DoctorOptions, Finding},
     settings::SettingsError,
 };
 
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(long = "guilds", value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
     guilds_most: u32,
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(flatten)]
     settings: SettingFlags,
 }
@@ -39,7 +39,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     };
     let daemon = args.remote.client_by(|| Ok(settings.clone())).map_err(|error| error.to_string());
     let guilds = args.guilds.iter().map(|guild| guild.get()).collect();
-    let examination = Examination { settings: &settings, daemon, guilds, guilds_most: args.guilds_most };
+    let examination = DoctorOptions { settings: &settings, daemon, guilds, guilds_most: args.guilds_most };
     let mut findings = Vec::new();
     let mut printed = Ok(());
     app::block_on(app::examine(&examination, |finding| {
@@ -65,30 +65,30 @@ fn wrong_settings(out: &Output, error: &SettingsError) -> anyhow::Result<ExitCod
 /// What all of it comes to.
 fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let (warn, fail) = (count(Verdict::Warn), count(Verdict::Fail));
+    let (warn, fail) = (count(CheckStatus::Warn), count(CheckStatus::Fail));
     let value = json!({ "ok": fail == 0, "checks": findings });
     out.show(&value, |_| {
         format!(
             "\n{} ok, {warn} to look at, {fail} wrong, {} not looked at\n",
-            count(Verdict::Ok),
-            count(Verdict::Skip)
+            count(CheckStatus::Ok),
+            count(CheckStatus::Skip)
         )
     })?;
     Ok(if fail == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(finding: &Finding, paint: Paint) -> String {
+fn told(finding: &Finding, paint: Painter) -> String {
     let (name, tint) = match finding.verdict {
-        Verdict::Ok => ("ok  ", Tint::Good),
-        Verdict::Warn => ("warn", Tint::Care),
-        Verdict::Fail => ("fail", Tint::Bad),
-        Verdict::Skip => ("skip", Tint::Dim),
+        CheckStatus::Ok => ("ok  ", Color::Good),
+        CheckStatus::Warn => ("warn", Color::Care),
+        CheckStatus::Fail => ("fail", Color::Bad),
+        CheckStatus::Skip => ("skip", Color::Dim),
     };
-    let lines: Vec<_> = finding.seen.lines().map(|line| paint.tint(line, Tint::None)).collect();
+    let lines: Vec<_> = finding.seen.lines().map(|line| paint.tint(line, Color::None)).collect();
     let pad = " ".repeat(WIDTH + 6);
     let mut text = format!("{}  {:WIDTH$}{}\n", paint.tint(name, tint), finding.check, lines.join(&format!("\n{pad}")));
     if let Some(advice) = &finding.advice {
-        text += &format!("{pad}{}\n", paint.tint(&format!("→ {advice}"), Tint::Dim));
+        text += &format!("{pad}{}\n", paint.tint(&format!("→ {advice}"), Color::Dim));
     }
     text
 }
@@ -101,7 +101,7 @@ mod tests {
     fn each_finding_says_how_it_stands_and_what_to_do() {
         let finding = Finding::warn("clock", "ours is 5.0 s ahead\nof theirs", "set it");
         assert_eq!(
-            told(&finding, Paint::none()),
+            told(&finding, Painter::none()),
             "warn  clock             ours is 5.0 s ahead\n                        of theirs\n\
             \u{20}                       → set it\n"
         );

@@ -6,16 +6,16 @@ use clap::ArgGroup;
 use serde_json::{Value, json};
 
 use super::{
-    output::{Paint, Table, text},
-    remote::Remote,
+    output::{Painter, TextTable, text},
+    remote::RemoteArgs,
 };
-use crate::client::{Ask, Client};
+use crate::client::{ApiRequest, Client};
 
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("subject").args(["user", "guild"]).required(true))]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     /// Erase data about this user
     #[arg(long, value_name = "ID")]
     user: Option<String>,
@@ -43,7 +43,7 @@ async fn erase(client: &Client, subject: Value) -> anyhow::Result<Value> {
     let mut body = subject.clone();
     loop {
         // Idempotent: what is gone is not removed again.
-        let mut answer = client.send(&Ask::post("/v1/erase").with(body).repeatable()).await?.body;
+        let mut answer = client.send(&ApiRequest::post("/v1/erase").with(body).repeatable()).await?.body;
         for (what, count) in answer["removed"].as_object().into_iter().flatten() {
             *removed.entry(what.clone()).or_default() += count.as_u64().unwrap_or(0);
         }
@@ -64,11 +64,11 @@ async fn erase(client: &Client, subject: Value) -> anyhow::Result<Value> {
     }
 }
 
-fn shown(erased: &Value, paint: Paint) -> String {
+fn shown(erased: &Value, paint: Painter) -> String {
     let removed: Vec<_> =
         erased["removed"].as_object().into_iter().flatten().map(|(what, count)| format!("{count} {what}")).collect();
     let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
-    let mut table = Table::new(&["KEPT", "COUNT", "WHY"]);
+    let mut table = TextTable::new(&["KEPT", "COUNT", "WHY"]);
     for kept in erased["kept"].as_array().into_iter().flatten() {
         table.row(vec![text(&kept["what"]).into(), text(&kept["count"]).into(), text(&kept["why"]).into()]);
     }
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn shows_what_was_removed_and_what_stays() {
         let erased = json!({"removed": {"operations": 2}, "kept": [{"what": "audit", "why": "stays"}]});
-        let shown = shown(&erased, Paint::none());
+        let shown = shown(&erased, Painter::none());
         assert!(shown.starts_with("removed: 2 operations\n"), "{shown}");
         assert!(shown.contains("audit") && shown.contains("stays"), "{shown}");
         let nothing = json!({"removed": {}, "kept": []});
-        assert!(super::shown(&nothing, Paint::none()).contains("nothing found"));
+        assert!(super::shown(&nothing, Painter::none()).contains("nothing found"));
     }
 }

@@ -6,15 +6,15 @@ use clap::{ArgGroup, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    output::{Cell, Output, Paint, Tint, fields, text},
-    remote::Remote,
+    output::{Color, Output, Painter, TableCell, fields, text},
+    remote::RemoteArgs,
 };
-use crate::client::{Ask, Client, part};
+use crate::client::{ApiRequest, Client, part};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -28,14 +28,14 @@ enum Command {
         ids: Vec<String>,
     },
     /// Hold the operations of guilds back, also over a restart; new ones are still accepted
-    Pause(Chosen),
+    Pause(GuildSelection),
     /// Let the operations of guilds go on
-    Resume(Chosen),
+    Resume(GuildSelection),
 }
 
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("choice").args(["ids", "all"]).required(true))]
-struct Chosen {
+struct GuildSelection {
     /// Which guilds
     #[arg(value_name = "GUILD_ID")]
     ids: Vec<String>,
@@ -61,11 +61,11 @@ async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<E
 }
 
 /// How things stand, for people.
-fn standing(guild: &Value) -> Vec<(&'static str, Cell)> {
+fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
     let more = if guild["depth_is_more"] == true { "more than " } else { "" };
     let paused = match (guild["paused"] == true, guild["all_paused"] == true) {
-        (true, _) => Cell::tinted("yes", Tint::Care),
-        (false, true) => Cell::tinted("everything is", Tint::Care),
+        (true, _) => TableCell::tinted("yes", Color::Care),
+        (false, true) => TableCell::tinted("everything is", Color::Care),
         (false, false) => "no".into(),
     };
     let pending = guild["pending"].as_object().into_iter().flatten();
@@ -81,14 +81,14 @@ fn standing(guild: &Value) -> Vec<(&'static str, Cell)> {
     pairs
 }
 
-async fn turn(client: &Client, out: &Output, chosen: &Chosen, what: &str) -> anyhow::Result<ExitCode> {
+async fn turn(client: &Client, out: &Output, chosen: &GuildSelection, what: &str) -> anyhow::Result<ExitCode> {
     // Twice is as good as once.
     let mut done = Vec::new();
     if chosen.all {
-        done.push(client.send(&Ask::post(format!("/v1/{what}")).repeatable()).await?.body);
+        done.push(client.send(&ApiRequest::post(format!("/v1/{what}")).repeatable()).await?.body);
     }
     for id in &chosen.ids {
-        done.push(client.send(&Ask::post(format!("/v1/guilds/{}/{what}", part(id))).repeatable()).await?.body);
+        done.push(client.send(&ApiRequest::post(format!("/v1/guilds/{}/{what}", part(id))).repeatable()).await?.body);
     }
     print(out, &done, |guild, _| {
         let name = guild["guild_id"].as_str().map_or_else(|| "everything".to_owned(), |id| format!("guild {id}"));
@@ -97,7 +97,7 @@ async fn turn(client: &Client, out: &Output, chosen: &Chosen, what: &str) -> any
     })
 }
 
-fn print(out: &Output, guilds: &[Value], told: impl Fn(&Value, Paint) -> String) -> anyhow::Result<ExitCode> {
+fn print(out: &Output, guilds: &[Value], told: impl Fn(&Value, Painter) -> String) -> anyhow::Result<ExitCode> {
     let value = if let [one] = guilds { one.clone() } else { json!({ "guilds": guilds }) };
     let separator = if guilds.iter().any(|guild| guild.get("depth").is_some()) { "\n" } else { "" };
     out.show(&value, |paint| guilds.iter().map(|guild| told(guild, paint)).collect::<Vec<_>>().join(separator))?;
@@ -113,7 +113,7 @@ mod tests {
         let guild = json!({"guild_id": "7", "paused": false, "all_paused": true, "depth": 1000, "depth_is_more": true,
             "pending": {"queued": 999, "running": 1}});
         assert_eq!(
-            fields(&standing(&guild), Paint::none()),
+            fields(&standing(&guild), Painter::none()),
             "guild     7\npaused    everything is\nto do     more than 1000\nof those  999 queued, 1 running\n"
         );
     }

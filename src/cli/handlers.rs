@@ -8,11 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use guildhall_core::event::handler::{Does, Handler, Handlers};
+use guildhall_core::event::handler::{EventHandler, EventHandlers, HandlerAction};
 use guildhall_core::time::UnixMs;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::handlers::{self, Sample, Trial, Tried, Would};
+use crate::handlers::{self, DryRun, DryRunAction, HandlerDryRun, Sample};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -52,7 +52,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         }
         Command::Test { event, json, settings } => {
             let handlers = load(file, *settings)?;
-            let trial = Trial::of(&handlers, &sample(&event)?);
+            let trial = DryRun::of(&handlers, &sample(&event)?);
             let text = if json { format!("{:#}\n", serde_json::to_value(&trial)?) } else { told(&trial) };
             io::stdout().write_all(text.as_bytes())?;
             Ok(if trial.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -60,7 +60,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     }
 }
 
-fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<Handlers> {
+fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<EventHandlers> {
     let settings = setting_flags::load(file, flags)?.settings.handlers;
     if settings.file.is_none() {
         anyhow::bail!(
@@ -85,17 +85,17 @@ fn sample(path: &Path) -> anyhow::Result<Sample> {
 }
 
 /// What each handler listens to.
-fn listed(handlers: &Handlers) -> String {
+fn listed(handlers: &EventHandlers) -> String {
     if handlers.is_empty() {
         return "There are no handlers in this file.\n".to_owned();
     }
     let widest = handlers.iter().map(|handler| handler.name.len()).max().unwrap_or(0);
-    let line = |handler: &Handler| {
+    let line = |handler: &EventHandler| {
         let on = handler.on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let does = match &handler.does {
-            Does::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
-            Does::Rule(_) => "a rule".to_owned(),
-            Does::Webhook(webhook) => format!("asks {}", webhook.url),
+            HandlerAction::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
+            HandlerAction::Rule(_) => "a rule".to_owned(),
+            HandlerAction::Webhook(webhook) => format!("asks {}", webhook.url),
         };
         let shadow = if handler.shadow { " (in shadow)" } else { "" };
         format!("{:widest$}  on {on}: {does}{shadow}\n", handler.name)
@@ -104,7 +104,7 @@ fn listed(handlers: &Handlers) -> String {
 }
 
 /// A trial, for people.
-fn told(trial: &Trial) -> String {
+fn told(trial: &DryRun) -> String {
     let mut out = format!("{}\n", trial.event_type);
     for tried in &trial.handlers {
         push(&mut out, format_args!("\n{}: {}\n", tried.name, standing(tried)));
@@ -121,7 +121,7 @@ fn told(trial: &Trial) -> String {
     out
 }
 
-fn standing(tried: &Tried) -> String {
+fn standing(tried: &HandlerDryRun) -> String {
     let shadow = if tried.shadow { ", in shadow" } else { "" };
     match (&tried.matches, tried.unmet) {
         (None, _) => "does not listen to it".to_owned(),
@@ -130,9 +130,9 @@ fn standing(tried: &Tried) -> String {
     }
 }
 
-fn push_would(out: &mut String, would: &Would) {
+fn push_would(out: &mut String, would: &DryRunAction) {
     match would {
-        Would::Do { operations, reply, set, cooldown } => {
+        DryRunAction::Do { operations, reply, set, cooldown } => {
             for operation in operations {
                 push(out, format_args!("  would submit {operation}\n"));
             }
@@ -149,7 +149,7 @@ fn push_would(out: &mut String, would: &Would) {
                 out.push_str("  would do nothing\n");
             }
         }
-        Would::Ask { url, body } => push(out, format_args!("  would POST to {url}\n  {body}\n")),
+        DryRunAction::Ask { url, body } => push(out, format_args!("  would POST to {url}\n  {body}\n")),
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Args {
 }
 
 /// Whom to ask, and how.
-struct Asked {
+struct ProbeTarget {
     address: SocketAddr,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
@@ -50,7 +50,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             let address = reachable(api.bind)?;
             // Its certificate is for a name under which others know it. No secret is told to it, so any will do.
             let tls = api.tls.map(|_| (Arc::new(client::anybody()), ServerName::from(address.ip())));
-            Asked { address, tls }
+            ProbeTarget { address, tls }
         }
     };
     let address = asked.address;
@@ -76,7 +76,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     bail!("{address}{path} answered {status}{}", reasons(body));
 }
 
-fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<Asked> {
+fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeTarget> {
     let plain = matches!(url.scheme(), "http" | "https") && matches!(url.path(), "/" | "");
     let (true, Some(host), Some(port)) = (plain, url.host_str(), url.port_or_known_default()) else {
         bail!("--url must be http://HOST:PORT or https://HOST:PORT, not {url}");
@@ -92,7 +92,7 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<Asked>
         }
         _ => None,
     };
-    Ok(Asked { address, tls })
+    Ok(ProbeTarget { address, tls })
 }
 
 /// A daemon that listens on every address is asked over the loopback one.
@@ -110,26 +110,26 @@ fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
 
 /// A connection on which nothing takes longer than until then. Set anew before each step: a peer that sends a byte now and then
 /// must not stretch it.
-struct InTime {
+struct DeadlineStream {
     stream: TcpStream,
     deadline: Instant,
 }
 
-impl InTime {
+impl DeadlineStream {
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
     }
 }
 
-impl Read for InTime {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for InTime {
+impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         self.stream.write(bytes)
@@ -140,10 +140,10 @@ impl Write for InTime {
     }
 }
 
-fn ask(asked: Asked, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
-    let Asked { address, tls } = asked;
+fn ask(asked: ProbeTarget, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
+    let ProbeTarget { address, tls } = asked;
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let stream = InTime { stream: TcpStream::connect_timeout(&address, left)?, deadline };
+    let stream = DeadlineStream { stream: TcpStream::connect_timeout(&address, left)?, deadline };
     match tls {
         None => exchange(stream, address, path),
         Some((config, name)) => {

@@ -5,15 +5,15 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use serde_json::Value;
 
 use super::{
-    output::{Cell, Table, Tint, text, time},
-    remote::Remote,
-    span,
+    duration,
+    output::{Color, TableCell, TextTable, text, time},
+    remote::RemoteArgs,
 };
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
@@ -25,15 +25,15 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     })
 }
 
-fn table(instances: &[Value]) -> Table {
-    let mut table = Table::new(&["ID", "NAME", "STANDING", "QUEUES", "SHARDS", "HEARD", "LEASE", "STARTED"]);
+fn table(instances: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["ID", "NAME", "STANDING", "QUEUES", "SHARDS", "HEARD", "LEASE", "STARTED"]);
     let millis =
-        |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |ms| span::told(Duration::from_millis(ms)));
+        |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |ms| duration::told(Duration::from_millis(ms)));
     for instance in instances {
         let standing = match (instance["leaving"] == true, instance["arriving"] == true) {
-            (true, _) => Cell::tinted("leaving", Tint::Care),
-            (false, true) => Cell::tinted("arriving", Tint::Care),
-            (false, false) => Cell::tinted("here", Tint::Good),
+            (true, _) => TableCell::tinted("leaving", Color::Care),
+            (false, true) => TableCell::tinted("arriving", Color::Care),
+            (false, false) => TableCell::tinted("here", Color::Good),
         };
         let own = if instance["is_self"] == true { " (asked)" } else { "" };
         table.row(vec![
@@ -71,7 +71,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::output::Paint;
+    use crate::cli::output::Painter;
 
     #[test]
     fn shards_in_a_row_are_told_as_one() {
@@ -83,7 +83,7 @@ mod tests {
     fn each_process_is_a_row() {
         let one = json!({"id": "1", "name": "a", "is_self": true, "started_at": "2026-01-31T12:00:00.123Z", "lag_ms": 1200,
             "lease_left_ms": null, "arriving": false, "leaving": true, "queues": 12, "highest_fence": 3, "shards": [0, 1]});
-        let row = table(&[one]).print(Paint::none()).lines().nth(1).unwrap().to_owned();
+        let row = table(&[one]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             row.split("  ").filter(|part| !part.is_empty()).map(str::trim).collect::<Vec<_>>(),
             ["1", "a (asked)", "leaving", "12", "0-1", "1s ago", "-", "2026-01-31T12:00:00Z"]

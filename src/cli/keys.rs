@@ -8,21 +8,22 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    listing::{self, Wanted},
-    output::{Cell, Output, Paint, Table, Tint, fields, print, text, time},
-    remote::Remote,
+    duration,
+    listing::{self, PageArgs},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, print, text, time},
+    remote::RemoteArgs,
     setting_flags::{self, SettingFlags},
-    span, suggest,
+    suggest,
 };
 use crate::{
     app::{self, admin_key},
-    client::{Ask, Client, Pages, part},
+    client::{ApiRequest, Client, ListRequest, part},
 };
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -50,7 +51,7 @@ enum RemoteCommand {
         #[arg(long = "guild", value_name = "ID", value_delimiter = ',')]
         guilds: Vec<String>,
         /// How long it is good for, such as 30d; without this for ever
-        #[arg(long, value_name = "DURATION", value_parser = span::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         expires: Option<Duration>,
         /// The tenant that it belongs to
         #[arg(long, value_name = "NAME")]
@@ -62,7 +63,7 @@ enum RemoteCommand {
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: PageArgs,
     },
     /// Show a key, without what it is kept secret for
     Show {
@@ -82,7 +83,7 @@ enum RemoteCommand {
         #[arg(value_name = "ID")]
         id: String,
         /// How long the old one is still good
-        #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "1h")]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1h")]
         overlap: Duration,
     },
 }
@@ -102,12 +103,12 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             if let Some(tenant) = tenant {
                 body["tenant"] = tenant.into();
             }
-            given(out, &client.send(&Ask::post("/v1/keys").with(body)).await?.body)
+            given(out, &client.send(&ApiRequest::post("/v1/keys").with(body)).await?.body)
         }
         RemoteCommand::List { tenant, wanted } => {
             let given = vec![("tenant", tenant)];
             let most = wanted.most();
-            let pages = Pages { path: "/v1/keys", list: "keys", cursor: "cursor", given, most, feature: None };
+            let pages = ListRequest { path: "/v1/keys", list: "keys", cursor: "cursor", given, most, feature: None };
             listing::show(client, out, pages, "There are no keys but the admin key.", table).await
         }
         RemoteCommand::Show { id } => {
@@ -117,9 +118,9 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         }
         RemoteCommand::Revoke { ids } => revoke(client, out, &ids).await,
         RemoteCommand::Rotate { id, overlap } => {
-            let ask = Ask::post(format!("/v1/keys/{}/rotate", part(&id)));
+            let ask = ApiRequest::post(format!("/v1/keys/{}/rotate", part(&id)));
             let answered = client.send(&ask.with(json!({ "overlap_s": overlap.as_secs() }))).await?;
-            out.note(&format!("The old key {id} is good for {} more.", span::told(overlap)));
+            out.note(&format!("The old key {id} is good for {} more.", duration::told(overlap)));
             given(out, &answered.body)
         }
     })
@@ -141,7 +142,7 @@ fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
         out.show(key, |_| String::new())?;
         return Ok(ExitCode::SUCCESS);
     }
-    eprint!("{}", whole(key, Paint::for_terminal(false)));
+    eprint!("{}", whole(key, Painter::for_terminal(false)));
     eprintln!("The key itself follows, and is never shown again.");
     // Not even to whoever has stopped reading is this no error: there is a key that nobody has.
     print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
@@ -155,7 +156,7 @@ fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
 
 async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
     for id in ids {
-        client.send(&Ask::new(Method::DELETE, format!("/v1/keys/{}", part(id))).repeatable()).await?;
+        client.send(&ApiRequest::new(Method::DELETE, format!("/v1/keys/{}", part(id))).repeatable()).await?;
     }
     let told = |_| ids.iter().map(|id| format!("{id} is taken back\n")).collect();
     out.show(&json!({ "revoked": ids }), told)?;
@@ -163,16 +164,16 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
 }
 
 /// Whether a key is good, for people.
-fn standing(key: &Value) -> Cell {
+fn standing(key: &Value) -> TableCell {
     match (key["active"] == true, key["revoked_at"].is_null()) {
-        (true, _) => Cell::tinted("good", Tint::Good),
-        (false, false) => Cell::tinted("revoked", Tint::Bad),
-        (false, true) => Cell::tinted("expired", Tint::Dim),
+        (true, _) => TableCell::tinted("good", Color::Good),
+        (false, false) => TableCell::tinted("revoked", Color::Bad),
+        (false, true) => TableCell::tinted("expired", Color::Dim),
     }
 }
 
-fn table(keys: &[Value]) -> Table {
-    let mut table = Table::new(&["ID", "NAME", "TENANT", "STANDING", "EXPIRES", "CREATED", "SCOPES"]);
+fn table(keys: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STANDING", "EXPIRES", "CREATED", "SCOPES"]);
     for key in keys {
         table.row(vec![
             text(&key["id"]).into(),
@@ -181,13 +182,13 @@ fn table(keys: &[Value]) -> Table {
             standing(key),
             time(&key["expires_at"]).into(),
             time(&key["created_at"]).into(),
-            Cell::tinted(text(&key["scopes"]), Tint::Dim),
+            TableCell::tinted(text(&key["scopes"]), Color::Dim),
         ]);
     }
     table
 }
 
-fn whole(key: &Value, paint: Paint) -> String {
+fn whole(key: &Value, paint: Painter) -> String {
     let mut pairs = vec![
         ("id", text(&key["id"]).into()),
         ("name", text(&key["name"]).into()),

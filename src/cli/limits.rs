@@ -7,12 +7,12 @@ use http::Method;
 use serde_json::Value;
 
 use super::{
-    listing::{self, Wanted},
-    output::{Cell, Output, Paint, Table, Tint, fields, text, time},
-    remote::Remote,
-    span,
+    duration,
+    listing::{self, PageArgs},
+    output::{Color, Output, Painter, TableCell, TextTable, fields, text, time},
+    remote::RemoteArgs,
 };
-use crate::client::{Ask, Client, Pages};
+use crate::client::{ApiRequest, Client, ListRequest};
 
 /// What an older daemon does not know.
 const FEATURE: &str = "limits";
@@ -20,7 +20,7 @@ const FEATURE: &str = "limits";
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -30,13 +30,13 @@ enum Command {
     /// List the buckets of routes, with what each has left
     Buckets {
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: PageArgs,
     },
     /// List who uses the most
     Top {
         /// Of what
-        #[arg(long, value_enum, default_value_t = By::Spend)]
-        by: By,
+        #[arg(long, value_enum, default_value_t = TopMeasure::Spend)]
+        by: TopMeasure,
         /// How many
         #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
@@ -44,7 +44,7 @@ enum Command {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum By {
+enum TopMeasure {
     /// Calls to Discord
     Spend,
     /// Calls that Discord answered with 429
@@ -54,7 +54,7 @@ enum By {
     Invalid,
 }
 
-impl By {
+impl TopMeasure {
     const fn name(self) -> &'static str {
         match self {
             Self::Spend => "spend",
@@ -68,7 +68,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     args.remote.run(file, async |client, out| match &args.command {
         None => summary(client, out).await,
         Some(Command::Buckets { wanted }) => {
-            let pages = Pages {
+            let pages = ListRequest {
                 path: "/v1/limits/buckets",
                 list: "buckets",
                 cursor: "cursor",
@@ -79,7 +79,8 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             listing::show(client, out, pages, "No bucket is known yet: nothing was sent.", buckets).await
         }
         Some(Command::Top { by, limit }) => {
-            let ask = Ask::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name())).about(FEATURE);
+            let ask =
+                ApiRequest::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name())).about(FEATURE);
             let answered = client.send(&ask).await?.body;
             out.show(&answered, |paint| top(&answered, paint))?;
             Ok(ExitCode::SUCCESS)
@@ -88,22 +89,22 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 }
 
 async fn summary(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let limits = client.send(&Ask::new(Method::GET, "/v1/limits").about(FEATURE)).await?.body;
+    let limits = client.send(&ApiRequest::new(Method::GET, "/v1/limits").about(FEATURE)).await?.body;
     out.show(&limits, |paint| fields(&standing(&limits), paint))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn standing(limits: &Value) -> Vec<(&'static str, Cell)> {
+fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
     let global = &limits["global"];
     let window =
-        global["window_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| span::told(Duration::from_millis(ms)));
+        global["window_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| duration::told(Duration::from_millis(ms)));
     let members = text(&global["members"]);
     let shared = match global["sharing"].as_str() {
         Some("redis") => ", shared over Redis".to_owned(),
         Some("store") => format!(", a share of {} divided among {members} processes", text(&global["total"])),
         _ => String::new(),
     };
-    let mut pairs: Vec<(&str, Cell)> = vec![(
+    let mut pairs: Vec<(&str, TableCell)> = vec![(
         "global",
         format!(
             "{} of {} a {window} left, {} wait{shared}",
@@ -114,7 +115,10 @@ fn standing(limits: &Value) -> Vec<(&'static str, Cell)> {
         .into(),
     )];
     if !global["blocked_until"].is_null() {
-        pairs.push(("", Cell::tinted(format!("nothing goes before {}", time(&global["blocked_until"])), Tint::Bad)));
+        pairs.push((
+            "",
+            TableCell::tinted(format!("nothing goes before {}", time(&global["blocked_until"])), Color::Bad),
+        ));
     }
     let lanes = limits["lanes"].as_array().into_iter().flatten();
     let lanes: Vec<_> = lanes.map(|lane| format!("{} {}", text(&lane["lane"]), text(&lane["waiting"]))).collect();
@@ -127,16 +131,16 @@ fn standing(limits: &Value) -> Vec<(&'static str, Cell)> {
         all.iter().any(|(state, count)| state != "closed" && count.as_u64().is_some_and(|count| count > 0))
     });
     let breakers: Vec<_> = breakers.map(|(state, count)| format!("{count} {state}")).collect();
-    pairs.push(("breakers", Cell::tinted(breakers.join(", "), if troubled { Tint::Bad } else { Tint::None })));
+    pairs.push(("breakers", TableCell::tinted(breakers.join(", "), if troubled { Color::Bad } else { Color::None })));
     pairs
 }
 
 /// How much of what leads to a ban is used up.
-fn ban(invalid: &Value) -> Cell {
+fn ban(invalid: &Value) -> TableCell {
     let used = format!("{} of {} invalid requests", text(&invalid["used"]), text(&invalid["most"]));
     match invalid["stops"].as_str() {
         None => used.into(),
-        Some(what) => Cell::tinted(format!("{used}: {} is held back", what.replace('_', " ")), Tint::Bad),
+        Some(what) => TableCell::tinted(format!("{used}: {} is held back", what.replace('_', " ")), Color::Bad),
     }
 }
 
@@ -144,7 +148,7 @@ fn ban(invalid: &Value) -> Cell {
 const HOLDERS: usize = 3;
 
 /// The largest holders of the ban budget, and those whose calls wait. An older daemon does not tell.
-fn shares(share: &Value) -> Vec<(&'static str, Cell)> {
+fn shares(share: &Value) -> Vec<(&'static str, TableCell)> {
     let holders = share["holders"].as_array().into_iter().flatten();
     let shown = holders.enumerate().filter(|(at, holder)| *at < HOLDERS || holder["capped"] == true);
     let row = |(at, holder): (usize, &Value)| {
@@ -157,7 +161,7 @@ fn shares(share: &Value) -> Vec<(&'static str, Cell)> {
             text(&share["most"])
         );
         let cell = if holder["capped"] == true {
-            Cell::tinted(format!("{used}: its calls wait until {}", time(&holder["room_at"])), Tint::Bad)
+            TableCell::tinted(format!("{used}: its calls wait until {}", time(&holder["room_at"])), Color::Bad)
         } else {
             used.into()
         };
@@ -166,25 +170,25 @@ fn shares(share: &Value) -> Vec<(&'static str, Cell)> {
     shown.map(row).collect()
 }
 
-fn buckets(buckets: &[Value]) -> Table {
-    let mut table = Table::new(&["ROUTE", "ID", "LEFT", "WAITING", "RESETS", "BUCKET"]);
+fn buckets(buckets: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["ROUTE", "ID", "LEFT", "WAITING", "RESETS", "BUCKET"]);
     for bucket in buckets {
         let is_empty = bucket["left"].as_u64() == Some(0);
         let left = format!("{}/{}", text(&bucket["left"]), text(&bucket["limit"]));
         table.row(vec![
             text(&bucket["route"]).into(),
             text(&bucket["id"]).into(),
-            Cell::tinted(left, if is_empty { Tint::Care } else { Tint::None }),
+            TableCell::tinted(left, if is_empty { Color::Care } else { Color::None }),
             text(&bucket["waiting"]).into(),
             time(&bucket["resets_at"]).into(),
-            Cell::tinted(text(&bucket["bucket"]), Tint::Dim),
+            TableCell::tinted(text(&bucket["bucket"]), Color::Dim),
         ]);
     }
     table
 }
 
-fn top(answered: &Value, paint: Paint) -> String {
-    let mut table = Table::new(&["WHO", "COUNT"]);
+fn top(answered: &Value, paint: Painter) -> String {
+    let mut table = TextTable::new(&["WHO", "COUNT"]);
     for one in answered["top"].as_array().into_iter().flatten() {
         let who = match (&one["guild_id"], &one["caller"]) {
             (Value::String(guild), _) => format!("guild {guild}"),
@@ -215,7 +219,7 @@ mod tests {
                         "room_at": null}]}},
             "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
         assert_eq!(
-            fields(&standing(&limits), Paint::none()),
+            fields(&standing(&limits), Painter::none()),
             "global        12 of 50 a 1s left, 3 wait, shared over Redis\n\
             \u{20}             nothing goes before 2026-01-31T12:00:05Z\n\
              waiting       interactive 1, background 2\n\
@@ -231,12 +235,12 @@ mod tests {
     fn buckets_and_top_spenders_are_rows() {
         let bucket = json!({"route": "POST /guilds/{id}/roles", "bucket": "abc", "id": "7", "limit": 5, "left": 0,
             "resets_at": "2026-01-31T12:00:05.000Z", "waiting": 2});
-        let shown = buckets(&[bucket]).print(Paint::none());
+        let shown = buckets(&[bucket]).print(Painter::none());
         assert!(shown.ends_with("POST /guilds/{id}/roles  7   0/5   2        2026-01-31T12:00:05Z  abc\n"), "{shown}");
         let answered = json!({"by": "429", "since": "2026-01-31T12:00:00.000Z",
             "top": [{"guild_id": "7", "count": 9}, {"caller": "admin", "count": 1}]});
         assert_eq!(
-            top(&answered, Paint::none()),
+            top(&answered, Painter::none()),
             "by 429, since 2026-01-31T12:00:00Z\nWHO      COUNT\nguild 7  9\nadmin    1\n"
         );
     }

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::output::{Output, Table};
-use crate::client::{Client, Pages};
+use super::output::{Output, TextTable};
+use crate::client::{Client, ListRequest};
 
 /// How many entries there are unless it is said.
 const USUAL: usize = 50;
 
 /// How much of a list is wanted.
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct PageArgs {
     /// How many at most [default: 50]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "all")]
     limit: Option<u32>,
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
     all: bool,
 }
 
-impl Wanted {
+impl PageArgs {
     pub(super) fn most(self) -> usize {
         match (self.all, self.limit) {
             (true, _) => usize::MAX,
@@ -36,9 +36,9 @@ impl Wanted {
 pub(super) async fn show(
     client: &Client,
     out: &Output,
-    pages: Pages<'_>,
+    pages: ListRequest<'_>,
     nothing: &str,
-    table: impl FnOnce(&[Value]) -> Table,
+    table: impl FnOnce(&[Value]) -> TextTable,
 ) -> anyhow::Result<ExitCode> {
     let page = client.pages(&pages).await?;
     let (count, is_more) = (page.entries.len(), page.next.is_some());

@@ -13,7 +13,7 @@ use crate::{
     app,
     store::{
         OpenError,
-        migrate::{self, Fit, Step},
+        migrate::{self, Compatibility, MigrationStatus},
     },
 };
 
@@ -48,7 +48,7 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     let (Command::Up { settings } | Command::Down { settings, .. } | Command::Status { settings }) = &args.command;
     let store = setting_flags::load(file, (**settings).clone())?.settings.store;
-    let steps: Result<Vec<Step>, OpenError> = app::block_on(async {
+    let steps: Result<Vec<MigrationStatus>, OpenError> = app::block_on(async {
         match &args.command {
             Command::Up { .. } => migrate::up(&store).await,
             Command::Down { steps, .. } => migrate::down(&store, *steps).await,
@@ -59,17 +59,17 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(steps: &[Step]) -> String {
-    let line = |step: &Step| {
+fn table(steps: &[MigrationStatus]) -> String {
+    let line = |step: &MigrationStatus| {
         let fit = match step.fit() {
-            Fit::Pending => "pending".to_owned(),
-            Fit::Applied => "applied".to_owned(),
-            Fit::Changed { .. } => "applied, but its SQL has changed".to_owned(),
-            Fit::Newer => "applied by a newer version, compatible".to_owned(),
-            Fit::Incompatible { needs: Some(needs) } => {
+            Compatibility::Pending => "pending".to_owned(),
+            Compatibility::Applied => "applied".to_owned(),
+            Compatibility::Changed { .. } => "applied, but its SQL has changed".to_owned(),
+            Compatibility::Newer => "applied by a newer version, compatible".to_owned(),
+            Compatibility::Incompatible { needs: Some(needs) } => {
                 format!("applied by a newer version, needs one that knows migration {needs:04}")
             }
-            Fit::Incompatible { needs: None } => "applied by a newer version".to_owned(),
+            Compatibility::Incompatible { needs: None } => "applied by a newer version".to_owned(),
         };
         let hash = match (&step.stored_hash, &step.known_hash) {
             (Some(stored), Some(known)) if stored != known => format!("store {stored}, this version {known}"),
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn status_shows_hashes_and_both_of_a_changed_migration() {
         let (old, new) = ("a".repeat(64), "b".repeat(64));
-        let step = |name: &str, stored: Option<&String>, known: Option<&String>, needs| Step {
+        let step = |name: &str, stored: Option<&String>, known: Option<&String>, needs| MigrationStatus {
             name: name.to_owned(),
             applied: name != "0003_c",
             known_hash: known.cloned(),

@@ -5,28 +5,28 @@ use std::{path::PathBuf, process::ExitCode};
 use serde_json::Value;
 
 use super::{
-    output::{Paint, Table, text},
-    remote::Remote,
+    output::{Painter, TextTable, text},
+    remote::RemoteArgs,
 };
-use crate::client::Ask;
+use crate::client::ApiRequest;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
         // Idempotent: what is in force is not applied again.
-        let report = client.send(&Ask::post("/v1/reload").repeatable()).await?.body;
+        let report = client.send(&ApiRequest::post("/v1/reload").repeatable()).await?.body;
         out.show(&report, |paint| shown(&report, paint))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn shown(report: &Value, paint: Paint) -> String {
-    let mut table = Table::new(&["RESULT", "WHAT", "OLD", "NEW"]);
+fn shown(report: &Value, paint: Painter) -> String {
+    let mut table = TextTable::new(&["RESULT", "WHAT", "OLD", "NEW"]);
     for (result, list) in [("changed", "changed"), ("needs restart", "needs_restart")] {
         for item in report[list].as_array().into_iter().flatten() {
             let (what, old, new) = (text(&item["what"]), text(&item["old"]), text(&item["new"]));
@@ -52,7 +52,7 @@ mod tests {
             "needs_restart": [{"what": "gateway.shards", "old": 1, "new": 2}],
             "unchanged": ["certificate"],
         });
-        let shown = shown(&report, Paint::none());
+        let shown = shown(&report, Painter::none());
         for line in ["changed log.filter info debug", "needs restart gateway.shards 1 2", "unchanged certificate"] {
             let has = |one: &str| one.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(line);
             assert!(shown.lines().any(has), "{line} in\n{shown}");

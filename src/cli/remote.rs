@@ -6,14 +6,14 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 
 use super::{
+    duration,
     output::{Format, Output},
     setting_flags::{self, SettingFlags},
-    span,
 };
 use crate::{
     app::admin_key,
-    client::{Client, ClientConfig, Key, Place},
-    settings::{Settings, Token},
+    client::{ApiUrl, Client, ClientConfig, ClientKey},
+    settings::{SecretValue, Settings},
 };
 
 /// Names the place of the daemon in the environment.
@@ -24,14 +24,14 @@ const KEY: &str = "GUILDHALL_KEY";
 /// How to reach the daemon, and how to print what it says.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Daemon and output")]
-pub(super) struct Remote {
+pub(super) struct RemoteArgs {
     /// Where the daemon is; without this GUILDHALL_API, else api.bind of the settings
     #[arg(long, global = true, value_name = "URL")]
     api: Option<String>,
     /// The key to show. Others on this machine can see it: rather use --key-file or GUILDHALL_KEY. Without any of them
     /// api.admin_key of the settings, else the file that `serve` has made beside the store
     #[arg(long, global = true, value_name = "KEY", value_parser = secret, conflicts_with = "key_file")]
-    key: Option<Token>,
+    key: Option<SecretValue>,
     /// A file that holds the key
     #[arg(long, global = true, value_name = "PATH")]
     key_file: Option<PathBuf>,
@@ -46,12 +46,12 @@ pub(super) struct Remote {
     output: Format,
 }
 
-fn secret(text: &str) -> Result<Token, std::convert::Infallible> {
-    Ok(Token::new(text))
+fn secret(text: &str) -> Result<SecretValue, std::convert::Infallible> {
+    Ok(SecretValue::new(text))
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
-    let span = span::parse(text)?;
+    let span = duration::parse(text)?;
     if (Duration::from_millis(10)..=Duration::from_secs(600)).contains(&span) {
         Ok(span)
     } else {
@@ -59,7 +59,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-impl Remote {
+impl RemoteArgs {
     /// How the answer is printed.
     pub(super) fn output(&self) -> Output {
         Output::new(self.output)
@@ -80,7 +80,7 @@ impl Remote {
         let own_key = self.given_key()?;
         let (place, key, own) = match (given, own_key) {
             (Some((text, name)), key) => {
-                let place: Place = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
+                let place: ApiUrl = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
                 let key = match key {
                     Some(key) => Some(key),
                     // The key of this machine's own daemon is nobody else's business.
@@ -96,7 +96,7 @@ impl Remote {
                 let settings = settings()?;
                 let key = key.map_or_else(|| key_of(&settings), |key| Ok(Some(key)))?;
                 let own = settings.api.tls.map(|files| files.cert_file);
-                (Place::of_bind(settings.api.bind, own.is_some())?, key, own)
+                (ApiUrl::of_bind(settings.api.bind, own.is_some())?, key, own)
             }
         };
         if place.is_open() && key.is_some() {
@@ -106,14 +106,14 @@ impl Remote {
     }
 
     /// The key that somebody gave for this very command.
-    fn given_key(&self) -> anyhow::Result<Option<Key>> {
+    fn given_key(&self) -> anyhow::Result<Option<ClientKey>> {
         if let Some(key) = &self.key {
-            return Ok(Some(Key::new(key, "--key")?));
+            return Ok(Some(ClientKey::new(key, "--key")?));
         }
         if let Some(file) = &self.key_file {
-            return Ok(Some(Key::of_file(file)?));
+            return Ok(Some(ClientKey::of_file(file)?));
         }
-        let key = environment(KEY)?.map(|key| Key::new(&Token::new(key), KEY));
+        let key = environment(KEY)?.map(|key| ClientKey::new(&SecretValue::new(key), KEY));
         Ok(key.transpose()?)
     }
 
@@ -138,13 +138,13 @@ fn environment(name: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// The key of a daemon that runs by these settings, if it has one yet. It is never made here.
-fn key_of(settings: &Settings) -> anyhow::Result<Option<Key>> {
+fn key_of(settings: &Settings) -> anyhow::Result<Option<ClientKey>> {
     if let Some(key) = &settings.api.admin_key {
-        return Ok(Some(Key::new(key, "api.admin_key of the settings")?));
+        return Ok(Some(ClientKey::new(key, "api.admin_key of the settings")?));
     }
     let file = admin_key::file(&settings.store.url);
     match file.try_exists() {
         Ok(false) => Ok(None),
-        Ok(true) | Err(_) => Ok(Some(Key::of_file(&file)?)),
+        Ok(true) | Err(_) => Ok(Some(ClientKey::of_file(&file)?)),
     }
 }

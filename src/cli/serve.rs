@@ -6,7 +6,7 @@ use guildhall_actors::supervision::Supervision;
 
 use super::setting_flags::{self, SettingFlags};
 use crate::{
-    app::{self, EndsWith, OnHangup, Reloader, ServeError, Signals, StartError},
+    app::{self, OnHangup, Reloader, ServeError, Signals, StartError, StopSource},
     handlers, logging,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    let ends_with = if args.until_input_ends { EndsWith::Input } else { EndsWith::Signals };
+    let ends_with = if args.until_input_ends { StopSource::Input } else { StopSource::Signals };
     // Before the first part starts: only what starts from here on is watched.
     Supervision::install().map_err(ServeError::Supervision)?;
     // Early, so that no signal is lost during the start, and SIGHUP never ends the process.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::settings::{self, Flag, Loaded, SettingsError, Sources};
+use crate::settings::{self, Flag, LoadedSettings, SettingsError, SettingsSources};
 
 /// Settings on the command line; they win over the file and the environment.
 #[derive(Args, Clone, Debug, Default)]
@@ -67,6 +67,6 @@ impl SettingFlags {
 }
 
 /// Loads the settings of this process.
-pub(super) fn load(file: Option<PathBuf>, flags: SettingFlags) -> Result<Loaded, SettingsError> {
-    settings::load(Sources { file, environment: std::env::vars_os().collect(), flags: flags.given() })
+pub(super) fn load(file: Option<PathBuf>, flags: SettingFlags) -> Result<LoadedSettings, SettingsError> {
+    settings::load(SettingsSources { file, environment: std::env::vars_os().collect(), flags: flags.given() })
 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     listing,
-    output::{Cell, Output, Table, Tint, text},
-    remote::Remote,
+    output::{Color, Output, TableCell, TextTable, text},
+    remote::RemoteArgs,
 };
-use crate::client::{Ask, Client, Pages};
+use crate::client::{ApiRequest, Client, ListRequest};
 
 /// What an older daemon does not know.
 const FEATURE: &str = "shards";
@@ -18,7 +18,7 @@ const FEATURE: &str = "shards";
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -40,7 +40,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         Command::List => list(client, out).await,
         Command::Restart { shards } => {
             for shard in &shards {
-                client.send(&Ask::post(format!("/v1/shards/{shard}/restart"))).await?;
+                client.send(&ApiRequest::post(format!("/v1/shards/{shard}/restart"))).await?;
             }
             let told = |_| shards.iter().map(|shard| format!("shard {shard} connects anew\n")).collect();
             out.show(&json!({ "restarted": shards }), told)?;
@@ -50,7 +50,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let pages = Pages {
+    let pages = ListRequest {
         path: "/v1/shards",
         list: "shards",
         cursor: "cursor",
@@ -61,8 +61,8 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
     listing::show(client, out, pages, "There are no shards yet.", table).await
 }
 
-fn table(shards: &[Value]) -> Table {
-    let mut table = Table::new(&[
+fn table(shards: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&[
         "SHARD",
         "STATE",
         "LATENCY",
@@ -76,22 +76,22 @@ fn table(shards: &[Value]) -> Table {
     for shard in shards {
         let state = text(&shard["state"]);
         let tint = match state.as_str() {
-            "connected" => Tint::Good,
-            "elsewhere" => Tint::Dim,
-            "unclaimed" => Tint::Bad,
-            _ => Tint::Care,
+            "connected" => Color::Good,
+            "elsewhere" => Color::Dim,
+            "unclaimed" => Color::Bad,
+            _ => Color::Care,
         };
         let latency = shard["latency_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
         table.row(vec![
             text(&shard["id"]).into(),
-            Cell::tinted(state, tint),
+            TableCell::tinted(state, tint),
             latency.into(),
             text(&shard["sequence"]).into(),
             text(&shard["confirmed"]).into(),
             text(&shard["resumes"]).into(),
             text(&shard["identifies"]).into(),
             text(&shard["instance"]).into(),
-            Cell::tinted(text(&shard["session"]), Tint::Dim),
+            TableCell::tinted(text(&shard["session"]), Color::Dim),
         ]);
     }
     table
@@ -100,13 +100,13 @@ fn table(shards: &[Value]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::output::Paint;
+    use crate::cli::output::Painter;
 
     #[test]
     fn each_shard_is_a_row() {
         let one = json!({"id": 0, "state": "connected", "session": "abc", "sequence": 42, "confirmed": 41, "latency_ms": 37,
             "instance": "a", "resumes": 2, "identifies": 1});
-        let row = table(&[one]).print(Paint::none()).lines().nth(1).unwrap().to_owned();
+        let row = table(&[one]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
             ["0", "connected", "37ms", "42", "41", "2", "1", "a", "abc"]

@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
 
 use crate::{
-    app::{self, EndsWith, OnHangup, Signals},
+    app::{self, OnHangup, Signals, StopSource},
     logging,
-    settings::{Log, LogFormat},
+    settings::{LogFormat, LogSettings},
 };
 
 #[derive(clap::Args, Debug)]
@@ -66,7 +66,7 @@ fn token(text: &str) -> Result<String, &'static str> {
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    logging::init(&Log { format: LogFormat::Auto, filter: args.log_filter.clone() }, Vec::new())?;
+    logging::init(&LogSettings { format: LogFormat::Auto, filter: args.log_filter.clone() }, Vec::new())?;
     if !args.bind.ip().to_canonical().is_loopback() && !args.allow_public {
         anyhow::bail!(
             "{} can be reached from other machines, and whoever reaches a simulator moves it; bind a loopback address \
@@ -80,7 +80,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     app::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
     runtime.block_on(async {
-        let mut signals = Signals::listen(EndsWith::Signals, OnHangup::Ends)?;
+        let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;
         let bind = args.bind;
         let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
         // On standard output, for whoever started it on port 0 and wants to know the port.

@@ -8,14 +8,14 @@ use clap::{
 };
 use guildhall_core::{
     access::Scope,
-    operation::{FailureClass, Kind, State},
+    operation::{FailureClass, OperationKind, OperationState},
 };
 
 /// Takes any word, and knows some.
 #[derive(Clone)]
-pub(super) struct Suggest(fn() -> Vec<&'static str>);
+pub(super) struct SuggestedValues(fn() -> Vec<&'static str>);
 
-impl TypedValueParser for Suggest {
+impl TypedValueParser for SuggestedValues {
     type Value = String;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
@@ -28,21 +28,21 @@ impl TypedValueParser for Suggest {
 }
 
 /// What operations do.
-pub(super) fn kinds() -> Suggest {
-    Suggest(|| Kind::ALL.map(Kind::name).to_vec())
+pub(super) fn kinds() -> SuggestedValues {
+    SuggestedValues(|| OperationKind::ALL.map(OperationKind::name).to_vec())
 }
 
 /// What becomes of operations.
-pub(super) fn states() -> Suggest {
-    Suggest(|| State::ALL.map(State::name).to_vec())
+pub(super) fn states() -> SuggestedValues {
+    SuggestedValues(|| OperationState::ALL.map(OperationState::name).to_vec())
 }
 
 /// Why operations fail.
-pub(super) fn classes() -> Suggest {
-    Suggest(|| FailureClass::ALL.map(FailureClass::name).to_vec())
+pub(super) fn classes() -> SuggestedValues {
+    SuggestedValues(|| FailureClass::ALL.map(FailureClass::name).to_vec())
 }
 
 /// What keys are good for.
-pub(super) fn scopes() -> Suggest {
-    Suggest(|| Scope::ALL.map(Scope::name).to_vec())
+pub(super) fn scopes() -> SuggestedValues {
+    SuggestedValues(|| Scope::ALL.map(Scope::name).to_vec())
 }

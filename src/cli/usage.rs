@@ -5,14 +5,14 @@ use std::{path::PathBuf, process::ExitCode};
 use serde_json::Value;
 
 use super::{
-    output::{Cell, Table, Tint, text},
-    remote::Remote,
+    output::{Color, TableCell, TextTable, text},
+    remote::RemoteArgs,
 };
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
@@ -23,8 +23,8 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     })
 }
 
-fn table(answered: &Value) -> Table {
-    let mut table = Table::new(&["BY", "NAME", "QUEUED", "MAX", "BYTES", "MAX", "USED"]);
+fn table(answered: &Value) -> TextTable {
+    let mut table = TextTable::new(&["BY", "NAME", "QUEUED", "MAX", "BYTES", "MAX", "USED"]);
     for scope in answered["usage"].as_array().into_iter().flatten() {
         table.row(vec![
             text(&scope["by"]).into(),
@@ -40,7 +40,7 @@ fn table(answered: &Value) -> Table {
     if let (Some(bytes), Some(most)) = (file["bytes"].as_u64(), file["max_bytes"].as_u64()) {
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
         let used = percent(bytes as f64 / most.max(1) as f64);
-        let bytes = [bytes.to_string(), most.to_string()].map(Cell::from);
+        let bytes = [bytes.to_string(), most.to_string()].map(TableCell::from);
         let [bytes, most] = bytes;
         table.row(vec!["file".into(), "-".into(), "-".into(), "-".into(), bytes, most, used]);
     }
@@ -48,9 +48,9 @@ fn table(answered: &Value) -> Table {
 }
 
 /// A part of a bound, in colour when little is left.
-fn percent(ratio: f64) -> Cell {
+fn percent(ratio: f64) -> TableCell {
     let told = format!("{:.1} %", ratio * 100.0);
-    if ratio >= 0.8 { Cell::tinted(told, Tint::Care) } else { told.into() }
+    if ratio >= 0.8 { TableCell::tinted(told, Color::Care) } else { told.into() }
 }
 
 #[cfg(test)]
@@ -58,13 +58,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::output::Paint;
+    use crate::cli::output::Painter;
 
     #[test]
     fn each_scope_and_the_file_is_a_row() {
         let answered = json!({"usage": [{"by": "key", "name": "k1", "operations": 5, "max_operations": 10, "bytes": 2048,
             "max_bytes": null, "ratio": 0.5}], "file": {"bytes": 250, "accepts_until_bytes": 875, "max_bytes": 1000}});
-        let printed = table(&answered).print(Paint::none());
+        let printed = table(&answered).print(Painter::none());
         let rows: Vec<Vec<&str>> = printed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[0], ["key", "k1", "5", "10", "2048", "-", "50.0", "%"]);
         assert_eq!(rows[1], ["file", "-", "-", "-", "250", "1000", "25.0", "%"]);

@@ -4,21 +4,21 @@ use std::{fs, io, path::Path};
 
 use http::HeaderValue;
 
-use crate::settings::Token;
+use crate::settings::SecretValue;
 
 /// A key is never this long; a file that is something else may be.
 const FILE_MOST: u64 = 4 * 1024;
 
 /// A key, and where it came from, so that somebody can find the wrong one.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub struct ClientKey {
     header: HeaderValue,
     origin: String,
 }
 
 /// There is no key there.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum ClientKeyError {
     /// A file cannot be read.
     #[error("the key in {file} cannot be read: {error}")]
     Read {
@@ -35,19 +35,19 @@ pub enum KeyError {
     ),
 }
 
-impl Key {
+impl ClientKey {
     /// A key that came from somewhere.
     ///
     /// # Errors
     ///
     /// When it cannot be one.
-    pub fn new(key: &Token, origin: impl Into<String>) -> Result<Self, KeyError> {
+    pub fn new(key: &SecretValue, origin: impl Into<String>) -> Result<Self, ClientKeyError> {
         let (origin, key) = (origin.into(), key.expose().trim());
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(KeyError::Form(origin));
+            return Err(ClientKeyError::Form(origin));
         }
         let Ok(mut header) = HeaderValue::from_str(&format!("Bearer {key}")) else {
-            return Err(KeyError::Form(origin));
+            return Err(ClientKeyError::Form(origin));
         };
         header.set_sensitive(true);
         Ok(Self { header, origin })
@@ -58,15 +58,15 @@ impl Key {
     /// # Errors
     ///
     /// When the file cannot be read, or holds none.
-    pub fn of_file(file: &Path) -> Result<Self, KeyError> {
+    pub fn of_file(file: &Path) -> Result<Self, ClientKeyError> {
         let shown = file.display().to_string();
-        let read = |error| KeyError::Read { file: shown.clone(), error };
+        let read = |error| ClientKeyError::Read { file: shown.clone(), error };
         if fs::metadata(file).map_err(read)?.len() > FILE_MOST {
-            return Err(KeyError::Form(shown));
+            return Err(ClientKeyError::Form(shown));
         }
         match fs::read_to_string(file) {
-            Ok(text) => Self::new(&Token::new(text), shown),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(KeyError::Form(shown)),
+            Ok(text) => Self::new(&SecretValue::new(text), shown),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(ClientKeyError::Form(shown)),
             Err(error) => Err(read(error)),
         }
     }
@@ -88,11 +88,14 @@ mod tests {
 
     #[test]
     fn a_key_is_one_word_and_is_never_shown() {
-        let key = Key::new(&Token::new("gh_a_b\n"), "--key").unwrap();
+        let key = ClientKey::new(&SecretValue::new("gh_a_b\n"), "--key").unwrap();
         assert_eq!(key.header().to_str().unwrap(), "Bearer gh_a_b");
         assert!(!format!("{key:?}").contains("gh_a_b"), "{key:?}");
         for wrong in ["", " ", "two words", "a\nb", "ü"] {
-            assert!(matches!(Key::new(&Token::new(wrong), "--key"), Err(KeyError::Form(_))), "{wrong}");
+            assert!(
+                matches!(ClientKey::new(&SecretValue::new(wrong), "--key"), Err(ClientKeyError::Form(_))),
+                "{wrong}"
+            );
         }
     }
 
@@ -100,13 +103,13 @@ mod tests {
     fn a_file_without_a_key_is_named_and_not_shown() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("key");
-        assert!(matches!(Key::of_file(&file), Err(KeyError::Read { .. })));
+        assert!(matches!(ClientKey::of_file(&file), Err(ClientKeyError::Read { .. })));
         for wrong in [&b"a b"[..], b"\xff\xfe", &[b'a'; 5_000]] {
             fs::write(&file, wrong).unwrap();
-            let says = Key::of_file(&file).unwrap_err().to_string();
+            let says = ClientKey::of_file(&file).unwrap_err().to_string();
             assert!(says.contains("holds no key") && says.contains(file.to_str().unwrap()), "{says}");
         }
         fs::write(&file, "gh_1_2\r\n").unwrap();
-        assert_eq!(Key::of_file(&file).unwrap().origin(), file.to_str().unwrap());
+        assert_eq!(ClientKey::of_file(&file).unwrap().origin(), file.to_str().unwrap());
     }
 }

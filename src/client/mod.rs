@@ -11,14 +11,14 @@
 //! Every exchange has a time limit and every answer a largest size. What may be asked twice is asked again for a moment when
 //! the daemon says that it cannot right now; nothing else is.
 
-mod ask;
-mod fault;
-mod feed;
+mod api_url;
+mod error;
 mod key;
-mod pages;
-mod place;
+mod operation_stream;
+mod pagination;
+mod request;
 mod sse;
-mod trust;
+mod tls;
 
 use std::{error::Error, path::PathBuf, time::Duration};
 
@@ -34,16 +34,16 @@ use hyper_util::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-pub(crate) use self::trust::anybody;
+pub(crate) use self::tls::anybody;
 pub use self::{
-    ask::{Ask, part},
-    fault::{Fault, Refusal},
-    feed::{Feed, Told},
-    key::{Key, KeyError},
-    pages::{Page, Pages},
-    place::{Place, PlaceError},
+    api_url::{ApiUrl, ApiUrlError},
+    error::{ClientError, ProblemDetails},
+    key::{ClientKey, ClientKeyError},
+    operation_stream::{OperationStream, StreamItem},
+    pagination::{ListPage, ListRequest},
+    request::{ApiRequest, part},
 };
-use crate::{causes::chain, webhook};
+use crate::{error_chain::chain, webhook};
 
 /// Who we are.
 const USER_AGENT: &str = concat!("guildhall-cli/", env!("CARGO_PKG_VERSION"));
@@ -56,15 +56,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait before that, if the daemon does not say.
 const AGAIN: Duration = Duration::from_millis(500);
 
-type Pooled = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type PooledClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// What a client needs to know.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// Where the daemon is.
-    pub place: Place,
+    pub place: ApiUrl,
     /// What to show; without one only what asks for none can be asked.
-    pub key: Option<Key>,
+    pub key: Option<ClientKey>,
     /// How long one exchange may take.
     pub within: Duration,
     /// Authorities to trust beside the public ones, as PEM.
@@ -86,15 +86,15 @@ pub struct CaFileError {
 /// Asks one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: Pooled,
-    place: Place,
-    key: Option<Key>,
+    http: PooledClient,
+    place: ApiUrl,
+    key: Option<ClientKey>,
     within: Duration,
 }
 
 /// What the daemon answered, having done what it was asked for.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct ApiResponse {
     /// The status: 2xx.
     pub status: StatusCode,
     /// The headers.
@@ -112,7 +112,7 @@ impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, CaFileError> {
         let ClientConfig { place, key, within, ca_file, own } = config;
         let (tls, path, named_by) = match own {
-            Some(own) => (trust::only(&own), own, "api.tls.cert_file"),
+            Some(own) => (tls::only(&own), own, "api.tls.cert_file"),
             None => (webhook::trusting(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
         };
         let tls = tls.map_err(|why| CaFileError { path, why, named_by })?;
@@ -129,7 +129,7 @@ impl Client {
 
     /// Where the daemon is.
     #[must_use]
-    pub const fn place(&self) -> &Place {
+    pub const fn place(&self) -> &ApiUrl {
         &self.place
     }
 
@@ -144,7 +144,7 @@ impl Client {
     /// # Errors
     ///
     /// When there is no answer, or it is a refusal.
-    pub async fn send(&self, ask: &Ask) -> Result<Answered, Fault> {
+    pub async fn send(&self, ask: &ApiRequest) -> Result<ApiResponse, ClientError> {
         let patient_until = Instant::now() + PATIENCE.min(self.within);
         loop {
             let fault = match self.exchange(ask).await {
@@ -160,11 +160,11 @@ impl Client {
     }
 
     /// Asks once.
-    async fn exchange(&self, ask: &Ask) -> Result<Answered, Fault> {
+    async fn exchange(&self, ask: &ApiRequest) -> Result<ApiResponse, ClientError> {
         // What the daemon was asked to wait for comes on top.
         let within = self.within + ask.waits();
         let deadline = Instant::now() + within;
-        let late = |_| Fault::TimedOut { place: self.place.clone(), within, left: ask.changes() };
+        let late = |_| ClientError::TimedOut { place: self.place.clone(), within, left: ask.changes() };
         let response = timeout_at(deadline, self.begin(ask, &[])).await.map_err(late)??;
         let (head, body) = response.into_parts();
         let read = timeout_at(deadline, Limited::new(body, ANSWER_MOST).collect()).await.map_err(late)?;
@@ -173,26 +173,35 @@ impl Client {
             return Err(self.refused(ask, head.status, &head.headers, &body));
         }
         let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
-        let body = body.map_err(|_| Fault::NotOurs { place: self.place.clone(), status: head.status.as_u16() })?;
-        Ok(Answered { status: head.status, headers: head.headers, body })
+        let body =
+            body.map_err(|_| ClientError::NotOurs { place: self.place.clone(), status: head.status.as_u16() })?;
+        Ok(ApiResponse { status: head.status, headers: head.headers, body })
     }
 
     /// Asks, and gives the answer as soon as its head is there.
-    async fn begin(&self, ask: &Ask, more: &[(&'static str, String)]) -> Result<Response<Incoming>, Fault> {
+    async fn begin(
+        &self,
+        ask: &ApiRequest,
+        more: &[(&'static str, String)],
+    ) -> Result<Response<Incoming>, ClientError> {
         let request = self.request(ask, more)?;
         self.http.request(request).await.map_err(|error| {
             // The client's own words only say at what it failed.
             let why = error.source().map_or_else(|| error.to_string(), chain);
             if error.is_connect() {
-                Fault::Unreachable { place: self.place.clone(), why }
+                ClientError::Unreachable { place: self.place.clone(), why }
             } else {
-                Fault::Broken { place: self.place.clone(), why, left: ask.changes() }
+                ClientError::Broken { place: self.place.clone(), why, left: ask.changes() }
             }
         })
     }
 
-    fn request(&self, ask: &Ask, more: &[(&'static str, String)]) -> Result<http::Request<Full<Bytes>>, Fault> {
-        let malformed = || Fault::Malformed { what: ask.path().to_owned() };
+    fn request(
+        &self,
+        ask: &ApiRequest,
+        more: &[(&'static str, String)],
+    ) -> Result<http::Request<Full<Bytes>>, ClientError> {
+        let malformed = || ClientError::Malformed { what: ask.path().to_owned() };
         let body = ask.body().map_or_else(Bytes::new, |body| body.to_string().into());
         let mut request = http::Request::new(Full::new(body));
         *request.method_mut() = ask.method().clone();
@@ -213,27 +222,27 @@ impl Client {
     }
 
     /// What a status that is no success means.
-    fn refused(&self, ask: &Ask, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Fault {
-        match Refusal::read(status, headers, body) {
+    fn refused(&self, ask: &ApiRequest, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
+        match ProblemDetails::read(status, headers, body) {
             Some(_) if ask.is_unknown(status) => {
-                Fault::Unknown { place: self.place.clone(), what: ask.feature().unwrap_or(ask.path()).to_owned() }
+                ClientError::Unknown { place: self.place.clone(), what: ask.feature().unwrap_or(ask.path()).to_owned() }
             }
             Some(mut refusal) => {
                 refusal.place = Some(self.place.clone());
                 refusal.key = self.key.clone();
-                Fault::Refused(Box::new(refusal))
+                ClientError::Refused(Box::new(refusal))
             }
-            None => Fault::NotOurs { place: self.place.clone(), status: status.as_u16() },
+            None => ClientError::NotOurs { place: self.place.clone(), status: status.as_u16() },
         }
     }
 
-    fn unreadable(&self, error: &(dyn Error + 'static), ask: &Ask) -> Fault {
+    fn unreadable(&self, error: &(dyn Error + 'static), ask: &ApiRequest) -> ClientError {
         let why = if error.is::<LengthLimitError>() {
             format!("the answer is larger than {ANSWER_MOST} bytes")
         } else {
             chain(error)
         };
-        Fault::Broken { place: self.place.clone(), why, left: ask.changes() }
+        ClientError::Broken { place: self.place.clone(), why, left: ask.changes() }
     }
 
     /// What is at a path that may answer something else than a success, and its status.
@@ -241,7 +250,7 @@ impl Client {
     /// # Errors
     ///
     /// When there is no answer.
-    pub async fn look(&self, path: &str) -> Result<(u16, Value), Fault> {
+    pub async fn look(&self, path: &str) -> Result<(u16, Value), ClientError> {
         let (status, body) = self.look_raw(path).await?;
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
@@ -251,9 +260,9 @@ impl Client {
     /// # Errors
     ///
     /// When there is no answer.
-    pub async fn look_raw(&self, path: &str) -> Result<(u16, Bytes), Fault> {
-        let ask = Ask::new(Method::GET, path);
-        let late = |_| Fault::TimedOut { place: self.place.clone(), within: self.within, left: false };
+    pub async fn look_raw(&self, path: &str) -> Result<(u16, Bytes), ClientError> {
+        let ask = ApiRequest::new(Method::GET, path);
+        let late = |_| ClientError::TimedOut { place: self.place.clone(), within: self.within, left: false };
         let looked = async {
             let (head, body) = self.begin(&ask, &[]).await?.into_parts();
             let body = Limited::new(body, ANSWER_MOST).collect().await;
@@ -268,7 +277,7 @@ impl Client {
     /// # Errors
     ///
     /// As [`Self::send`].
-    pub async fn get(&self, path: impl Into<String>) -> Result<Answered, Fault> {
-        self.send(&Ask::new(Method::GET, path)).await
+    pub async fn get(&self, path: impl Into<String>) -> Result<ApiResponse, ClientError> {
+        self.send(&ApiRequest::new(Method::GET, path)).await
     }
 }

@@ -7,7 +7,7 @@ const EVENT_MOST: usize = 8 * 1024 * 1024;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     /// Its kind; `message` if it says none.
     pub(super) kind: String,
     /// What it holds.
@@ -16,11 +16,11 @@ pub(super) struct Event {
 
 /// An event is larger than anything that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub(super) struct EventTooLarge;
 
 /// Reads a stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parser {
+pub(super) struct SseParser {
     line: Vec<u8>,
     /// The last byte was a carriage return: a line feed after it ends no line of its own.
     returned: bool,
@@ -33,7 +33,7 @@ pub(super) struct Parser {
     retry: Option<Duration>,
 }
 
-impl Parser {
+impl SseParser {
     /// The id of the last event that came whole.
     pub(super) fn last(&self) -> Option<&str> {
         self.last.as_deref()
@@ -45,7 +45,7 @@ impl Parser {
     }
 
     /// Takes bytes as they come, and gives the events that are whole now.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLarge> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, EventTooLarge> {
         let mut events = Vec::new();
         for &byte in bytes {
             if mem::replace(&mut self.returned, byte == b'\r') && byte == b'\n' {
@@ -58,13 +58,13 @@ impl Parser {
             }
             self.line.push(byte);
             if self.line.len() + self.data.len() > EVENT_MOST {
-                return Err(TooLarge);
+                return Err(EventTooLarge);
             }
         }
         Ok(events)
     }
 
-    fn take(&mut self, line: &[u8]) -> Option<Event> {
+    fn take(&mut self, line: &[u8]) -> Option<SseEvent> {
         let line =
             if mem::replace(&mut self.begun, true) { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         if line.is_empty() {
@@ -89,7 +89,7 @@ impl Parser {
         None
     }
 
-    fn end(&mut self) -> Option<Event> {
+    fn end(&mut self) -> Option<SseEvent> {
         if let Some(id) = self.pending.take() {
             self.last = (!id.is_empty()).then_some(id);
         }
@@ -98,7 +98,7 @@ impl Parser {
             return None;
         }
         data.truncate(data.len().saturating_sub(1));
-        Some(Event { kind: if kind.is_empty() { "message".to_owned() } else { kind }, data })
+        Some(SseEvent { kind: if kind.is_empty() { "message".to_owned() } else { kind }, data })
     }
 }
 
@@ -108,13 +108,13 @@ mod tests {
 
     use super::*;
 
-    fn event(kind: &str, data: &str) -> Event {
-        Event { kind: kind.to_owned(), data: data.to_owned() }
+    fn event(kind: &str, data: &str) -> SseEvent {
+        SseEvent { kind: kind.to_owned(), data: data.to_owned() }
     }
 
     #[test]
     fn events_have_a_kind_lines_and_an_id_and_comments_are_none() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let text = ":hello\n\nid: 1\nevent: operation\ndata: {\ndata:  }\n\nretry: 250\n\ndata: x\n\nevent: gap\n\nid\n: end\n";
         let events = parser.push(text.as_bytes()).unwrap();
         assert_eq!(events, [event("operation", "{\n }"), event("message", "x"), event("gap", "")]);
@@ -125,19 +125,19 @@ mod tests {
 
     #[test]
     fn an_event_that_is_cut_off_does_not_count() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         assert_eq!(parser.push(b"id: 1\ndata: a\n\nid: 2\ndata: b\n").unwrap(), [event("message", "a")]);
         assert_eq!(parser.last(), Some("1"), "the second is to come again");
     }
 
     #[test]
     fn what_never_ends_is_given_up() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let piece = vec![b'a'; 1024 * 1024];
-        assert_eq!((0..9).find_map(|_| parser.push(&piece).err()), Some(TooLarge));
-        let mut parser = Parser::default();
+        assert_eq!((0..9).find_map(|_| parser.push(&piece).err()), Some(EventTooLarge));
+        let mut parser = SseParser::default();
         let line = format!("data: {}\n", "b".repeat(1024 * 1024));
-        assert_eq!((0..9).find_map(|_| parser.push(line.as_bytes()).err()), Some(TooLarge));
+        assert_eq!((0..9).find_map(|_| parser.push(line.as_bytes()).err()), Some(EventTooLarge));
     }
 
     proptest! {
@@ -151,7 +151,7 @@ mod tests {
             for (kind, data, id) in &events {
                 text += &format!("id: {id}{end}event: {kind}{end}: c{end}data: {data}{end}{end}");
             }
-            let mut parser = Parser::default();
+            let mut parser = SseParser::default();
             let mut found = Vec::new();
             let (mut rest, mut cuts) = (text.as_bytes(), cuts.iter().cycle());
             while !rest.is_empty() {

@@ -10,12 +10,12 @@ use crate::{
 
 /// A clock that this machine's is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reference {
+pub(super) enum ReferenceClock {
     Discord,
     Database,
 }
 
-impl Reference {
+impl ReferenceClock {
     const fn name(self) -> &'static str {
         match self {
             Self::Discord => "discord",
@@ -26,7 +26,7 @@ impl Reference {
 
 /// The wall clock was compared with a reference.
 pub(super) struct ClockCompared {
-    pub(super) reference: Reference,
+    pub(super) reference: ReferenceClock,
     /// How far the wall clock is ahead.
     pub(super) ahead_ms: i64,
 }
@@ -39,12 +39,12 @@ impl InternalEvent for ClockCompared {
 }
 
 /// The wall clock differs from a reference by more than it may.
-pub(super) struct ClockWrong {
-    pub(super) reference: Reference,
+pub(super) struct ClockSkewDetected {
+    pub(super) reference: ReferenceClock,
     pub(super) ahead_ms: i64,
 }
 
-impl InternalEvent for ClockWrong {
+impl InternalEvent for ClockSkewDetected {
     fn emit(self) {
         warn!(
             reference = self.reference.name(),
@@ -55,12 +55,12 @@ impl InternalEvent for ClockWrong {
 }
 
 /// The wall clock agrees with a reference again.
-pub(super) struct ClockRight {
-    pub(super) reference: Reference,
+pub(super) struct ClockSkewResolved {
+    pub(super) reference: ReferenceClock,
     pub(super) ahead_ms: i64,
 }
 
-impl InternalEvent for ClockRight {
+impl InternalEvent for ClockSkewResolved {
     fn emit(self) {
         info!(reference = self.reference.name(), ahead_ms = self.ahead_ms, "the clock of this machine is right again");
     }
@@ -78,11 +78,11 @@ impl InternalEvent for StoreTimeAdvanced {
 }
 
 /// Store time was corrected backward.
-pub(super) struct StoreTimeReturned {
+pub(super) struct StoreTimeSetBack {
     pub(super) by_ms: u64,
 }
 
-impl InternalEvent for StoreTimeReturned {
+impl InternalEvent for StoreTimeSetBack {
     fn emit(self) {
         warn!(by_ms = self.by_ms, "store time goes back; operations that wait may wait that much longer");
     }
@@ -100,11 +100,11 @@ impl InternalEvent for WallClockUnconfirmed {
 }
 
 /// By how much expiry lags behind store time.
-pub(super) struct ExpiryLags {
+pub(super) struct ExpiryLagMeasured {
     pub(super) seconds: f64,
 }
 
-impl InternalEvent for ExpiryLags {
+impl InternalEvent for ExpiryLagMeasured {
     fn emit(self) {
         gauge!(CLOCK_EXPIRY_LAG).set(self.seconds);
     }

@@ -17,14 +17,14 @@ use std::{
 
 use guildhall_actors::operations::WallClock;
 use guildhall_core::{
-    clock::{AheadLog, Authority, Offset, OffsetEstimator, SavedTime, Step, StoreTime, TOLERANCE},
+    clock::{AheadLog, Authority, ClockStep, Offset, OffsetEstimator, SavedTime, StoreTime, TOLERANCE},
     time::{Timestamp, UnixMs},
 };
 use serde::{Deserialize, Serialize};
 
 use self::events::{
-    ClockCompared, ClockRight, ClockWrong, ExpiryLags, Reference, StoreTimeAdvanced, StoreTimeReturned,
-    WallClockUnconfirmed,
+    ClockCompared, ClockSkewDetected, ClockSkewResolved, ExpiryLagMeasured, ReferenceClock, StoreTimeAdvanced,
+    StoreTimeSetBack, WallClockUnconfirmed,
 };
 pub use self::source::{SystemTimeSource, TimeSource, boot_time};
 use crate::events::emit;
@@ -59,7 +59,7 @@ struct State {
     database: OffsetEstimator,
     ahead: AheadLog,
     /// The references that the wall clock was reported to differ from.
-    wrong: Vec<Reference>,
+    wrong: Vec<ReferenceClock>,
 }
 
 /// What is stored of the clocks, for the next process.
@@ -150,7 +150,7 @@ impl Clocks {
         let lag = state.store.expiry_lag(at);
         drop(state);
         self.report(step);
-        emit(ExpiryLags { seconds: lag.as_secs_f64() });
+        emit(ExpiryLagMeasured { seconds: lag.as_secs_f64() });
         lag
     }
 
@@ -202,7 +202,7 @@ impl Clocks {
             self.0.changed.store(true, Ordering::Release);
         }
         if let Some(discord) = confirmed {
-            self.compare(Reference::Discord, discord);
+            self.compare(ReferenceClock::Discord, discord);
         }
     }
 
@@ -221,7 +221,7 @@ impl Clocks {
         drop(state);
         self.report(step);
         if let Some(database) = estimate {
-            self.compare(Reference::Database, database);
+            self.compare(ReferenceClock::Database, database);
         }
     }
 
@@ -256,8 +256,10 @@ impl Clocks {
     /// Compares the wall clock with what is known of the references: it may have been set since they were last read.
     pub fn compare_again(&self) {
         let (at, state) = (self.monotonic(), self.state());
-        let known =
-            [(Reference::Discord, state.discord.confirmed(at)), (Reference::Database, state.database.estimate(at))];
+        let known = [
+            (ReferenceClock::Discord, state.discord.confirmed(at)),
+            (ReferenceClock::Database, state.database.estimate(at)),
+        ];
         drop(state);
         for (reference, offset) in known {
             if let Some(offset) = offset {
@@ -269,7 +271,7 @@ impl Clocks {
     }
 
     /// Follows the wall clock, if store time is this machine's.
-    fn follow_machine(&self, state: &mut State, at: Timestamp) -> Option<Step> {
+    fn follow_machine(&self, state: &mut State, at: Timestamp) -> Option<ClockStep> {
         match self.0.authority {
             Authority::Database => None,
             Authority::Machine => {
@@ -290,7 +292,7 @@ impl Clocks {
     }
 
     /// Compares the wall clock with a reference.
-    fn compare(&self, reference: Reference, offset: Offset) {
+    fn compare(&self, reference: ReferenceClock, offset: Offset) {
         let wall = self.wall().0.mid();
         let (ahead_ms, certain) = (wall - offset.mid(), offset.distance(wall));
         emit(ClockCompared { reference, ahead_ms });
@@ -304,18 +306,18 @@ impl Clocks {
         }
         drop(state);
         if is_wrong {
-            emit(ClockWrong { reference, ahead_ms });
+            emit(ClockSkewDetected { reference, ahead_ms });
         } else {
-            emit(ClockRight { reference, ahead_ms });
+            emit(ClockSkewResolved { reference, ahead_ms });
         }
     }
 
-    fn report(&self, step: Option<Step>) {
+    fn report(&self, step: Option<ClockStep>) {
         match step {
             None => return,
-            Some(Step::Forward(by_ms)) => emit(StoreTimeAdvanced { by_ms }),
-            Some(Step::Backward(by_ms)) => emit(StoreTimeReturned { by_ms }),
-            Some(Step::Unconfirmed(by_ms)) => emit(WallClockUnconfirmed { by_ms }),
+            Some(ClockStep::Forward(by_ms)) => emit(StoreTimeAdvanced { by_ms }),
+            Some(ClockStep::Backward(by_ms)) => emit(StoreTimeSetBack { by_ms }),
+            Some(ClockStep::Unconfirmed(by_ms)) => emit(WallClockUnconfirmed { by_ms }),
         }
         self.0.changed.store(true, Ordering::Release);
     }

@@ -1,18 +1,18 @@
 //! Adapters to Discord: its gateway, and its REST API.
 
-mod answers;
 mod application;
-mod fatal;
+mod fatal_close;
 mod gateway;
+mod interaction_responder;
 pub mod operations;
 pub mod rest;
 
 pub use self::{
-    answers::{FirstAnswers, response as first_response},
     application::application_of,
-    fatal::FatalClose,
+    fatal_close::FatalClose,
     gateway::{
-        IdentifyLimits, IdentifyQueue, Observer, Reconnects, Resume, Roster, Session, SessionsLeft, ShardEnd,
-        ShardEvent, Shards, ShardsConfig, TokenSetter,
+        BackoffConfig, IdentifyLimits, IdentifyQueue, ResumeState, SessionKind, SessionStartLimit, ShardEnd,
+        ShardEvent, ShardObserver, ShardPool, ShardPoolConfig, ShardSet, TokenSetter,
     },
+    interaction_responder::{RestInteractionResponder, response as first_response},
 };

@@ -1,10 +1,10 @@
 //! The file of handlers: from TOML to what `core` knows as handlers, or all that is wrong with it at once.
 
-mod from_toml;
 mod sample;
 mod secrets;
+mod toml_to_json;
 
-mod trial;
+mod dry_run;
 mod urls;
 mod warnings;
 
@@ -14,14 +14,14 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use guildhall_core::event::handler::{Does, Handlers, Wrong};
+use guildhall_core::event::handler::{EventHandlers, HandlerAction, HandlerFieldError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+pub use self::dry_run::{DryRun, DryRunAction, HandlerDryRun};
 pub use self::sample::{Sample, SampleError};
-pub use self::trial::{Trial, Tried, Would};
 pub use self::warnings::{HandlerWarning, warnings};
-use crate::settings::{self, Token};
+use crate::settings::{self, SecretValue};
 
 /// A file of handlers is never this large.
 const LARGEST: u64 = 4 * 1024 * 1024;
@@ -43,7 +43,7 @@ pub enum HandlersError {
         /// Which file.
         path: PathBuf,
         /// Each thing wrong; never empty, and never with a secret.
-        problems: Vec<Wrong>,
+        problems: Vec<HandlerFieldError>,
     },
 }
 
@@ -62,7 +62,7 @@ impl HandlersError {
 
 struct Listed<'a> {
     path: &'a Path,
-    problems: &'a [Wrong],
+    problems: &'a [HandlerFieldError],
 }
 
 impl fmt::Display for Listed<'_> {
@@ -78,20 +78,20 @@ impl fmt::Display for Listed<'_> {
 /// # Errors
 ///
 /// When the file is missing, or anything in it is wrong.
-pub fn load(settings: &settings::Handlers) -> Result<Handlers, HandlersError> {
+pub fn load(settings: &settings::HandlerSettings) -> Result<EventHandlers, HandlersError> {
     load_printed(settings).map(|(handlers, _)| handlers)
 }
 
 /// The handlers in order: the name of each, and a digest of all that there is to it.
-pub type Prints = Vec<(Arc<str>, [u8; 32])>;
+pub type HandlerDigests = Vec<(Arc<str>, [u8; 32])>;
 
 /// The same as [`load`], with what tells whether a handler has changed.
 ///
 /// # Errors
 ///
 /// As [`load`].
-pub fn load_printed(settings: &settings::Handlers) -> Result<(Handlers, Prints), HandlersError> {
-    let Some(path) = &settings.file else { return Ok((Handlers::default(), Prints::new())) };
+pub fn load_printed(settings: &settings::HandlerSettings) -> Result<(EventHandlers, HandlerDigests), HandlersError> {
+    let Some(path) = &settings.file else { return Ok((EventHandlers::default(), HandlerDigests::new())) };
     let parsed = parse_values(&read(path)?);
     let (handlers, values) = parsed.map_err(|problems| HandlersError::Wrong { path: path.clone(), problems })?;
     let print = |value: &Value| {
@@ -106,12 +106,12 @@ pub fn load_printed(settings: &settings::Handlers) -> Result<(Handlers, Prints),
 
 /// Everything of the handlers that no log line may hold.
 #[must_use]
-pub fn secrets(handlers: &Handlers) -> Vec<Token> {
+pub fn secrets(handlers: &EventHandlers) -> Vec<SecretValue> {
     let webhooks = handlers.iter().filter_map(|handler| match &handler.does {
-        Does::Webhook(webhook) => Some(webhook),
-        Does::Rule(_) => None,
+        HandlerAction::Webhook(webhook) => Some(webhook),
+        HandlerAction::Rule(_) => None,
     });
-    webhooks.flat_map(|webhook| &webhook.secrets).map(|secret| Token::new(secret.expose())).collect()
+    webhooks.flat_map(|webhook| &webhook.secrets).map(|secret| SecretValue::new(secret.expose())).collect()
 }
 
 fn read(path: &Path) -> Result<String, HandlersError> {
@@ -124,19 +124,19 @@ fn read(path: &Path) -> Result<String, HandlersError> {
 
 /// Reads the text of a file of handlers.
 #[cfg(test)]
-fn parse(text: &str) -> Result<Handlers, Vec<Wrong>> {
+fn parse(text: &str) -> Result<EventHandlers, Vec<HandlerFieldError>> {
     parse_values(text).map(|(handlers, _)| handlers)
 }
 
 /// Reads the text of a file of handlers: the handlers, and what is written of each, secrets included.
-fn parse_values(text: &str) -> Result<(Handlers, Vec<Value>), Vec<Wrong>> {
-    let mut value = from_toml::to_json(text)?;
+fn parse_values(text: &str) -> Result<(EventHandlers, Vec<Value>), Vec<HandlerFieldError>> {
+    let mut value = toml_to_json::to_json(text)?;
     let mut problems = Vec::new();
     for (place, handler) in handlers_of(&mut value) {
         problems.extend(secrets::fill_in(handler, &place));
         problems.extend(urls::check(handler, &place));
     }
-    match Handlers::parse(&value) {
+    match EventHandlers::parse(&value) {
         Ok(handlers) if problems.is_empty() => {
             let values = handlers_of(&mut value).map(|(_, handler)| handler.take()).collect();
             Ok((handlers, values))

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_core::event::handler::{NotAnEvent, from_body};
-use guildhall_core::event::{Event, Frame, Malformed, read};
+use guildhall_core::event::handler::{EventBodyError, from_body};
+use guildhall_core::event::{Event, Frame, FrameError, read};
 use guildhall_core::time::UnixMs;
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ pub enum SampleError {
     },
     /// It is a frame that cannot be read.
     #[error("this frame cannot be read: {0}")]
-    Frame(#[from] Malformed),
+    Frame(#[from] FrameError),
     /// It is a frame that tells of no event.
     #[error("this frame (op {op}) tells of no event: handlers see those with op 0")]
     Control {
@@ -39,7 +39,7 @@ pub enum SampleError {
     },
     /// It is an event as a webhook is sent it that cannot be read.
     #[error(transparent)]
-    Body(#[from] NotAnEvent),
+    Body(#[from] EventBodyError),
 }
 
 impl Sample {

@@ -3,17 +3,17 @@
 use std::fs::File;
 use std::io::Read as _;
 
-use guildhall_core::event::handler::Wrong;
+use guildhall_core::event::handler::HandlerFieldError;
 use serde_json::Value;
 
 /// A file of secrets is never this long; a path to something else is.
 const LARGEST: u64 = 64 * 1024;
 
 /// Puts what `secrets_file` names into `secrets`: one secret a line.
-pub(super) fn fill_in(handler: &mut Value, place: &str) -> Option<Wrong> {
+pub(super) fn fill_in(handler: &mut Value, place: &str) -> Option<HandlerFieldError> {
     let webhook = handler.get_mut("webhook")?.as_object_mut()?;
     let path = webhook.remove("secrets_file")?;
-    let wrong = |message: String| Some(Wrong { field: format!("{place}.webhook.secrets"), message });
+    let wrong = |message: String| Some(HandlerFieldError { field: format!("{place}.webhook.secrets"), message });
     let Some(path) = path.as_str() else {
         return wrong("are to be read from `secrets_file`, which must be the path of a file, as a string".to_owned());
     };

@@ -6,15 +6,15 @@ use guildhall_core::time::UnixMs;
 use serde_json::json;
 
 use super::*;
-use crate::settings::{Sources, load as load_settings};
+use crate::settings::{SettingsSources, load as load_settings};
 
 const SECRET: &str = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0";
 
-fn settings(file: Option<PathBuf>, shadow: bool) -> settings::Handlers {
+fn settings(file: Option<PathBuf>, shadow: bool) -> settings::HandlerSettings {
     // No file of the working folder is read: an empty one is named.
     let empty = tempfile::NamedTempFile::new().unwrap();
-    let sources = Sources { file: Some(empty.path().to_owned()), ..Sources::default() };
-    settings::Handlers { file, shadow, ..load_settings(sources).unwrap().settings.handlers }
+    let sources = SettingsSources { file: Some(empty.path().to_owned()), ..SettingsSources::default() };
+    settings::HandlerSettings { file, shadow, ..load_settings(sources).unwrap().settings.handlers }
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {
@@ -37,9 +37,9 @@ fn the_shipped_example_can_be_read_and_does_what_it_says() {
     let names: Vec<&str> = handlers.iter().map(|handler| &*handler.name).collect();
     assert_eq!(names, ["welcome-role", "hello", "brain"]);
     let frame = json!({"t": "GUILD_MEMBER_ADD", "d": {"guild_id": "1", "user": {"id": "2"}}}).to_string();
-    let trial = Trial::of(&handlers, &sample(&frame).unwrap());
+    let trial = DryRun::of(&handlers, &sample(&frame).unwrap());
     assert!(trial.is_fine(), "{trial:#?}");
-    let Some(Would::Do { operations, .. }) = &trial.handlers[0].would else { panic!("{trial:#?}") };
+    let Some(DryRunAction::Do { operations, .. }) = &trial.handlers[0].would else { panic!("{trial:#?}") };
     assert_eq!(operations[0]["payload"], json!({"user_id": "2", "role_id": "1100000000000000001"}));
     assert_eq!((&trial.handlers[1].matches, &trial.handlers[2].matches), (&None, &None));
 }
@@ -154,12 +154,12 @@ fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
     let mut sample =
         sample(r#"{"t":"MESSAGE_CREATE","d":{"content":"hi","guild_id":"1","author":{"id":"7"}}}"#).unwrap();
     sample.state.insert("k".to_owned(), json!(4));
-    let trial = Trial::of(&handlers, &sample);
+    let trial = DryRun::of(&handlers, &sample);
     let [rule, picky, deaf, brain, lacking] = &trial.handlers[..] else { panic!("five") };
     assert_eq!(rule.matches.as_deref(), Some("message.*"));
     assert_eq!(
         rule.would,
-        Some(Would::Do {
+        Some(DryRunAction::Do {
             operations: vec![json!({"kind": "create_role", "payload": {"name": "hi", "color": "hi"}})],
             reply: None,
             set: vec![json!({"key": "seen:7", "value": 4, "for_ms": 5})],
@@ -169,7 +169,7 @@ fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
     assert!(rule.problems.len() == 1 && rule.problems[0].contains("`do[0].payload.color`"), "{rule:?}");
     assert_eq!((picky.unmet, &picky.would), (Some("user"), &None));
     assert_eq!((deaf.matches.as_ref(), &deaf.would), (None, &None));
-    let Some(Would::Ask { url, body }) = &brain.would else { panic!("{brain:?}") };
+    let Some(DryRunAction::Ask { url, body }) = &brain.would else { panic!("{brain:?}") };
     assert_eq!(
         (url.as_str(), &body["event_type"], body.get("state")),
         ("https://a.example/", &json!("message.create"), None)

@@ -1,11 +1,11 @@
 //! Addresses of webhooks.
 
-use guildhall_core::event::handler::Wrong;
+use guildhall_core::event::handler::HandlerFieldError;
 use serde_json::Value;
 use url::Url;
 
 /// What is wrong with a webhook's address, beside what it starts with.
-pub(super) fn check(handler: &Value, place: &str) -> Option<Wrong> {
+pub(super) fn check(handler: &Value, place: &str) -> Option<HandlerFieldError> {
     let text = handler.get("webhook")?.get("url")?.as_str()?;
     let says = match Url::parse(text) {
         // What else there is wrong with it is told already.
@@ -19,5 +19,5 @@ pub(super) fn check(handler: &Value, place: &str) -> Option<Wrong> {
         Err(_) if !text.contains("://") => return None,
         Err(error) => format!("is no address: {error}"),
     };
-    Some(Wrong { field: format!("{place}.webhook.url"), message: says })
+    Some(HandlerFieldError { field: format!("{place}.webhook.url"), message: says })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_core::event::handler::{AnswerPolicy, Does, Handlers};
+use guildhall_core::event::handler::{EventHandlers, HandlerAction, ResponsePolicy};
 use url::Url;
 
 use crate::webhook::may_be_plain;
@@ -37,10 +37,10 @@ pub enum HandlerWarning {
 
 /// The warnings about these handlers, in the order of the file.
 #[must_use]
-pub fn warnings(handlers: &Handlers) -> Vec<HandlerWarning> {
+pub fn warnings(handlers: &EventHandlers) -> Vec<HandlerWarning> {
     let mut warnings = Vec::new();
     for handler in handlers {
-        let Does::Webhook(webhook) = &handler.does else { continue };
+        let HandlerAction::Webhook(webhook) = &handler.does else { continue };
         let Ok(url) = Url::parse(&webhook.url) else { continue };
         if !may_be_plain(&url) {
             continue;
@@ -49,9 +49,9 @@ pub fn warnings(handlers: &Handlers) -> Vec<HandlerWarning> {
         let host = url.host().map(|host| host.to_string()).unwrap_or_default();
         let handler = Arc::clone(&handler.name);
         match webhook.answers {
-            AnswerPolicy::Any => warnings.push(HandlerWarning::UnsignedAllowed { handler, host }),
-            AnswerPolicy::Secure => warnings.push(HandlerWarning::SignatureNeeded { handler, host }),
-            AnswerPolicy::Signed => {}
+            ResponsePolicy::Any => warnings.push(HandlerWarning::UnsignedAllowed { handler, host }),
+            ResponsePolicy::Secure => warnings.push(HandlerWarning::SignatureNeeded { handler, host }),
+            ResponsePolicy::Signed => {}
         }
     }
     warnings

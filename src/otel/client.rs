@@ -12,7 +12,7 @@ use hyper_util::{
 };
 use serde_json::Value;
 
-use crate::{causes::chain, settings::Telemetry};
+use crate::{error_chain::chain, settings::TelemetrySettings};
 
 /// Where collectors take traces.
 const PATH: &str = "/v1/traces";
@@ -44,7 +44,7 @@ pub enum EndpointError {
 
 /// Why spans were not taken.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ExportError {
     /// They may be taken next time, after so long if the collector said so.
     Later { says: String, wait: Option<Duration> },
     /// They never will.
@@ -53,16 +53,16 @@ pub(super) enum Refusal {
 
 /// The way to a collector.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct CollectorClient {
     http: Pooled<HttpsConnector<HttpConnector>, Full<Bytes>>,
     uri: Uri,
     headers: HeaderMap,
     timeout: Duration,
 }
 
-impl Client {
+impl CollectorClient {
     /// Nothing if the settings name no collector.
-    pub(super) fn new(settings: &Telemetry) -> Result<Option<Self>, EndpointError> {
+    pub(super) fn new(settings: &TelemetrySettings) -> Result<Option<Self>, EndpointError> {
         let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
         let endpoint = endpoint.strip_suffix(PATH).unwrap_or(endpoint);
         let uri: Uri = format!("{endpoint}{PATH}").parse().map_err(|_| EndpointError::Url)?;
@@ -95,16 +95,16 @@ impl Client {
     }
 
     /// Sends a request once. How many spans of it the collector did not want.
-    pub(super) async fn send(&self, body: Bytes) -> Result<u64, Refusal> {
-        let later = |says: String| Refusal::Later { says, wait: None };
+    pub(super) async fn send(&self, body: Bytes) -> Result<u64, ExportError> {
+        let later = |says: String| ExportError::Later { says, wait: None };
         match tokio::time::timeout(self.timeout, self.exchange(body)).await {
             Ok(answered) => answered,
             Err(_) => Err(later(format!("it did not answer within {:?}", self.timeout))),
         }
     }
 
-    async fn exchange(&self, body: Bytes) -> Result<u64, Refusal> {
-        let later = |says: String| Refusal::Later { says, wait: None };
+    async fn exchange(&self, body: Bytes) -> Result<u64, ExportError> {
+        let later = |says: String| ExportError::Later { says, wait: None };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -117,7 +117,7 @@ impl Client {
 }
 
 /// What an answer means.
-fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, Refusal> {
+fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, ExportError> {
     if status.is_success() {
         return Ok(rejected(body));
     }
@@ -130,9 +130,9 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, Re
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => {
             let asked = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(Refusal::Later { says, wait: asked.map(|seconds| Duration::from_secs(seconds).min(WAIT_MOST)) })
+            Err(ExportError::Later { says, wait: asked.map(|seconds| Duration::from_secs(seconds).min(WAIT_MOST)) })
         }
-        _ => Err(Refusal::Never { says }),
+        _ => Err(ExportError::Never { says }),
     }
 }
 
@@ -146,12 +146,12 @@ fn rejected(body: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Token;
+    use crate::settings::SecretValue;
 
-    fn settings(endpoint: &str, headers: &[(&str, &str)]) -> Telemetry {
-        Telemetry {
+    fn settings(endpoint: &str, headers: &[(&str, &str)]) -> TelemetrySettings {
+        TelemetrySettings {
             otlp_endpoint: Some(endpoint.to_owned()),
-            otlp_headers: headers.iter().map(|(name, value)| ((*name).to_owned(), Token::new(*value))).collect(),
+            otlp_headers: headers.iter().map(|(name, value)| ((*name).to_owned(), SecretValue::new(*value))).collect(),
             timeout: Duration::from_secs(1),
             queue: 10,
             service_name: "town".to_owned(),
@@ -161,17 +161,17 @@ mod tests {
     #[test]
     fn traces_go_below_the_collectors_address_or_where_it_names_itself() {
         for endpoint in ["http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"] {
-            let client = Client::new(&settings(endpoint, &[])).unwrap().unwrap();
+            let client = CollectorClient::new(&settings(endpoint, &[])).unwrap().unwrap();
             assert_eq!(client.uri, "http://127.0.0.1:4318/v1/traces");
         }
-        let below = Client::new(&settings("https://collector.example/otlp", &[])).unwrap().unwrap();
+        let below = CollectorClient::new(&settings("https://collector.example/otlp", &[])).unwrap().unwrap();
         assert_eq!(below.uri, "https://collector.example/otlp/v1/traces");
     }
 
     #[test]
     fn what_cannot_be_a_header_is_named_without_its_value() {
         for header in [("a b", "hush"), ("fine", "hu\nsh")] {
-            let error = Client::new(&settings("http://127.0.0.1", &[header])).unwrap_err().to_string();
+            let error = CollectorClient::new(&settings("http://127.0.0.1", &[header])).unwrap_err().to_string();
             assert!(error.contains(header.0) && !error.contains("hu"), "{error}");
         }
     }
@@ -187,11 +187,11 @@ mod tests {
         let busy = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static("5"))]);
         for status in [429, 502, 503, 504] {
             let refused = judged(status, &busy, "busy").unwrap_err();
-            let Refusal::Later { wait, .. } = refused else { panic!("{refused:?}") };
+            let ExportError::Later { wait, .. } = refused else { panic!("{refused:?}") };
             assert_eq!(wait, Some(Duration::from_secs(5)));
         }
         assert!(
-            matches!(judged(400, &none, "what?"), Err(Refusal::Never { says }) if says == "it answered 400: what?")
+            matches!(judged(400, &none, "what?"), Err(ExportError::Never { says }) if says == "it answered 400: what?")
         );
     }
 }

@@ -91,19 +91,19 @@ mod tests {
 
     use guildhall_core::{
         time::UnixMs,
-        trace::{SpanId, Trace},
+        trace::{SpanId, TraceContext},
     };
 
     use super::*;
-    use crate::settings::Token;
+    use crate::settings::SecretValue;
 
     fn written(spans: &[Span], secrets: &[&str]) -> Value {
-        let resource = Resource::new("town", Secrets::new(secrets.iter().copied().map(Token::new).collect()));
+        let resource = Resource::new("town", Secrets::new(secrets.iter().copied().map(SecretValue::new).collect()));
         serde_json::from_slice(&resource.request(spans)).unwrap()
     }
 
-    fn trace() -> Trace {
-        Trace::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap()
+    fn trace() -> TraceContext {
+        TraceContext::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap()
     }
 
     #[test]

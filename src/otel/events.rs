@@ -36,11 +36,11 @@ impl InternalEvent for SpansDropped {
 }
 
 /// Spans found no room since this was last said.
-pub(super) struct QueueOverflowed {
+pub(super) struct SpanQueueOverflowed {
     pub(super) count: u64,
 }
 
-impl InternalEvent for QueueOverflowed {
+impl InternalEvent for SpanQueueOverflowed {
     fn emit(self) {
         let count = self.count;
         warn!(count, "spans found no room and are gone: the collector is slow, or telemetry.otlp_queue small");

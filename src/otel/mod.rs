@@ -31,26 +31,26 @@ use tokio::{
 };
 
 pub use self::client::EndpointError;
-use self::{client::Client, encode::Resource, events::SpansDropped, worker::Worker};
-use crate::{logging::Secrets, settings::Telemetry};
+use self::{client::CollectorClient, encode::Resource, events::SpansDropped, worker::ExportWorker};
+use crate::{logging::Secrets, settings::TelemetrySettings};
 
 /// The way to a collector.
 #[derive(Debug)]
 pub struct Exporter {
-    queue: Arc<Queue>,
+    queue: Arc<SpanQueue>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 /// What waits for the worker.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct SpanQueue {
     spans: mpsc::Sender<Span>,
     /// Those that found no room since the worker last looked.
     lost: Arc<AtomicU64>,
 }
 
-impl SpanListener for Queue {
+impl SpanListener for SpanQueue {
     fn on_ended(&self, span: Span) {
         if self.spans.try_send(span).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -65,15 +65,15 @@ impl Exporter {
     /// # Errors
     ///
     /// When the collector's address or a header cannot be used.
-    pub fn start(settings: &Telemetry, secrets: Secrets) -> Result<Option<Self>, EndpointError> {
-        let Some(client) = Client::new(settings)? else { return Ok(None) };
+    pub fn start(settings: &TelemetrySettings, secrets: Secrets) -> Result<Option<Self>, EndpointError> {
+        let Some(client) = CollectorClient::new(settings)? else { return Ok(None) };
         let (spans, waiting) = mpsc::channel(settings.queue);
         let lost = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = watch::channel(false);
         let resource = Resource::new(&settings.service_name, secrets);
-        let worker = Worker { client, resource, waiting, lost: Arc::clone(&lost), stopped };
+        let worker = ExportWorker { client, resource, waiting, lost: Arc::clone(&lost), stopped };
         let task = supervision::spawn(Part::SpanExporter, worker.run());
-        Ok(Some(Self { queue: Arc::new(Queue { spans, lost }), stop, task }))
+        Ok(Some(Self { queue: Arc::new(SpanQueue { spans, lost }), stop, task }))
     }
 
     /// Where parts are told that are over.

@@ -16,9 +16,9 @@ use tokio::{
 };
 
 use super::{
-    client::{Client, Refusal},
+    client::{CollectorClient, ExportError},
     encode::Resource,
-    events::{ExportFailed, ExportRetried, QueueOverflowed, SpansDropped, SpansExported},
+    events::{ExportFailed, ExportRetried, SpanQueueOverflowed, SpansDropped, SpansExported},
 };
 
 /// Spans of one request at most.
@@ -33,15 +33,15 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 /// How long to wait after the first failure; doubles.
 const BACKOFF: Duration = Duration::from_secs(1);
 
-pub(super) struct Worker {
-    pub(super) client: Client,
+pub(super) struct ExportWorker {
+    pub(super) client: CollectorClient,
     pub(super) resource: Resource,
     pub(super) waiting: mpsc::Receiver<Span>,
     pub(super) lost: Arc<AtomicU64>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
-impl Worker {
+impl ExportWorker {
     /// Tells the collector until it is told to stop and nothing waits.
     pub(super) async fn run(mut self) {
         loop {
@@ -53,7 +53,7 @@ impl Worker {
             self.export(&batch).await;
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
-                emit(QueueOverflowed { count: lost });
+                emit(SpanQueueOverflowed { count: lost });
             }
         }
     }
@@ -101,8 +101,8 @@ impl Worker {
                     }
                     return;
                 }
-                Err(Refusal::Never { says }) => return emit(ExportFailed { count, why: "refused", says: &says }),
-                Err(Refusal::Later { says, wait }) => (says, wait.unwrap_or(BACKOFF * 2_u32.pow(tried - 1))),
+                Err(ExportError::Never { says }) => return emit(ExportFailed { count, why: "refused", says: &says }),
+                Err(ExportError::Later { says, wait }) => (says, wait.unwrap_or(BACKOFF * 2_u32.pow(tried - 1))),
             };
             // Who is about to end waits for a moment, and once.
             let ends = *self.stopped.borrow();

@@ -15,13 +15,14 @@ use std::{
 };
 
 use ::redis::Value;
-use guildhall_actors::budgets::{Answering, SharedBudgets, Told, Unreachable};
+use guildhall_actors::budget::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
 use guildhall_core::budget::{
-    Acquired, Ask, Budget, BudgetError, BudgetName, Epoch, Limits, Observation, Observed, Points, Standing, Tidings,
+    Budget, BudgetDecision, BudgetEpoch, BudgetError, BudgetLimits, BudgetName, BudgetReport, BudgetState, Observation,
+    ObservedLimits, Points, SpendRequest,
 };
 use tokio::time::Instant;
 
-use super::{Keys, Redis, Script};
+use super::{RedisClient, RedisKeys, Script};
 
 /// The longest wait that is asked for, as in the script: 100 years, which it still counts to the microsecond.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -29,28 +30,34 @@ const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 /// Budgets in Redis.
 #[derive(Debug)]
 pub struct RedisBudgets {
-    redis: Redis,
-    keys: Keys,
+    redis: RedisClient,
+    keys: RedisKeys,
     member: String,
     script: Script,
-    trips: Mutex<SlowestTrip>,
+    trips: Mutex<SlowestRoundTrip>,
 }
 
 impl RedisBudgets {
     /// Budgets of one application. `member` names this process, and no other one, not even its successor.
     #[must_use]
-    pub fn new(redis: Redis, keys: Keys, member: &str) -> Self {
+    pub fn new(redis: RedisClient, keys: RedisKeys, member: &str) -> Self {
         let script = Script::new("budgets", include_str!("budgets.lua"));
-        Self { redis, keys, member: member.to_owned(), script, trips: Mutex::new(SlowestTrip::new(Instant::now())) }
+        Self {
+            redis,
+            keys,
+            member: member.to_owned(),
+            script,
+            trips: Mutex::new(SlowestRoundTrip::new(Instant::now())),
+        }
     }
 
     async fn call(
         &self,
         op: &str,
         name: &BudgetName,
-        tidings: &Tidings,
-        rest: impl FnOnce(&mut Arguments),
-    ) -> Result<Answer, Unreachable> {
+        tidings: &BudgetReport,
+        rest: impl FnOnce(&mut BudgetArguments),
+    ) -> Result<BudgetResponse, Unreachable> {
         let keys = [
             self.keys.of(&format!("budget:{name}")),
             self.keys.of(&format!("budget:{name}:bookings")),
@@ -61,7 +68,7 @@ impl RedisBudgets {
         let answer = self
             .redis
             .run(&self.script, &keys, |run_id| {
-                let mut arguments = Arguments(Vec::new());
+                let mut arguments = BudgetArguments(Vec::new());
                 arguments.text(op).text(run_id).text(&self.member).tidings(tidings);
                 rest(&mut arguments);
                 arguments.0
@@ -69,7 +76,7 @@ impl RedisBudgets {
             .await
             .map_err(|lost| Unreachable(lost.to_string()))?;
         self.trips.lock().unwrap_or_else(PoisonError::into_inner).add(started.elapsed(), Instant::now());
-        Answer::read(answer).ok_or_else(strange)
+        BudgetResponse::read(answer).ok_or_else(strange)
     }
 }
 
@@ -77,11 +84,11 @@ impl SharedBudgets for RedisBudgets {
     fn acquire<'a>(
         &'a self,
         name: &'a BudgetName,
-        tidings: &'a Tidings,
-        asks: &'a [Ask],
-    ) -> Answering<'a, Vec<Result<Acquired, BudgetError>>> {
+        tidings: &'a BudgetReport,
+        asks: &'a [SpendRequest],
+    ) -> SharedReplyFuture<'a, Vec<Result<BudgetDecision, BudgetError>>> {
         Box::pin(async move {
-            let asked = |arguments: &mut Arguments| {
+            let asked = |arguments: &mut BudgetArguments| {
                 for ask in asks {
                     arguments.points(ask.cost).micros(ask.max_wait.min(LONGEST_WAIT));
                 }
@@ -89,31 +96,36 @@ impl SharedBudgets for RedisBudgets {
             let mut answer = self.call("acquire", name, tidings, asked).await?;
             let maximum = answer.standing.limits.maximum;
             let outcomes: Option<Vec<_>> = asks.iter().map(|ask| answer.outcome(ask.cost, maximum)).collect();
-            Ok(Told { answer: outcomes.ok_or_else(strange)?, standing: answer.standing })
+            Ok(SharedReply { answer: outcomes.ok_or_else(strange)?, standing: answer.standing })
         })
     }
 
-    fn observe<'a>(&'a self, name: &'a BudgetName, tidings: &'a Tidings, seen: &'a Observation) -> Answering<'a, ()> {
+    fn observe<'a>(
+        &'a self,
+        name: &'a BudgetName,
+        tidings: &'a BudgetReport,
+        seen: &'a Observation,
+    ) -> SharedReplyFuture<'a, ()> {
         Box::pin(async move {
             // The script counts back from when it runs, which is later. Rather too far back than too little: what was
             // spent after the observed call must not be taken for known to the upstream.
             let on_the_way = self.trips.lock().unwrap_or_else(PoisonError::into_inner).slowest();
             let age = seen.age.saturating_add(on_the_way).min(Budget::MEMORY);
-            let said = |arguments: &mut Arguments| {
+            let said = |arguments: &mut BudgetArguments| {
                 for points in [seen.available, seen.maximum, seen.restore_per_second] {
                     arguments.maybe(points.map(Points::micros));
                 }
                 arguments.maybe(seen.retry_after.map(|wait| micros(wait.min(LONGEST_WAIT)))).micros(age);
             };
             let answer = self.call("observe", name, tidings, said).await?;
-            Ok(Told { answer: (), standing: answer.standing })
+            Ok(SharedReply { answer: (), standing: answer.standing })
         })
     }
 
-    fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a Tidings) -> Answering<'a, Points> {
+    fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a BudgetReport) -> SharedReplyFuture<'a, Points> {
         Box::pin(async move {
             let answer = self.call("show", name, tidings, |_| {}).await?;
-            Ok(Told { answer: answer.booked.ok_or_else(strange)?, standing: answer.standing })
+            Ok(SharedReply { answer: answer.booked.ok_or_else(strange)?, standing: answer.standing })
         })
     }
 }
@@ -123,9 +135,9 @@ fn strange() -> Unreachable {
 }
 
 /// What the script is given, in its order.
-struct Arguments(Vec<Vec<u8>>);
+struct BudgetArguments(Vec<Vec<u8>>);
 
-impl Arguments {
+impl BudgetArguments {
     fn text(&mut self, text: &str) -> &mut Self {
         self.0.push(text.into());
         self
@@ -150,9 +162,9 @@ impl Arguments {
         self.number(micros(duration))
     }
 
-    fn tidings(&mut self, tidings: &Tidings) -> &mut Self {
-        let Tidings { epoch, limits, observed, booked_for, configure, spent } = tidings;
-        self.text(epoch.as_ref().map_or("", Epoch::as_str));
+    fn tidings(&mut self, tidings: &BudgetReport) -> &mut Self {
+        let BudgetReport { epoch, limits, observed, booked_for, configure, spent } = tidings;
+        self.text(epoch.as_ref().map_or("", BudgetEpoch::as_str));
         self.points(limits.maximum).points(limits.restore_per_second);
         self.number(u64::from(observed.maximum) + 2 * u64::from(observed.restore));
         self.micros((*booked_for).min(LONGEST_WAIT));
@@ -167,41 +179,41 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// What the script answers, read from the front.
-struct Answer {
-    standing: Standing,
+struct BudgetResponse {
+    standing: BudgetState,
     booked: Option<Points>,
     outcomes: std::vec::IntoIter<Value>,
 }
 
-impl Answer {
+impl BudgetResponse {
     fn read(answer: Value) -> Option<Self> {
         let Value::Array(values) = answer else { return None };
         let mut values = values.into_iter();
         let epoch = match values.next()? {
-            Value::BulkString(epoch) => Epoch::new(std::str::from_utf8(&epoch).ok()?),
+            Value::BulkString(epoch) => BudgetEpoch::new(std::str::from_utf8(&epoch).ok()?),
             _ => return None,
         };
         let _now = int(&mut values)?;
         let members = u32::try_from(int(&mut values)?).ok();
-        let limits = Limits { maximum: points(&mut values)?, restore_per_second: points(&mut values)? };
+        let limits = BudgetLimits { maximum: points(&mut values)?, restore_per_second: points(&mut values)? };
         let bits = int(&mut values)?;
-        let observed = Observed { maximum: bits & 1 != 0, restore: bits & 2 != 0 };
+        let observed = ObservedLimits { maximum: bits & 1 != 0, restore: bits & 2 != 0 };
         let available = points(&mut values)?;
         let booked = u64::try_from(int(&mut values)?).ok().and_then(Points::from_micros);
         let booked_for = wait(int(&mut values)?)?;
         let blocked_for = wait(int(&mut values)?)?;
-        let standing = Standing { epoch, limits, observed, available, booked_for, blocked_for, members };
+        let standing = BudgetState { epoch, limits, observed, available, booked_for, blocked_for, members };
         Some(Self { standing, booked, outcomes: values })
     }
 
     /// What came of the next wish.
-    fn outcome(&mut self, cost: Points, maximum: Points) -> Option<Result<Acquired, BudgetError>> {
+    fn outcome(&mut self, cost: Points, maximum: Points) -> Option<Result<BudgetDecision, BudgetError>> {
         let outcome = int(&mut self.outcomes)?;
         let until = wait(int(&mut self.outcomes)?);
         let remaining = points(&mut self.outcomes)?;
         match outcome {
-            0 => Some(Ok(Acquired::Refused { retry_after: until, remaining })),
-            1 => Some(Ok(Acquired::Allowed { delay: until?, remaining })),
+            0 => Some(Ok(BudgetDecision::Refused { retry_after: until, remaining })),
+            1 => Some(Ok(BudgetDecision::Allowed { delay: until?, remaining })),
             2 => Some(Err(BudgetError::CostAboveMaximum { cost, maximum })),
             _ => None,
         }
@@ -226,13 +238,13 @@ fn wait(micros: i64) -> Option<Duration> {
 
 /// The slowest round trip of the last half to whole minute.
 #[derive(Debug)]
-struct SlowestTrip {
+struct SlowestRoundTrip {
     since: Instant,
     now: Duration,
     before: Duration,
 }
 
-impl SlowestTrip {
+impl SlowestRoundTrip {
     const HALF: Duration = Duration::from_secs(30);
 
     fn new(since: Instant) -> Self {
@@ -259,7 +271,7 @@ mod tests {
     #[test]
     fn the_slowest_trip_is_remembered_for_half_a_minute_at_least_and_then_forgotten() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut trips = SlowestTrip::new(start);
+        let mut trips = SlowestRoundTrip::new(start);
         trips.add(Duration::from_millis(9), start + 29 * second);
         trips.add(Duration::from_millis(2), start + 59 * second);
         assert_eq!(trips.slowest(), Duration::from_millis(9));
@@ -270,7 +282,7 @@ mod tests {
     #[test]
     fn an_answer_that_the_script_never_gives_is_not_taken_for_one() {
         for strange in [Value::Nil, Value::Int(1), Value::Array(vec![Value::Int(1)])] {
-            assert!(Answer::read(strange).is_none());
+            assert!(BudgetResponse::read(strange).is_none());
         }
     }
 }

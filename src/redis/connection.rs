@@ -9,13 +9,13 @@ use ::redis::{
 };
 
 use super::{
-    lost::{Failure, Reason},
+    error::{RedisErrorReason, RedisFailure},
     script::Script,
 };
 use crate::settings::RedisNode;
 
 /// A connection to a primary. Calls over it may overlap; each gets its own answer, or none.
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     /// Tells connections of this process apart.
     pub(super) generation: u64,
     pub(super) node: RedisNode,
@@ -25,9 +25,13 @@ pub(super) struct Connection {
     wire: MultiplexedConnection,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Takes a connection that has logged in, and finds out who the server is.
-    pub(super) async fn greet(generation: u64, node: RedisNode, wire: MultiplexedConnection) -> Result<Self, Failure> {
+    pub(super) async fn greet(
+        generation: u64,
+        node: RedisNode,
+        wire: MultiplexedConnection,
+    ) -> Result<Self, RedisFailure> {
         let mut connection = Self { generation, node, run_id: String::new(), of_use: AtomicBool::new(false), wire };
         let server = connection.info("server").await?;
         let replication = connection.info("replication").await?;
@@ -39,12 +43,12 @@ impl Connection {
                     "{} does not say that it is a primary; for sentinels, write redis+sentinel://",
                     connection.node
                 );
-                return Err(Failure::new(Reason::Error, says));
+                return Err(RedisFailure::new(RedisErrorReason::Error, says));
             }
         }
         let run_id = field(&server, "run_id").ok_or_else(|| {
-            Failure::new(
-                Reason::Error,
+            RedisFailure::new(
+                RedisErrorReason::Error,
                 "the server does not tell its run_id in INFO, and without it a restart would go unseen",
             )
         })?;
@@ -55,14 +59,15 @@ impl Connection {
     }
 
     /// What the server tells of itself.
-    pub(super) async fn info(&self, section: &str) -> Result<String, Failure> {
+    pub(super) async fn info(&self, section: &str) -> Result<String, RedisFailure> {
         let answer = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.explain(&error))?;
-        ::redis::from_redis_value(answer)
-            .map_err(|_| Failure::new(Reason::Error, "the server's answer to INFO is not text; is it a Redis?"))
+        ::redis::from_redis_value(answer).map_err(|_| {
+            RedisFailure::new(RedisErrorReason::Error, "the server's answer to INFO is not text; is it a Redis?")
+        })
     }
 
     /// A replica takes no writes. In a cluster it knows who does.
-    fn refuse_replica(&self, server: &str, replication: &str) -> Failure {
+    fn refuse_replica(&self, server: &str, replication: &str) -> RedisFailure {
         let says = format!("{} is a replica; name its primary, or sentinels that know it", self.node);
         let primary = || {
             let host = field(replication, "master_host")?.to_owned();
@@ -70,13 +75,13 @@ impl Connection {
             Some(RedisNode { host, port })
         };
         match primary() {
-            Some(primary) if field(server, "redis_mode") == Some("cluster") => Failure::moved(primary, says),
-            _ => Failure::new(Reason::Replica, says),
+            Some(primary) if field(server, "redis_mode") == Some("cluster") => RedisFailure::moved(primary, says),
+            _ => RedisFailure::new(RedisErrorReason::Replica, says),
         }
     }
 
     /// Runs a script: one round trip, and two more on a server that has not seen it yet.
-    pub(super) async fn run(&self, script: &Script, keys: &[String], args: &[Vec<u8>]) -> Result<Value, Failure> {
+    pub(super) async fn run(&self, script: &Script, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisFailure> {
         let mut call = cmd("EVALSHA");
         call.arg(script.sha()).arg(keys.len()).arg(keys).arg(args);
         let mut answer = self.send(&call).await;
@@ -93,7 +98,7 @@ impl Connection {
     }
 
     /// Asks for what is published on these channels. It arrives where the connection's pushes go.
-    pub(super) async fn subscribe(&self, channels: &[String]) -> Result<(), Failure> {
+    pub(super) async fn subscribe(&self, channels: &[String]) -> Result<(), RedisFailure> {
         if channels.is_empty() {
             return Ok(());
         }
@@ -101,7 +106,7 @@ impl Connection {
     }
 
     /// Asks for nothing but an answer.
-    pub(super) async fn ping(&self) -> Result<(), Failure> {
+    pub(super) async fn ping(&self) -> Result<(), RedisFailure> {
         self.send(&cmd("PING")).await.map(drop).map_err(|error| self.explain(&error))
     }
 
@@ -114,8 +119,8 @@ impl Connection {
         self.wire.clone().req_packed_command(command).await?.extract_error()
     }
 
-    fn explain(&self, error: &::redis::RedisError) -> Failure {
-        Failure::of(error, &self.node)
+    fn explain(&self, error: &::redis::RedisError) -> RedisFailure {
+        RedisFailure::of(error, &self.node)
     }
 }
 

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::{
     RedisConfigError,
-    connection::Connection,
-    link::{Link, pushes},
-    lost::{Failure, Reason},
+    connection::RedisConnection,
+    connection_slot::{ConnectionSlot, pushes},
+    error::{RedisErrorReason, RedisFailure},
 };
-use crate::settings::{RedisNode, RedisPlace, RedisUrl, Token};
+use crate::settings::{RedisNode, RedisTarget, RedisUrl, SecretValue};
 
 /// How long everything together may take: names, TCP, TLS, sentinels, login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -40,11 +40,18 @@ impl Connector {
     }
 
     /// Makes a connection to a primary: to this node if one is named, else to where the URL says.
-    pub(super) async fn connect(&mut self, link: &Arc<Link>, node: Option<RedisNode>) -> Result<Connection, Failure> {
+    pub(super) async fn connect(
+        &mut self,
+        link: &Arc<ConnectionSlot>,
+        node: Option<RedisNode>,
+    ) -> Result<RedisConnection, RedisFailure> {
         self.generation += 1;
         link.router.begin(self.generation);
         let made = timeout(CONNECT_TIMEOUT, self.try_connect(link, node)).await.unwrap_or_else(|_| {
-            Err(Failure::new(Reason::Timeout, format!("no connection within {} s", CONNECT_TIMEOUT.as_secs())))
+            Err(RedisFailure::new(
+                RedisErrorReason::Timeout,
+                format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
+            ))
         });
         made.map_err(|failure| {
             link.router.end(self.generation);
@@ -54,11 +61,15 @@ impl Connector {
         })
     }
 
-    async fn try_connect(&self, link: &Arc<Link>, node: Option<RedisNode>) -> Result<Connection, Failure> {
+    async fn try_connect(
+        &self,
+        link: &Arc<ConnectionSlot>,
+        node: Option<RedisNode>,
+    ) -> Result<RedisConnection, RedisFailure> {
         let node = match (node, &self.url.place) {
             (Some(node), _) => node,
-            (None, RedisPlace::Server(node)) => node.clone(),
-            (None, RedisPlace::Sentinels { nodes, service }) => self.primary_of(service, nodes).await?,
+            (None, RedisTarget::Server(node)) => node.clone(),
+            (None, RedisTarget::Sentinels { nodes, service }) => self.primary_of(service, nodes).await?,
         };
         let mut login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(self.url.db);
         if let Some(username) = &self.url.username {
@@ -71,13 +82,13 @@ impl Connector {
         let connected =
             async { self.client(&node, login)?.get_multiplexed_async_connection_with_config(&config).await };
         let wire = connected.await.map_err(|error| unreachable(&error, &node))?;
-        let connection = Connection::greet(self.generation, node, wire).await?;
+        let connection = RedisConnection::greet(self.generation, node, wire).await?;
         connection.subscribe(&link.router.wanted()).await?;
         Ok(connection)
     }
 
     /// Asks one sentinel after the other where the primary is.
-    async fn primary_of(&self, service: &str, sentinels: &[RedisNode]) -> Result<RedisNode, Failure> {
+    async fn primary_of(&self, service: &str, sentinels: &[RedisNode]) -> Result<RedisNode, RedisFailure> {
         let mut failure = None;
         for number in 0..sentinels.len() {
             let sentinel = &sentinels[(self.first % sentinels.len() + number) % sentinels.len()];
@@ -85,7 +96,7 @@ impl Connector {
                 Ok(Some((host, port))) => return Ok(RedisNode { host, port }),
                 Ok(None) => {
                     let says = format!("the sentinel at {sentinel} knows no primary for the service {service:?}");
-                    failure = Some(Failure::new(Reason::Unreachable, says));
+                    failure = Some(RedisFailure::new(RedisErrorReason::Unreachable, says));
                 }
                 Err(error) => failure = Some(unreachable(&error, sentinel)),
             }
@@ -117,8 +128,10 @@ impl Connector {
     }
 
     /// Takes out what must not be said: some servers repeat what they did not understand.
-    fn redact(&self, mut failure: Failure) -> Failure {
-        if let Some(password) = self.url.password.as_ref().map(Token::expose).filter(|password| !password.is_empty()) {
+    fn redact(&self, mut failure: RedisFailure) -> RedisFailure {
+        if let Some(password) =
+            self.url.password.as_ref().map(SecretValue::expose).filter(|password| !password.is_empty())
+        {
             failure.says = failure.says.replace(password, "(redacted)");
         }
         failure
@@ -142,15 +155,15 @@ fn patient() -> AsyncConnectionConfig {
 }
 
 /// What went wrong before there was a connection.
-fn unreachable(error: &RedisError, node: &RedisNode) -> Failure {
-    let failure = Failure::of(error, node);
+fn unreachable(error: &RedisError, node: &RedisNode) -> RedisFailure {
+    let failure = RedisFailure::of(error, node);
     let why = match failure.why {
-        Reason::Disconnected => Reason::Unreachable,
+        RedisErrorReason::Disconnected => RedisErrorReason::Unreachable,
         why => why,
     };
     let mut says = format!("{node}: {}", failure.says);
     if says.contains("certificate") {
         says.push_str("; if it comes from an authority of your own, name that in redis.ca_file");
     }
-    Failure { why, says, ..failure }
+    RedisFailure { why, says, ..failure }
 }

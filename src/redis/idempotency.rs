@@ -20,7 +20,7 @@ use std::{
 use ::redis::Value;
 use guildhall_actors::{
     failpoint,
-    operations::{CacheFuture, IdempotencyCache, IdempotencyKey, Remembered},
+    operations::{CacheFuture, IdempotencyCache, IdempotencyKey, IdempotencyRecord},
     supervision::{self, Part},
 };
 use guildhall_core::operation::OperationId;
@@ -32,7 +32,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Keys, Redis, Script, events::KeysForgotten};
+use super::{RedisClient, RedisKeys, Script, events::IdempotencyKeysDropped};
 use crate::events::emit;
 
 /// How long a key is remembered.
@@ -54,10 +54,10 @@ return #KEYS";
 /// Idempotency keys in Redis. The task that writes them ends with this.
 #[derive(Debug)]
 pub struct RedisIdempotency {
-    redis: Redis,
-    keys: Keys,
+    redis: RedisClient,
+    keys: RedisKeys,
     get: Script,
-    waiting: Sender<(IdempotencyKey, Remembered)>,
+    waiting: Sender<(IdempotencyKey, IdempotencyRecord)>,
     /// When Redis may be asked again, if it was lost.
     again_at: Mutex<Option<Instant>>,
     task: JoinHandle<()>,
@@ -66,7 +66,7 @@ pub struct RedisIdempotency {
 impl RedisIdempotency {
     /// The keys of one application. Must be called on a Tokio runtime.
     #[must_use]
-    pub fn start(redis: Redis, keys: Keys) -> Self {
+    pub fn start(redis: RedisClient, keys: RedisKeys) -> Self {
         let (waiting, line) = mpsc::channel(WAITING_MOST);
         let task = supervision::spawn(Part::RedisIdempotency, write(redis.clone(), keys.clone(), line));
         let get = Script::new("idempotency_get", GET);
@@ -101,7 +101,7 @@ impl IdempotencyCache for RedisIdempotency {
         })
     }
 
-    fn put(&self, used: Vec<(IdempotencyKey, Remembered)>) {
+    fn put(&self, used: Vec<(IdempotencyKey, IdempotencyRecord)>) {
         let mut left_out = 0;
         for entry in used {
             if self.waiting.try_send(entry).is_err() {
@@ -109,7 +109,7 @@ impl IdempotencyCache for RedisIdempotency {
             }
         }
         if left_out > 0 {
-            emit(KeysForgotten { count: left_out });
+            emit(IdempotencyKeysDropped { count: left_out });
         }
     }
 }
@@ -121,7 +121,7 @@ impl Drop for RedisIdempotency {
 }
 
 /// Writes what waits, as much at once as there is. What a lost Redis does not take is left out.
-async fn write(redis: Redis, keys: Keys, mut line: Receiver<(IdempotencyKey, Remembered)>) {
+async fn write(redis: RedisClient, keys: RedisKeys, mut line: Receiver<(IdempotencyKey, IdempotencyRecord)>) {
     let script = Script::new("idempotency_put", PUT);
     let mut batch = Vec::with_capacity(AT_ONCE);
     while line.recv_many(&mut batch, AT_ONCE).await > 0 {
@@ -131,14 +131,14 @@ async fn write(redis: Redis, keys: Keys, mut line: Receiver<(IdempotencyKey, Rem
         let ttl = REMEMBERED_FOR.as_millis().to_string().into_bytes();
         let args: Vec<Vec<u8>> = std::iter::once(ttl).chain(values).collect();
         if redis.run(&script, &names, |_| args).await.is_err() {
-            emit(KeysForgotten { count: batch.len() as u64 });
+            emit(IdempotencyKeysDropped { count: batch.len() as u64 });
         }
         batch.clear();
     }
 }
 
 /// A caller's key may hold anything and be long; its hash does not, and is not.
-fn name(keys: &Keys, key: &IdempotencyKey) -> String {
+fn name(keys: &RedisKeys, key: &IdempotencyKey) -> String {
     let mut hash = Sha256::new();
     // The length keeps the two apart.
     hash.update((key.scope.len() as u64).to_be_bytes());
@@ -148,13 +148,16 @@ fn name(keys: &Keys, key: &IdempotencyKey) -> String {
     keys.of(&format!("idempotency:{hash}"))
 }
 
-fn pack(remembered: &Remembered) -> Vec<u8> {
+fn pack(remembered: &IdempotencyRecord) -> Vec<u8> {
     [&remembered.payload_hash[..], remembered.id.uuid().as_bytes()].concat()
 }
 
-fn unpack(bytes: &[u8]) -> Option<Remembered> {
+fn unpack(bytes: &[u8]) -> Option<IdempotencyRecord> {
     let (hash, id) = bytes.split_at_checked(32)?;
-    Some(Remembered { payload_hash: hash.try_into().ok()?, id: OperationId::from_uuid(Uuid::from_slice(id).ok()?) })
+    Some(IdempotencyRecord {
+        payload_hash: hash.try_into().ok()?,
+        id: OperationId::from_uuid(Uuid::from_slice(id).ok()?),
+    })
 }
 
 #[cfg(test)]
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn scopes_and_keys_do_not_run_into_each_other() {
-        let keys = Keys::new(42);
+        let keys = RedisKeys::new(42);
         let names = [name(&keys, &key("a", "bc")), name(&keys, &key("ab", "c")), name(&keys, &key("abc", ""))];
         assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2]);
         assert!(names[0].starts_with("guildhall:{42}:idempotency:") && names[0].len() == 27 + 64, "{}", names[0]);
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_reads_back_and_nothing_else_does() {
-        let remembered = Remembered { payload_hash: [7; 32], id: OperationId::new(1_700_000_000_000, [3; 10]) };
+        let remembered = IdempotencyRecord { payload_hash: [7; 32], id: OperationId::new(1_700_000_000_000, [3; 10]) };
         let packed = pack(&remembered);
         assert_eq!(unpack(&packed), Some(remembered));
         for length in [0, 31, 32, 47] {

@@ -5,11 +5,11 @@
 /// The braces make the application's id the part that a cluster hashes, so all keys of an application live on one node,
 /// and one script may use any of them.
 #[derive(Clone, Debug)]
-pub struct Keys {
+pub struct RedisKeys {
     prefix: String,
 }
 
-impl Keys {
+impl RedisKeys {
     /// The keys of this application.
     #[must_use]
     pub fn new(application: u64) -> Self {
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn all_keys_of_an_application_share_the_part_that_a_cluster_hashes() {
-        let keys = Keys::new(42);
+        let keys = RedisKeys::new(42);
         assert_eq!(keys.of("breakers"), "guildhall:{42}:breakers");
         assert_eq!(keys.of("budget:{x}"), "guildhall:{42}:budget:{x}");
     }

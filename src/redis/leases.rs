@@ -8,11 +8,11 @@
 use std::{fmt::Write as _, time::Duration};
 
 use ::redis::Value;
-use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseToken, Leases};
+use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
 use tokio::time::Instant;
 
-use super::{Keys, Redis, Script};
-use crate::chance;
+use super::{RedisClient, RedisKeys, Script};
+use crate::random;
 
 /// Who holds a lease is told in so many characters.
 const HOLDER_LENGTH: usize = 200;
@@ -20,15 +20,15 @@ const HOLDER_LENGTH: usize = 200;
 /// Leases in Redis.
 #[derive(Debug)]
 pub struct RedisLeases {
-    redis: Redis,
-    keys: Keys,
+    redis: RedisClient,
+    keys: RedisKeys,
     script: Script,
 }
 
 impl RedisLeases {
     /// The leases of one application.
     #[must_use]
-    pub fn new(redis: Redis, keys: Keys) -> Self {
+    pub fn new(redis: RedisClient, keys: RedisKeys) -> Self {
         Self { redis, keys, script: Script::new("leases", include_str!("leases.lua")) }
     }
 
@@ -41,10 +41,10 @@ impl RedisLeases {
     }
 }
 
-impl Leases for RedisLeases {
+impl LeaseStore for RedisLeases {
     fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
         Box::pin(async move {
-            let token = LeaseToken::new(chance::bytes().map_err(|_| LeaseError::Chance)?);
+            let token = LeaseToken::new(random::bytes().map_err(|_| LeaseError::Chance)?);
             let ttl = Lease::given(ttl);
             let holder = holder.chars().take(HOLDER_LENGTH).collect();
             let sent = Instant::now();

@@ -9,24 +9,24 @@
 //! One connection carries both, so that calls, which have a timeout, also tell when messages would not arrive any more.
 
 mod backoff;
+mod breaker_sync;
 mod budgets;
 mod connection;
+mod connection_slot;
 mod connector;
+mod error;
 mod events;
 mod idempotency;
-mod keeper;
 mod keys;
 mod leases;
-mod link;
-mod look;
-mod lost;
-mod news;
+mod ledger_sync;
 mod policies;
+mod probe;
+mod process_lock;
+mod pubsub;
+mod reconnect;
 mod script;
-mod seat;
-mod state;
-mod state_breakers;
-mod state_ledger;
+mod shared_state;
 mod subscription;
 pub mod window;
 
@@ -41,28 +41,28 @@ use ::redis::Value;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    connection::Connection,
+    connection::RedisConnection,
+    connection_slot::ConnectionSlot,
     connector::Connector,
-    events::{RedisCalled, RedisRefused},
-    keeper::Keeper,
-    link::Link,
-    lost::{Failure, Fate},
+    error::{ConnectionAction, RedisFailure},
+    events::{RedisCallFinished, RedisCallRejected},
+    reconnect::ReconnectTask,
 };
 use crate::{events::emit, settings};
 
 pub use self::{
     budgets::RedisBudgets,
+    error::{ACL_RULES, RedisCallError, RedisErrorReason},
     idempotency::{REMEMBERED_FOR, RedisIdempotency},
-    keys::Keys,
+    keys::RedisKeys,
     leases::RedisLeases,
-    look::{LookError, Looked, look},
-    lost::{ACL_RULES, Lost, Reason},
-    news::{Block, News, NoNews, Record},
     policies::RedisPolicies,
+    probe::{RedisProbe, RedisProbeError, look},
+    process_lock::{ProcessLock, ProcessLockError},
+    pubsub::{BreakerRecord, PubSubMessage, PubSubParseError, RateLimitBlock},
     script::Script,
-    seat::{Seat, SeatError},
-    state::{SharedState, StateConfig, fingerprint},
-    subscription::{Event, Subscription},
+    shared_state::{SharedState, SharedStateConfig, fingerprint},
+    subscription::{Subscription, SubscriptionEvent},
     window::RedisWindow,
 };
 pub use crate::settings::RedisUrl;
@@ -84,7 +84,7 @@ pub struct RedisConfig {
 impl RedisConfig {
     /// As the settings have it; `None` without a URL.
     #[must_use]
-    pub fn new(settings: &settings::Redis) -> Option<Self> {
+    pub fn new(settings: &settings::RedisSettings) -> Option<Self> {
         let url = settings.url.clone()?;
         Some(Self { url, ca_file: settings.ca_file.clone(), timeout: settings.timeout })
     }
@@ -111,14 +111,14 @@ pub enum RedisConfigError {
 
 /// Redis. Cheap to clone; the connection ends with the last clone.
 #[derive(Clone)]
-pub struct Redis {
-    link: Arc<Link>,
+pub struct RedisClient {
+    link: Arc<ConnectionSlot>,
     timeout: Duration,
-    trouble: Arc<Mutex<Option<(Reason, Instant)>>>,
-    _keeper: Arc<Keeper>,
+    trouble: Arc<Mutex<Option<(RedisErrorReason, Instant)>>>,
+    _keeper: Arc<ReconnectTask>,
 }
 
-impl Redis {
+impl RedisClient {
     /// Begins to connect in the background, and goes on for as long as it takes. Must be called on a Tokio runtime.
     ///
     /// # Errors
@@ -127,8 +127,8 @@ impl Redis {
     pub fn new(config: RedisConfig) -> Result<Self, RedisConfigError> {
         let RedisConfig { url, ca_file, timeout } = config;
         let connector = Connector::new(url, ca_file)?;
-        let link = Arc::new(Link::new());
-        let keeper = Arc::new(Keeper::start(Arc::clone(&link), connector, timeout));
+        let link = Arc::new(ConnectionSlot::new());
+        let keeper = Arc::new(ReconnectTask::start(Arc::clone(&link), connector, timeout));
         Ok(Self { link, timeout, trouble: Arc::default(), _keeper: keeper })
     }
 
@@ -145,11 +145,15 @@ impl Redis {
         script: &Script,
         keys: &[String],
         args: impl FnOnce(&str) -> Vec<Vec<u8>>,
-    ) -> Result<Value, Lost> {
+    ) -> Result<Value, RedisCallError> {
         let started = Instant::now();
         let result = self.try_run(started + self.timeout, script, keys, args).await;
-        emit(RedisCalled { script: script.name(), lost: result.as_ref().err().copied(), took: started.elapsed() });
-        result.map_err(|why| Lost { why })
+        emit(RedisCallFinished {
+            script: script.name(),
+            lost: result.as_ref().err().copied(),
+            took: started.elapsed(),
+        });
+        result.map_err(|why| RedisCallError { why })
     }
 
     async fn try_run(
@@ -158,14 +162,15 @@ impl Redis {
         script: &Script,
         keys: &[String],
         args: impl FnOnce(&str) -> Vec<Vec<u8>>,
-    ) -> Result<Value, Reason> {
-        let connection = timeout_at(deadline, self.link.connection()).await.unwrap_or(Err(Reason::Timeout))?;
+    ) -> Result<Value, RedisErrorReason> {
+        let connection =
+            timeout_at(deadline, self.link.connection()).await.unwrap_or(Err(RedisErrorReason::Timeout))?;
         let args = args(&connection.run_id);
         let failure = match timeout_at(deadline, connection.run(script, keys, &args)).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(failure)) => failure,
             // Its answer may still come. It must never be taken for another's, so the connection goes.
-            Err(_) => Failure::new(Reason::Timeout, "a call was not answered in time"),
+            Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "a call was not answered in time"),
         };
         let why = failure.why;
         self.suffer(&connection, script, failure);
@@ -173,16 +178,16 @@ impl Redis {
     }
 
     /// Does what a failed call asks for.
-    fn suffer(&self, connection: &Connection, script: &Script, failure: Failure) {
+    fn suffer(&self, connection: &RedisConnection, script: &Script, failure: RedisFailure) {
         match failure.fate {
-            Fate::Drop => self.link.lose(connection.generation, failure),
-            Fate::Keep => {
+            ConnectionAction::Drop => self.link.lose(connection.generation, failure),
+            ConnectionAction::Keep => {
                 let now = Instant::now();
                 let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
                 let told = trouble.is_some_and(|(why, at)| why == failure.why && now - at < SAY_AGAIN);
                 if !told {
                     *trouble = Some((failure.why, now));
-                    emit(RedisRefused { script: script.name(), why: failure.why, says: &failure.says });
+                    emit(RedisCallRejected { script: script.name(), why: failure.why, says: &failure.says });
                 }
             }
         }
@@ -202,8 +207,8 @@ impl Redis {
     }
 }
 
-impl fmt::Debug for Redis {
+impl fmt::Debug for RedisClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("RedisClient").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }

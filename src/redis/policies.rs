@@ -13,11 +13,11 @@ use std::{
 };
 
 use ::redis::Value;
-use guildhall_actors::policies::{Counting, SharedPolicies};
+use guildhall_actors::policies::{SharedPolicies, SharedPolicyFuture};
 use guildhall_core::policy::{MOST_COST, Rate};
 use tokio::time::{Instant, timeout};
 
-use super::{Keys, Redis, Script};
+use super::{RedisClient, RedisKeys, Script};
 
 /// How long a request waits for the count.
 const WITHIN: Duration = Duration::from_millis(100);
@@ -27,8 +27,8 @@ const LEFT_ALONE: Duration = Duration::from_secs(1);
 /// Counts in Redis.
 #[derive(Debug)]
 pub struct RedisPolicies {
-    redis: Redis,
-    keys: Keys,
+    redis: RedisClient,
+    keys: RedisKeys,
     script: Script,
     longest: Duration,
     /// When Redis may be asked again, if it was lost.
@@ -38,7 +38,7 @@ pub struct RedisPolicies {
 impl RedisPolicies {
     /// The counts of one application, where no request may wait for longer than this.
     #[must_use]
-    pub fn new(redis: Redis, keys: Keys, longest: Duration) -> Self {
+    pub fn new(redis: RedisClient, keys: RedisKeys, longest: Duration) -> Self {
         let script = Script::new("policies", include_str!("policies.lua"));
         Self { redis, keys, script, longest, again_at: Mutex::new(None) }
     }
@@ -80,7 +80,7 @@ impl SharedPolicies for RedisPolicies {
         rate: Rate,
         cost: u32,
         max_wait: Duration,
-    ) -> Counting<'a> {
+    ) -> SharedPolicyFuture<'a> {
         Box::pin(self.count(policy, who, rate, cost, max_wait))
     }
 }

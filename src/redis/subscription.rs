@@ -9,39 +9,39 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::Redis;
+use super::RedisClient;
 
 /// What a listener may fall behind before it has to read everything anew.
 const BACKLOG: usize = 256;
 
 /// What a subscription sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SubscriptionEvent {
     /// From now on messages arrive. Some may have been missed before: what they were about must be read anew.
     Subscribed,
     /// Something was published.
     Message(Bytes),
-    /// Messages do not arrive any more, until [`Event::Subscribed`].
+    /// Messages do not arrive any more, until [`SubscriptionEvent::Subscribed`].
     Lost,
 }
 
 /// Listens to a channel, for ever.
 pub struct Subscription {
-    events: broadcast::Receiver<Event>,
+    events: broadcast::Receiver<SubscriptionEvent>,
     /// Whoever listens keeps the connection alive.
-    _redis: Redis,
+    _redis: RedisClient,
 }
 
 impl Subscription {
-    pub(super) fn new(events: broadcast::Receiver<Event>, redis: Redis) -> Self {
+    pub(super) fn new(events: broadcast::Receiver<SubscriptionEvent>, redis: RedisClient) -> Self {
         Self { events, _redis: redis }
     }
 
     /// Waits for the next event. A listener that has fallen too far behind is told to read everything anew.
-    pub async fn next(&mut self) -> Event {
+    pub async fn next(&mut self) -> SubscriptionEvent {
         match self.events.recv().await {
             Ok(event) => event,
-            Err(RecvError::Lagged(_)) => Event::Subscribed,
+            Err(RecvError::Lagged(_)) => SubscriptionEvent::Subscribed,
             Err(RecvError::Closed) => unreachable!("invariant: a channel is kept while somebody listens to it"),
         }
     }
@@ -55,39 +55,39 @@ impl fmt::Debug for Subscription {
 
 /// Hands what arrives on one connection to whoever listens.
 #[derive(Default)]
-pub(super) struct Router {
-    inner: Mutex<Inner>,
+pub(super) struct SubscriptionRouter {
+    inner: Mutex<RouterState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct RouterState {
     /// The connection that is listened to. What others still push is late, and dropped.
     generation: Option<u64>,
     channels: HashMap<String, Channel>,
 }
 
 struct Channel {
-    listeners: broadcast::Sender<Event>,
+    listeners: broadcast::Sender<SubscriptionEvent>,
     /// Whether the server is still to be asked for it.
     wanted: bool,
     /// Whether the last that listeners heard of the connection is that messages arrive.
     subscribed: bool,
 }
 
-impl Inner {
+impl RouterState {
     fn forget_connection(&mut self) {
         self.generation = None;
         for channel in self.channels.values_mut() {
             if std::mem::take(&mut channel.subscribed) {
                 // Nobody may be listening any more, which is fine.
-                drop(channel.listeners.send(Event::Lost));
+                drop(channel.listeners.send(SubscriptionEvent::Lost));
             }
         }
     }
 }
 
-impl Router {
-    pub(super) fn listen(&self, channel: &str) -> broadcast::Receiver<Event> {
+impl SubscriptionRouter {
+    pub(super) fn listen(&self, channel: &str) -> broadcast::Receiver<SubscriptionEvent> {
         let mut inner = self.inner();
         let entry = inner.channels.entry(channel.to_owned()).or_insert_with(|| Channel {
             listeners: broadcast::Sender::new(BACKLOG),
@@ -123,12 +123,12 @@ impl Router {
     pub(super) fn subscribed(&self, generation: u64, channel: &[u8]) {
         self.tell(generation, channel, |channel| {
             channel.subscribed = true;
-            Event::Subscribed
+            SubscriptionEvent::Subscribed
         });
     }
 
     pub(super) fn message(&self, generation: u64, channel: &[u8], message: &[u8]) {
-        self.tell(generation, channel, |_| Event::Message(Bytes::copy_from_slice(message)));
+        self.tell(generation, channel, |_| SubscriptionEvent::Message(Bytes::copy_from_slice(message)));
     }
 
     /// A connection has ended.
@@ -139,7 +139,7 @@ impl Router {
         }
     }
 
-    fn tell(&self, generation: u64, channel: &[u8], event: impl FnOnce(&mut Channel) -> Event) {
+    fn tell(&self, generation: u64, channel: &[u8], event: impl FnOnce(&mut Channel) -> SubscriptionEvent) {
         let mut inner = self.inner();
         if inner.generation != Some(generation) {
             return;
@@ -151,7 +151,7 @@ impl Router {
         drop(channel.listeners.send(event));
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, RouterState> {
         // Nothing below panics half way through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

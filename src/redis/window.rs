@@ -4,11 +4,14 @@ use std::{sync::Arc, time::Duration, vec};
 
 use ::redis::Value;
 use guildhall_core::{
-    answer::Credential,
-    limit::shared::{Call, Doing, Ended, How, Join, Reply, SharedConfig, Slot, Standing, Sync},
+    limit::shared::{
+        JoinRequest, MembershipState, ScriptCall, ScriptCommand, ScriptReply, SharedLimitConfig, Slot, SlotOutcome,
+        SlotReport, SyncRequest,
+    },
+    response::Credential,
 };
 
-use super::{Keys, Lost, Reason, Redis, Script, events::RedisRefused};
+use super::{RedisCallError, RedisClient, RedisErrorReason, RedisKeys, Script, events::RedisCallRejected};
 use crate::events::emit;
 
 /// The script's text.
@@ -26,27 +29,27 @@ const MOST_NAME: usize = 64;
 /// The windows of an application's credentials. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RedisWindow {
-    redis: Redis,
-    inner: Arc<Inner>,
+    redis: RedisClient,
+    inner: Arc<WindowState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct WindowState {
     script: Script,
-    rules: SharedConfig,
-    bot: Place,
-    anonymous: Place,
+    rules: SharedLimitConfig,
+    bot: WindowKeys,
+    anonymous: WindowKeys,
 }
 
 impl RedisWindow {
     /// The windows under these keys. All who use them should have the same rules.
     #[must_use]
-    pub fn new(redis: Redis, keys: &Keys, rules: SharedConfig) -> Self {
-        let inner = Inner {
+    pub fn new(redis: RedisClient, keys: &RedisKeys, rules: SharedLimitConfig) -> Self {
+        let inner = WindowState {
             script: Script::new("gate", GATE),
             rules,
-            bot: Place::new(keys, Scope::Bot),
-            anonymous: Place::new(keys, Scope::Anonymous),
+            bot: WindowKeys::new(keys, WindowScope::Bot),
+            anonymous: WindowKeys::new(keys, WindowScope::Anonymous),
         };
         Self { redis, inner: Arc::new(inner) }
     }
@@ -56,31 +59,31 @@ impl RedisWindow {
     /// # Errors
     ///
     /// When there is no good answer in time. It may have been done all the same.
-    pub async fn call(&self, credential: Credential, call: &Call) -> Result<Reply, Lost> {
-        let Inner { script, rules, bot, anonymous } = &*self.inner;
-        let place = match Scope::of(credential) {
-            Scope::Bot => bot,
-            Scope::Anonymous => anonymous,
+    pub async fn call(&self, credential: Credential, call: &ScriptCall) -> Result<ScriptReply, RedisCallError> {
+        let WindowState { script, rules, bot, anonymous } = &*self.inner;
+        let place = match WindowScope::of(credential) {
+            WindowScope::Bot => bot,
+            WindowScope::Anonymous => anonymous,
         };
         let answer = self.redis.run(script, place.keys(), |server| place.arguments(call, rules, server)).await?;
         read_reply(answer).map_err(|error| {
-            let why = Reason::Error;
-            emit(RedisRefused { script: script.name(), why, says: &error.to_string() });
-            Lost { why }
+            let why = RedisErrorReason::Error;
+            emit(RedisCallRejected { script: script.name(), why, says: &error.to_string() });
+            RedisCallError { why }
         })
     }
 }
 
 /// Whose calls a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum WindowScope {
     /// Those with the bot's token.
     Bot,
     /// Those that need none.
     Anonymous,
 }
 
-impl Scope {
+impl WindowScope {
     /// Where calls with this credential count.
     #[must_use]
     pub const fn of(credential: Credential) -> Self {
@@ -102,16 +105,16 @@ impl Scope {
 
 /// Where a window is: its keys, and the channel that hears when Discord wants to be left alone.
 #[derive(Clone, Debug)]
-pub struct Place {
-    scope: Scope,
+pub struct WindowKeys {
+    scope: WindowScope,
     keys: Vec<String>,
     news: String,
 }
 
-impl Place {
+impl WindowKeys {
     /// The place of this window among the keys of an application.
     #[must_use]
-    pub fn new(keys: &Keys, scope: Scope) -> Self {
+    pub fn new(keys: &RedisKeys, scope: WindowScope) -> Self {
         let parts = PARTS.iter().map(|part| keys.of(&format!("{}:{part}", scope.name())));
         Self { scope, keys: parts.collect(), news: keys.of("news") }
     }
@@ -124,29 +127,29 @@ impl Place {
 
     /// The script's arguments for a call, on this server.
     #[must_use]
-    pub fn arguments(&self, call: &Call, rules: &SharedConfig, server: &str) -> Vec<Vec<u8>> {
-        let mut arguments = Arguments::default();
+    pub fn arguments(&self, call: &ScriptCall, rules: &SharedLimitConfig, server: &str) -> Vec<Vec<u8>> {
+        let mut arguments = WindowArguments::default();
         arguments.text(match &call.doing {
-            Doing::Look => "look",
-            Doing::Join(_) => "join",
-            Doing::Sync(_) => "sync",
-            Doing::Leave(_) => "leave",
+            ScriptCommand::Look => "look",
+            ScriptCommand::Join(_) => "join",
+            ScriptCommand::Sync(_) => "sync",
+            ScriptCommand::Leave(_) => "leave",
         });
         arguments.text(&call.member).text(format!("{:x}", call.life)).number(call.not_after).text(server);
         arguments.text(&self.news).text(self.scope.name()).rules(rules);
         match &call.doing {
-            Doing::Look => {}
-            Doing::Join(join) => arguments.join(join),
-            Doing::Sync(sync) | Doing::Leave(sync) => arguments.sync(sync),
+            ScriptCommand::Look => {}
+            ScriptCommand::Join(join) => arguments.join(join),
+            ScriptCommand::Sync(sync) | ScriptCommand::Leave(sync) => arguments.sync(sync),
         }
         arguments.0
     }
 }
 
 #[derive(Default)]
-struct Arguments(Vec<Vec<u8>>);
+struct WindowArguments(Vec<Vec<u8>>);
 
-impl Arguments {
+impl WindowArguments {
     fn text(&mut self, text: impl AsRef<str>) -> &mut Self {
         self.0.push(text.as_ref().into());
         self
@@ -166,26 +169,26 @@ impl Arguments {
         self.text(format!("{number:016}"))
     }
 
-    fn rules(&mut self, rules: &SharedConfig) {
+    fn rules(&mut self, rules: &SharedLimitConfig) {
         self.number(rules.limit).micros(rules.window).micros(rules.silence).micros(rules.forget).micros(rules.newcomer);
         self.micros(rules.gather()).micros(rules.horizon).micros(rules.grace).micros(rules.guard).micros(rules.hold());
         self.number(rules.burst).micros(rules.retry);
     }
 
-    fn join(&mut self, join: &Join) {
+    fn join(&mut self, join: &JoinRequest) {
         self.text(&join.epoch).text(&join.renew).number(join.held).number(join.wants_share);
         self.number(join.flying).number(join.cooling).number(join.untold).micros(join.ready_in).micros(join.block);
         self.micros(join.global_block);
     }
 
-    fn sync(&mut self, sync: &Sync) {
+    fn sync(&mut self, sync: &SyncRequest) {
         self.text(&sync.epoch).number(sync.held).number(sync.wants_share).number(sync.want).number(sync.urgent);
         self.micros(sync.block).text(sync.ended.len().to_string()).text(sync.dead.len().to_string());
-        for Ended { token, booking, how } in &sync.ended {
+        for SlotReport { token, booking, how } in &sync.ended {
             self.numbered(*token).numbered(*booking);
             match how {
-                How::Answered(ago) => self.micros(*ago),
-                How::Unused => self.text(""),
+                SlotOutcome::Answered(ago) => self.micros(*ago),
+                SlotOutcome::Unused => self.text(""),
             };
         }
         for dead in &sync.dead {
@@ -197,86 +200,86 @@ impl Arguments {
 /// An answer that the script does not give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the script's answer cannot be read; do all processes run the same version?")]
-pub struct Unreadable;
+pub struct InvalidReply;
 
 /// What an answer of the script means.
 ///
 /// # Errors
 ///
 /// When it is not one.
-pub fn read_reply(answer: Value) -> Result<Reply, Unreadable> {
-    let Value::Array(parts) = answer else { return Err(Unreadable) };
-    let mut parts = Parts(parts.into_iter());
+pub fn read_reply(answer: Value) -> Result<ScriptReply, InvalidReply> {
+    let Value::Array(parts) = answer else { return Err(InvalidReply) };
+    let mut parts = ReplyReader(parts.into_iter());
     let (kind, now) = (parts.text()?, parts.number()?);
     let reply = match kind.as_str() {
-        "stale" => Reply::Stale { now },
-        "seen" => Reply::Seen { now, epoch: parts.name_or_nothing()? },
-        "rejoin" => Reply::Rejoin { now, replaced: parts.flag()? },
-        "done" => Reply::Done(parts.standing(now)?),
-        _ => return Err(Unreadable),
+        "stale" => ScriptReply::Stale { now },
+        "seen" => ScriptReply::Seen { now, epoch: parts.name_or_nothing()? },
+        "rejoin" => ScriptReply::Rejoin { now, replaced: parts.flag()? },
+        "done" => ScriptReply::Done(parts.standing(now)?),
+        _ => return Err(InvalidReply),
     };
-    if parts.0.len() == 0 { Ok(reply) } else { Err(Unreadable) }
+    if parts.0.len() == 0 { Ok(reply) } else { Err(InvalidReply) }
 }
 
-struct Parts(vec::IntoIter<Value>);
+struct ReplyReader(vec::IntoIter<Value>);
 
-impl Parts {
-    fn text(&mut self) -> Result<String, Unreadable> {
+impl ReplyReader {
+    fn text(&mut self) -> Result<String, InvalidReply> {
         match self.0.next() {
-            Some(Value::BulkString(bytes)) => String::from_utf8(bytes).map_err(|_| Unreadable),
-            Some(_) | None => Err(Unreadable),
+            Some(Value::BulkString(bytes)) => String::from_utf8(bytes).map_err(|_| InvalidReply),
+            Some(_) | None => Err(InvalidReply),
         }
     }
 
-    fn integer(&mut self) -> Result<i64, Unreadable> {
+    fn integer(&mut self) -> Result<i64, InvalidReply> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
-            Some(_) | None => Err(Unreadable),
+            Some(_) | None => Err(InvalidReply),
         }
     }
 
-    fn number(&mut self) -> Result<u64, Unreadable> {
-        u64::try_from(self.integer()?).map_err(|_| Unreadable)
+    fn number(&mut self) -> Result<u64, InvalidReply> {
+        u64::try_from(self.integer()?).map_err(|_| InvalidReply)
     }
 
-    fn count(&mut self) -> Result<u32, Unreadable> {
-        u32::try_from(self.integer()?).map_err(|_| Unreadable)
+    fn count(&mut self) -> Result<u32, InvalidReply> {
+        u32::try_from(self.integer()?).map_err(|_| InvalidReply)
     }
 
-    fn flag(&mut self) -> Result<bool, Unreadable> {
+    fn flag(&mut self) -> Result<bool, InvalidReply> {
         match self.integer()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Unreadable),
+            _ => Err(InvalidReply),
         }
     }
 
-    fn micros(&mut self) -> Result<Duration, Unreadable> {
+    fn micros(&mut self) -> Result<Duration, InvalidReply> {
         self.number().map(Duration::from_micros)
     }
 
     /// A token or a turn.
-    fn numbered(&mut self) -> Result<u64, Unreadable> {
+    fn numbered(&mut self) -> Result<u64, InvalidReply> {
         let text = self.text()?;
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(Unreadable);
+            return Err(InvalidReply);
         }
-        text.parse().map_err(|_| Unreadable)
+        text.parse().map_err(|_| InvalidReply)
     }
 
     /// The name of an epoch, which goes into logs and answers: plain, and not long.
-    fn name_or_nothing(&mut self) -> Result<String, Unreadable> {
+    fn name_or_nothing(&mut self) -> Result<String, InvalidReply> {
         let name = self.text()?;
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if is_plain && name.len() <= MOST_NAME { Ok(name) } else { Err(Unreadable) }
+        if is_plain && name.len() <= MOST_NAME { Ok(name) } else { Err(InvalidReply) }
     }
 
-    fn standing(&mut self, now: u64) -> Result<Standing, Unreadable> {
+    fn standing(&mut self, now: u64) -> Result<MembershipState, InvalidReply> {
         let epoch = self.name_or_nothing()?;
         if epoch.is_empty() {
-            return Err(Unreadable);
+            return Err(InvalidReply);
         }
-        Ok(Standing {
+        Ok(MembershipState {
             now,
             epoch,
             share: self.count()?,
@@ -287,13 +290,13 @@ impl Parts {
             global_block: self.micros()?,
             again: match self.integer()? {
                 -1 => None,
-                wait => Some(Duration::from_micros(u64::try_from(wait).map_err(|_| Unreadable)?)),
+                wait => Some(Duration::from_micros(u64::try_from(wait).map_err(|_| InvalidReply)?)),
             },
             slots: self.slots()?,
         })
     }
 
-    fn slots(&mut self) -> Result<Vec<Slot>, Unreadable> {
+    fn slots(&mut self) -> Result<Vec<Slot>, InvalidReply> {
         let mut slots = Vec::with_capacity(self.0.len() / 3);
         while self.0.len() > 0 {
             slots.push(Slot { token: self.numbered()?, booking: self.numbered()?, wait: self.micros()? });
@@ -319,13 +322,16 @@ mod tests {
     #[test]
     fn each_kind_of_answer_is_read() {
         let read = |parts: Vec<Value>| read_reply(Value::Array(parts)).unwrap();
-        assert_eq!(read(vec![text("stale"), Value::Int(9)]), Reply::Stale { now: 9 });
-        let seen = Reply::Seen { now: 9, epoch: "8-ff".to_owned() };
+        assert_eq!(read(vec![text("stale"), Value::Int(9)]), ScriptReply::Stale { now: 9 });
+        let seen = ScriptReply::Seen { now: 9, epoch: "8-ff".to_owned() };
         assert_eq!(read(vec![text("seen"), Value::Int(9), text("8-ff")]), seen);
-        assert_eq!(read(vec![text("seen"), Value::Int(9), text("")]), Reply::Seen { now: 9, epoch: String::new() });
-        let rejoin = Reply::Rejoin { now: 9, replaced: true };
+        assert_eq!(
+            read(vec![text("seen"), Value::Int(9), text("")]),
+            ScriptReply::Seen { now: 9, epoch: String::new() }
+        );
+        let rejoin = ScriptReply::Rejoin { now: 9, replaced: true };
         assert_eq!(read(vec![text("rejoin"), Value::Int(9), Value::Int(1)]), rejoin);
-        let standing = Standing {
+        let standing = MembershipState {
             now: 9,
             epoch: "8-ff".to_owned(),
             share: 5,
@@ -337,7 +343,7 @@ mod tests {
             again: None,
             slots: vec![Slot { token: 1, booking: 52, wait: Duration::from_micros(250) }],
         };
-        assert_eq!(read(done()), Reply::Done(standing));
+        assert_eq!(read(done()), ScriptReply::Done(standing));
     }
 
     #[test]
@@ -345,7 +351,7 @@ mod tests {
         for (place, part) in done().iter().enumerate() {
             let mut missing = done();
             missing.remove(place);
-            assert_eq!(read_reply(Value::Array(missing)), Err(Unreadable), "without {place}");
+            assert_eq!(read_reply(Value::Array(missing)), Err(InvalidReply), "without {place}");
             let wrong = match part {
                 Value::Int(_) => [text("1"), Value::Int(-2), Value::Nil],
                 _ => [Value::Int(1), text("no such\n"), Value::Nil],
@@ -353,23 +359,23 @@ mod tests {
             for other in wrong {
                 let mut changed = done();
                 changed[place] = other.clone();
-                assert_eq!(read_reply(Value::Array(changed)), Err(Unreadable), "{other:?} at {place}");
+                assert_eq!(read_reply(Value::Array(changed)), Err(InvalidReply), "{other:?} at {place}");
             }
         }
         for other in [Value::Nil, Value::Okay, Value::Array(Vec::new()), Value::Array(vec![text("stale")])] {
-            assert_eq!(read_reply(other.clone()), Err(Unreadable), "{other:?}");
+            assert_eq!(read_reply(other.clone()), Err(InvalidReply), "{other:?}");
         }
         let too_long = vec![text("stale"), Value::Int(1), Value::Int(1)];
-        assert_eq!(read_reply(Value::Array(too_long)), Err(Unreadable));
+        assert_eq!(read_reply(Value::Array(too_long)), Err(InvalidReply));
         let long_name = vec![text("seen"), Value::Int(1), text(&"a".repeat(MOST_NAME + 1))];
-        assert_eq!(read_reply(Value::Array(long_name)), Err(Unreadable));
+        assert_eq!(read_reply(Value::Array(long_name)), Err(InvalidReply));
         let nameless = vec![text("done"), Value::Int(9), text("")];
-        assert_eq!(read_reply(Value::Array(nameless)), Err(Unreadable));
+        assert_eq!(read_reply(Value::Array(nameless)), Err(InvalidReply));
     }
 
     #[test]
     fn the_longest_durations_stay_whole_numbers_for_the_script() {
-        let mut arguments = Arguments::default();
+        let mut arguments = WindowArguments::default();
         arguments.micros(Duration::MAX).micros(Duration::from_micros(1));
         assert_eq!(arguments.0, [MOST_MICROS.to_string().into_bytes(), b"1".to_vec()]);
     }

@@ -4,19 +4,21 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use guildhall_core::policy::Rate;
 
-use super::{Token, error::Problem, network::Network, of, resolve::Effective, secret, take, value::Value};
+use super::{
+    SecretValue, error::SettingsProblem, network::IpNetwork, of, resolve::Effective, secret, take, value::Value,
+};
 
 /// The listener for health, metrics and the API.
 #[derive(Clone, Debug)]
-pub struct Api {
+pub struct ApiSettings {
     /// Where it listens; port 0 takes a free one.
     pub bind: SocketAddr,
     /// What callers of the API have to show.
-    pub admin_key: Option<Token>,
+    pub admin_key: Option<SecretValue>,
     /// What it speaks TLS with; `None` means that it does not.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsSettings>,
     /// Whose word counts on whom they speak for.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNetwork>,
     /// Where they say so.
     pub forwarded_header: ForwardedHeader,
     /// How many connections are served at once.
@@ -38,12 +40,12 @@ pub struct Api {
     /// How many callers may wait at once for what they submitted.
     pub max_waiters: usize,
     /// How much each caller may ask.
-    pub policies: Policies,
+    pub policies: PolicySettings,
 }
 
 /// What the API speaks TLS with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsSettings {
     /// The certificate, and those between it and its authority.
     pub cert_file: PathBuf,
     /// Its private key.
@@ -61,7 +63,7 @@ pub enum ForwardedHeader {
 
 /// How much each caller may ask; without a rate, anything.
 #[derive(Clone, Copy, Debug)]
-pub struct Policies {
+pub struct PolicySettings {
     /// Submitting operations, and doing much at once.
     pub heavy: Option<Rate>,
     /// How far away an operation that is too much may be due.
@@ -76,17 +78,17 @@ pub struct Policies {
     pub shared: bool,
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Api {
+pub(super) fn typed(effective: &[Effective]) -> ApiSettings {
     let narrow = "invariant: the schema's bounds fit the type";
     let ms = Duration::from_millis;
     let files = (take!(effective, "api.tls.cert_file", Path), take!(effective, "api.tls.key_file", Path));
     let rate =
         |per_second: u64, burst: u64| Rate::new(per_second.try_into().expect(narrow), burst.try_into().expect(narrow));
-    Api {
+    ApiSettings {
         bind: take!(effective, "api.bind", Address),
         admin_key: secret(effective, "api.admin_key"),
         tls: match files {
-            (Some(cert_file), Some(key_file)) => Some(Tls { cert_file, key_file }),
+            (Some(cert_file), Some(key_file)) => Some(TlsSettings { cert_file, key_file }),
             _ => None,
         },
         trusted_proxies: take!(effective, "api.trusted_proxies", Networks),
@@ -103,7 +105,7 @@ pub(super) fn typed(effective: &[Effective]) -> Api {
         max_streams: take!(effective, "api.max_streams", Integer).try_into().expect(narrow),
         stream_stall: ms(take!(effective, "api.stream_stall_ms", Integer)),
         max_waiters: take!(effective, "api.max_waiters", Integer).try_into().expect(narrow),
-        policies: Policies {
+        policies: PolicySettings {
             heavy: rate(
                 take!(effective, "api.policies.heavy_per_second", Integer),
                 take!(effective, "api.policies.heavy_burst", Integer),
@@ -124,7 +126,7 @@ pub(super) fn typed(effective: &[Effective]) -> Api {
 }
 
 /// What is wrong between settings that are each right. Where one of them is wrong itself, that is already said.
-pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     let checks = [refuse_open_bind, refuse_short_key, refuse_half_of_tls, refuse_plaintext, refuse_long_delay];
     checks.into_iter().filter_map(|check| check(effective)).collect()
 }
@@ -143,9 +145,9 @@ fn open_bind(effective: &[Effective]) -> Option<(&Effective, SocketAddr)> {
 }
 
 /// A key that is made on the fly is of use to this machine alone; whoever lets others in has to choose one.
-fn refuse_open_bind(effective: &[Effective]) -> Option<Problem> {
+fn refuse_open_bind(effective: &[Effective]) -> Option<SettingsProblem> {
     let (bind, address) = open_bind(effective)?;
-    find(effective, "api.admin_key")?.value.is_none().then(|| Problem {
+    find(effective, "api.admin_key")?.value.is_none().then(|| SettingsProblem {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
         says: format!(
@@ -157,12 +159,12 @@ fn refuse_open_bind(effective: &[Effective]) -> Option<Problem> {
 }
 
 /// Keys must not cross a network for everybody to read, unless somebody says that this one is safe.
-fn refuse_plaintext(effective: &[Effective]) -> Option<Problem> {
+fn refuse_plaintext(effective: &[Effective]) -> Option<SettingsProblem> {
     let (bind, address) = open_bind(effective)?;
     let is_set = |path| find(effective, path).is_some_and(|file| !matches!(file.value, Some(Value::Path(None))));
     let is_allowed = matches!(find(effective, "api.allow_plaintext")?.value, None | Some(Value::Bool(true)));
     let is_spoken = is_set("api.tls.cert_file") || is_set("api.tls.key_file");
-    (!is_allowed && !is_spoken).then(|| Problem {
+    (!is_allowed && !is_spoken).then(|| SettingsProblem {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
         says: format!(
@@ -173,7 +175,7 @@ fn refuse_plaintext(effective: &[Effective]) -> Option<Problem> {
     })
 }
 
-fn refuse_half_of_tls(effective: &[Effective]) -> Option<Problem> {
+fn refuse_half_of_tls(effective: &[Effective]) -> Option<SettingsProblem> {
     let files = [find(effective, "api.tls.cert_file")?, find(effective, "api.tls.key_file")?];
     let (given, other) = match files.map(|file| &file.value) {
         [Some(Value::Path(Some(_))), Some(Value::Path(None))] => (files[0], files[1]),
@@ -181,7 +183,7 @@ fn refuse_half_of_tls(effective: &[Effective]) -> Option<Problem> {
         _ => return None,
     };
     let (given_path, other_path) = (given.key.path, other.key.path);
-    Some(Problem {
+    Some(SettingsProblem {
         key: given_path.to_owned(),
         origin: Some(given.origin.clone()),
         says: format!("is set, and {other_path} is not; TLS needs both a certificate and its key"),
@@ -191,21 +193,21 @@ fn refuse_half_of_tls(effective: &[Effective]) -> Option<Problem> {
 /// The fewest characters of a key that nobody guesses.
 const KEY_SHORTEST: usize = 16;
 
-fn refuse_short_key(effective: &[Effective]) -> Option<Problem> {
+fn refuse_short_key(effective: &[Effective]) -> Option<SettingsProblem> {
     let key = find(effective, "api.admin_key")?;
     let Some(Value::Secret(secret)) = &key.value else { return None };
     let length = secret.expose().len();
-    (length < KEY_SHORTEST).then(|| Problem {
+    (length < KEY_SHORTEST).then(|| SettingsProblem {
         key: "api.admin_key".to_owned(),
         origin: Some(key.origin.clone()),
         says: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
     })
 }
 
-fn refuse_long_delay(effective: &[Effective]) -> Option<Problem> {
+fn refuse_long_delay(effective: &[Effective]) -> Option<SettingsProblem> {
     let (delay, timeout) = (find(effective, "shutdown.delay_ms")?, find(effective, "shutdown.timeout_ms")?);
     let (Some(Value::Integer(wait)), Some(Value::Integer(most))) = (&delay.value, &timeout.value) else { return None };
-    (*wait > 0 && wait >= most).then(|| Problem {
+    (*wait > 0 && wait >= most).then(|| SettingsProblem {
         key: "shutdown.delay_ms".to_owned(),
         origin: Some(delay.origin.clone()),
         says: format!(

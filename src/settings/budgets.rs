@@ -2,17 +2,17 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use guildhall_core::budget::{BudgetName, Limits, Partner, Points};
+use guildhall_core::budget::{BudgetLimits, BudgetMember, BudgetName, Points};
 
-use super::{error::Problem, of, resolve::Effective, take, value::Value};
+use super::{error::SettingsProblem, of, resolve::Effective, take, value::Value};
 
 /// Named budgets.
 #[derive(Clone, Debug)]
-pub struct Budgets {
+pub struct BudgetSettings {
     /// Those that there are from the start.
     pub named: Vec<NamedBudget>,
     /// What any other one holds, made when it is first asked for; `None` means that there are no others.
-    pub others: Option<Limits>,
+    pub others: Option<BudgetLimits>,
     /// How many there may be.
     pub most: usize,
     /// Nobody may book a turn further away.
@@ -25,12 +25,12 @@ pub struct NamedBudget {
     /// Its name.
     pub name: BudgetName,
     /// What it holds, and how fast that comes back, until its upstream says better.
-    pub limits: Limits,
+    pub limits: BudgetLimits,
 }
 
 /// A text that is no budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BudgetSettingError {
+pub enum NamedBudgetError {
     /// There is no `=`, or no `/`.
     #[error("has {0:?}, which is not of the form `shop=1000/50`")]
     Form(String),
@@ -38,19 +38,19 @@ pub enum BudgetSettingError {
     #[error("has {0:?}, whose name is not 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     Name(String),
     /// What it holds is no amount.
-    #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {most}", most = Partner::MOST)]
+    #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {most}", most = BudgetMember::MOST)]
     Maximum(String),
     /// What comes back is no amount.
-    #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {most}", most = Partner::MOST)]
+    #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {most}", most = BudgetMember::MOST)]
     Restore(String),
 }
 
 impl FromStr for NamedBudget {
-    type Err = BudgetSettingError;
+    type Err = NamedBudgetError;
 
-    fn from_str(text: &str) -> Result<Self, BudgetSettingError> {
-        let (name, limits) = text.split_once('=').ok_or_else(|| BudgetSettingError::Form(text.to_owned()))?;
-        let name = BudgetName::new(name.trim()).map_err(|_| BudgetSettingError::Name(text.to_owned()))?;
+    fn from_str(text: &str) -> Result<Self, NamedBudgetError> {
+        let (name, limits) = text.split_once('=').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
+        let name = BudgetName::new(name.trim()).map_err(|_| NamedBudgetError::Name(text.to_owned()))?;
         Ok(Self { name, limits: read_limits(limits)? })
     }
 }
@@ -62,23 +62,24 @@ impl fmt::Display for NamedBudget {
 }
 
 /// Limits from their text: what there is, a slash, and what comes back in a second.
-pub(super) fn read_limits(text: &str) -> Result<Limits, BudgetSettingError> {
-    let (maximum, restore) = text.split_once('/').ok_or_else(|| BudgetSettingError::Form(text.to_owned()))?;
-    let points = |text: &str| text.trim().parse().ok().and_then(Points::new).filter(|points| *points <= Partner::MOST);
+pub(super) fn read_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
+    let (maximum, restore) = text.split_once('/').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
+    let points =
+        |text: &str| text.trim().parse().ok().and_then(Points::new).filter(|points| *points <= BudgetMember::MOST);
     let maximum = points(maximum).filter(|points| *points > Points::ZERO);
-    Ok(Limits {
-        maximum: maximum.ok_or_else(|| BudgetSettingError::Maximum(text.to_owned()))?,
-        restore_per_second: points(restore).ok_or_else(|| BudgetSettingError::Restore(text.to_owned()))?,
+    Ok(BudgetLimits {
+        maximum: maximum.ok_or_else(|| NamedBudgetError::Maximum(text.to_owned()))?,
+        restore_per_second: points(restore).ok_or_else(|| NamedBudgetError::Restore(text.to_owned()))?,
     })
 }
 
 /// Limits as the settings write them.
-pub(super) fn written(limits: Limits) -> String {
+pub(super) fn written(limits: BudgetLimits) -> String {
     format!("{}/{}", limits.maximum, limits.restore_per_second)
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Budgets {
-    Budgets {
+pub(super) fn typed(effective: &[Effective]) -> BudgetSettings {
+    BudgetSettings {
         named: take!(effective, "budgets.named", Budgets),
         others: take!(effective, "budgets.others", BudgetLimits),
         most: take!(effective, "budgets.most", Integer)
@@ -89,11 +90,11 @@ pub(super) fn typed(effective: &[Effective]) -> Budgets {
 }
 
 /// What is wrong between settings that are each right: more budgets than there may be.
-pub(super) fn check(effective: &[Effective]) -> Option<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path| effective.iter().find(|setting| setting.key.path == path);
     let (named, most) = (find("budgets.named")?, find("budgets.most")?);
     let (Some(Value::Budgets(budgets)), Some(Value::Integer(most))) = (&named.value, &most.value) else { return None };
-    (budgets.len() as u64 > *most).then(|| Problem {
+    (budgets.len() as u64 > *most).then(|| SettingsProblem {
         key: "budgets.named".to_owned(),
         origin: Some(named.origin.clone()),
         says: format!("has {} budgets, which is more than budgets.most ({most}); raise that", budgets.len()),
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn each_mistake_is_told_apart() {
-        use BudgetSettingError::{Form, Maximum, Name, Restore};
+        use NamedBudgetError::{Form, Maximum, Name, Restore};
         let wrong = |text: &str| text.parse::<NamedBudget>().unwrap_err();
         assert!(matches!(wrong("shop"), Form(_)));
         assert!(matches!(wrong("shop=5"), Form(_)));

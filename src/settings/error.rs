@@ -2,20 +2,20 @@
 
 use std::fmt;
 
-use super::source::Origin;
+use super::source::SettingOrigin;
 
 /// One thing wrong with the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SettingsProblem {
     /// The setting, as a dotted path.
     pub key: String,
     /// Where the wrong value came from, when there is one.
-    pub origin: Option<Origin>,
+    pub origin: Option<SettingOrigin>,
     /// What is wrong and what is allowed. Never holds a secret.
     pub says: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SettingsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.key, self.says)?;
         match &self.origin {
@@ -29,7 +29,7 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct SettingsError {
     /// Each thing wrong; never empty.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SettingsProblem>,
 }
 
 impl fmt::Display for SettingsError {

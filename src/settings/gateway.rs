@@ -8,11 +8,11 @@ use twilight_model::gateway::{
     presence::{Activity, ActivityType, MinimalActivity, Status},
 };
 
-use super::{error::Problem, of, resolve::Effective, source::Origin, take, value::Value};
+use super::{error::SettingsProblem, of, resolve::Effective, source::SettingOrigin, take, value::Value};
 
 /// What the gateway connection asks for.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct GatewaySettings {
     /// How many shards there are; 0 leaves it to Discord.
     pub shards: u32,
     /// Which of them this process runs; `None` means all of them.
@@ -120,9 +120,9 @@ impl FromStr for ShardRange {
 /// The most shards there may be.
 const SHARDS_MOST: u32 = 16_000;
 
-pub(super) fn typed(effective: &[Effective]) -> Gateway {
+pub(super) fn typed(effective: &[Effective]) -> GatewaySettings {
     let narrow = "invariant: the schema's bounds fit the type";
-    Gateway {
+    GatewaySettings {
         shards: take!(effective, "gateway.shards", Integer).try_into().expect(narrow),
         shard_range: take!(effective, "gateway.shard_range", ShardRange),
         threads: take!(effective, "gateway.threads", Integer).try_into().expect(narrow),
@@ -168,7 +168,7 @@ fn presence(status: &str, kind: &str, name: String) -> UpdatePresencePayload {
 }
 
 /// What settings of the gateway say together.
-pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     [range_without_shards(effective), base_past_cap(effective)].into_iter().flatten().collect()
 }
 
@@ -177,7 +177,7 @@ fn found<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
     effective.iter().find(|setting| setting.key.path == path)
 }
 
-fn range_without_shards(effective: &[Effective]) -> Option<Problem> {
+fn range_without_shards(effective: &[Effective]) -> Option<SettingsProblem> {
     let setting = found(effective, "gateway.shard_range")?;
     let Some(Value::ShardRange(Some(range))) = &setting.value else { return None };
     let Some(Value::Integer(shards)) = &found(effective, "gateway.shards")?.value else { return None };
@@ -195,15 +195,19 @@ fn range_without_shards(effective: &[Effective]) -> Option<Problem> {
     } else {
         return None;
     };
-    Some(Problem { key: setting.key.path.to_owned(), origin: Some(setting.origin.clone()), says })
+    Some(SettingsProblem { key: setting.key.path.to_owned(), origin: Some(setting.origin.clone()), says })
 }
 
-fn base_past_cap(effective: &[Effective]) -> Option<Problem> {
+fn base_past_cap(effective: &[Effective]) -> Option<SettingsProblem> {
     let (base, cap) = (found(effective, "gateway.reconnect_base_ms")?, found(effective, "gateway.reconnect_cap_ms")?);
     let (Some(Value::Integer(first)), Some(Value::Integer(most))) = (&base.value, &cap.value) else { return None };
-    (first > most).then(|| Problem {
+    (first > most).then(|| SettingsProblem {
         key: base.key.path.to_owned(),
-        origin: [base, cap].into_iter().map(|setting| &setting.origin).find(|at| **at != Origin::Default).cloned(),
+        origin: [base, cap]
+            .into_iter()
+            .map(|setting| &setting.origin)
+            .find(|at| **at != SettingOrigin::Default)
+            .cloned(),
         says: format!(
             "is {first}, which is more than gateway.reconnect_cap_ms ({most}), the longest wait; lower \
              gateway.reconnect_base_ms or raise gateway.reconnect_cap_ms"

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use guildhall_core::event::handler::Defer;
+use guildhall_core::event::handler::DeferMode;
 
 use super::{of, public_key::PublicKey, resolve::Effective, take, value::Value};
 
 /// What is done with events.
 #[derive(Clone, Debug)]
-pub struct Handlers {
+pub struct HandlerSettings {
     /// The file that says it; `None` means that there are no handlers.
     pub file: Option<PathBuf>,
     /// Whether all handlers are in shadow.
@@ -29,9 +29,9 @@ pub struct Handlers {
 
 /// What becomes of interactions whose handler does not say.
 #[derive(Clone, Copy, Debug)]
-pub struct Interactions {
+pub struct InteractionSettings {
     /// Whether they are deferred.
-    pub defer: Defer,
+    pub defer: DeferMode,
     /// Whether only who asked sees the answer.
     pub ephemeral: bool,
     /// How long a handler has for one that is not deferred.
@@ -44,9 +44,9 @@ pub struct Interactions {
     pub replay_window: Duration,
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Handlers {
+pub(super) fn typed(effective: &[Effective]) -> HandlerSettings {
     let narrow = "invariant: the schema's bounds fit the type";
-    Handlers {
+    HandlerSettings {
         file: take!(effective, "handlers.file", Path),
         shadow: take!(effective, "handlers.shadow", Bool),
         timeout: Duration::from_millis(take!(effective, "handlers.timeout_ms", Integer)),
@@ -58,11 +58,11 @@ pub(super) fn typed(effective: &[Effective]) -> Handlers {
     }
 }
 
-pub(super) fn interactions(effective: &[Effective]) -> Interactions {
-    Interactions {
+pub(super) fn interactions(effective: &[Effective]) -> InteractionSettings {
+    InteractionSettings {
         defer: match take!(effective, "interactions.defer", Text).as_str() {
-            "never" => Defer::Never,
-            _ => Defer::Auto,
+            "never" => DeferMode::Never,
+            _ => DeferMode::Auto,
         },
         ephemeral: take!(effective, "interactions.ephemeral", Bool),
         within: Duration::from_millis(take!(effective, "interactions.within_ms", Integer)),

@@ -40,21 +40,21 @@ use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::Limi
 use url::Url;
 
 pub use self::{
-    api::{Api, ForwardedHeader, Policies, Tls},
-    budgets::{BudgetSettingError, Budgets, NamedBudget},
-    error::{Problem, SettingsError},
-    gateway::{Gateway, ShardRange, ShardRangeError},
-    handlers::{Handlers, Interactions},
-    network::{Network, NetworkError},
-    operations::{Operations, Retention},
+    api::{ApiSettings, ForwardedHeader, PolicySettings, TlsSettings},
+    budgets::{BudgetSettings, NamedBudget, NamedBudgetError},
+    error::{SettingsError, SettingsProblem},
+    gateway::{GatewaySettings, ShardRange, ShardRangeError},
+    handlers::{HandlerSettings, InteractionSettings},
+    network::{IpNetwork, IpNetworkError},
+    operations::{OperationSettings, RetentionSettings},
     public_key::{PublicKey, PublicKeyError},
-    redis::Redis,
-    redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
-    secret::Token,
-    source::{Flag, Origin},
-    store::{Lease, RowSecurity, RowSecurityMode, Store},
+    redis::RedisSettings,
+    redis_url::{RedisNode, RedisTarget, RedisUrl, RedisUrlError},
+    secret::SecretValue,
+    source::{Flag, SettingOrigin},
+    store::{LeaseSettings, RowSecurityMode, RowSecuritySettings, StoreSettings},
     store_url::{StoreUrl, StoreUrlError},
-    telemetry::Telemetry,
+    telemetry::TelemetrySettings,
     template::template,
 };
 pub(crate) use self::{public_key::from_hex, schema::env_name as environment_name};
@@ -67,41 +67,41 @@ pub const DEFAULT_FILE: &str = "config/guildhall.toml";
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How to reach Discord, and as whom.
-    pub discord: Discord,
+    pub discord: DiscordSettings,
     /// What the gateway connection asks for.
-    pub gateway: Gateway,
+    pub gateway: GatewaySettings,
     /// How REST calls are sent.
-    pub rest: Rest,
+    pub rest: RestSettings,
     /// Rate limits, breakers and the budget of invalid requests.
-    pub gate: Gate,
+    pub gate: GateSettings,
     /// How processes that share one bot meet.
-    pub redis: Redis,
+    pub redis: RedisSettings,
     /// How operations are carried out.
-    pub operations: Operations,
+    pub operations: OperationSettings,
     /// What is done with events.
-    pub handlers: Handlers,
+    pub handlers: HandlerSettings,
     /// What becomes of interactions.
-    pub interactions: Interactions,
+    pub interactions: InteractionSettings,
     /// Named budgets of other upstreams.
-    pub budgets: Budgets,
+    pub budgets: BudgetSettings,
     /// What processes that reach Discord from one address share.
-    pub egress: Egress,
+    pub egress: EgressSettings,
     /// Where everything is kept.
-    pub store: Store,
+    pub store: StoreSettings,
     /// The listener for health, metrics and the API.
-    pub api: Api,
+    pub api: ApiSettings,
     /// What is logged, and how.
-    pub log: Log,
+    pub log: LogSettings,
     /// Where traces go.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetrySettings,
     /// How the process ends.
-    pub shutdown: Shutdown,
+    pub shutdown: ShutdownSettings,
 }
 
 impl Settings {
     /// Everything that no log line may hold.
     #[must_use]
-    pub fn secrets(&self) -> Vec<Token> {
+    pub fn secrets(&self) -> Vec<SecretValue> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
         let own = self.discord.token.iter().chain(&self.api.admin_key);
         redis
@@ -117,9 +117,9 @@ impl Settings {
 
 /// How to reach Discord, and as whom.
 #[derive(Clone, Debug)]
-pub struct Discord {
+pub struct DiscordSettings {
     /// The bot's token; only what talks to Discord needs one.
-    pub token: Option<Token>,
+    pub token: Option<SecretValue>,
     /// The REST API, without a slash at its end.
     pub api_url: String,
     /// The gateway, without a slash at its end; `None` means Discord's own.
@@ -128,7 +128,7 @@ pub struct Discord {
 
 /// How REST calls are sent.
 #[derive(Clone, Debug)]
-pub struct Rest {
+pub struct RestSettings {
     /// How long a call may wait for a connection, TLS included.
     pub connect_timeout: Duration,
     /// How long a call may take in all.
@@ -143,7 +143,7 @@ pub struct Rest {
 
 /// Rate limits, breakers and the budget of invalid requests.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct GateSettings {
     /// Rate limits.
     pub limits: LimitConfig,
     /// Circuit breakers.
@@ -154,14 +154,14 @@ pub struct Gate {
 
 /// What processes that reach Discord from one address share.
 #[derive(Clone, Debug)]
-pub struct Egress {
+pub struct EgressSettings {
     /// The name of that address: letters, digits, `.`, `_` and `-`.
     pub ip_group: String,
 }
 
 /// What is logged, and how.
 #[derive(Clone, Debug)]
-pub struct Log {
+pub struct LogSettings {
     /// How lines look.
     pub format: LogFormat,
     /// Which lines are written: `tracing` directives, known to parse.
@@ -181,7 +181,7 @@ pub enum LogFormat {
 
 /// How the process ends.
 #[derive(Clone, Debug)]
-pub struct Shutdown {
+pub struct ShutdownSettings {
     /// How long everything together may take to end.
     pub timeout: Duration,
     /// How long the API still takes new requests.
@@ -190,7 +190,7 @@ pub struct Shutdown {
 
 /// Where values may come from.
 #[derive(Debug, Default)]
-pub struct Sources {
+pub struct SettingsSources {
     /// The file somebody named. It must exist.
     pub file: Option<PathBuf>,
     /// The environment, as `std::env::vars_os` gives it.
@@ -214,7 +214,7 @@ pub struct SettingChange {
 
 /// The settings together with where each came from.
 #[derive(Clone)]
-pub struct Loaded {
+pub struct LoadedSettings {
     /// What the parts of the daemon take.
     pub settings: Settings,
     effective: Vec<Effective>,
@@ -222,7 +222,7 @@ pub struct Loaded {
 
 /// One line of what `config check` shows.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct EffectiveSetting {
     /// The setting, as a dotted path.
     pub key: &'static str,
     /// Its value; `null` when it has none, a placeholder when it is a secret.
@@ -231,10 +231,10 @@ pub struct Shown {
     pub origin: String,
 }
 
-impl Loaded {
+impl LoadedSettings {
     /// Whether a setting has its default because nobody set it. `key` is a dotted path.
     pub fn is_default(&self, key: &str) -> bool {
-        self.effective.iter().any(|setting| setting.key.path == key && setting.origin == Origin::Default)
+        self.effective.iter().any(|setting| setting.key.path == key && setting.origin == SettingOrigin::Default)
     }
 
     /// The settings that a reload applies, as dotted paths.
@@ -262,10 +262,10 @@ impl Loaded {
     }
 
     /// Every setting in force, secrets redacted.
-    pub fn shown(&self) -> Vec<Shown> {
+    pub fn shown(&self) -> Vec<EffectiveSetting> {
         self.effective
             .iter()
-            .map(|setting| Shown {
+            .map(|setting| EffectiveSetting {
                 key: setting.key.path,
                 value: setting.value.as_ref().map_or(serde_json::Value::Null, Value::shown),
                 origin: match &setting.secret_file {
@@ -282,7 +282,7 @@ impl Loaded {
 /// # Errors
 ///
 /// Everything that is wrong, at once. No message holds a secret.
-pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
+pub fn load(sources: SettingsSources) -> Result<LoadedSettings, SettingsError> {
     let layers = vec![
         file_layer(sources.file.as_deref()),
         source::from_environment(sources.environment),
@@ -297,7 +297,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     problems.extend(telemetry::check(&effective));
     problems.extend(operations::check(&effective));
     if problems.is_empty() {
-        Ok(Loaded { settings: typed(&effective), effective })
+        Ok(LoadedSettings { settings: typed(&effective), effective })
     } else {
         Err(SettingsError { problems })
     }
@@ -309,7 +309,7 @@ fn file_layer(named: Option<&Path>) -> Layer {
         Ok(text) => source::from_file(path, &text),
         Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => Layer::default(),
         Err(error) => Layer {
-            problems: vec![Problem {
+            problems: vec![SettingsProblem {
                 key: path.display().to_string(),
                 origin: None,
                 says: format!("cannot be read: {error}"),
@@ -337,7 +337,7 @@ macro_rules! take {
 }
 use take;
 
-fn secret(effective: &[Effective], path: &str) -> Option<Token> {
+fn secret(effective: &[Effective], path: &str) -> Option<SecretValue> {
     match &of(effective, path).value {
         Some(Value::Secret(secret)) => Some(secret.clone()),
         _ => None,
@@ -348,20 +348,20 @@ fn typed(effective: &[Effective]) -> Settings {
     let url = |url: Option<Url>| url.map(|url| value::url_text(&url).to_owned());
     let narrow = "invariant: the schema's bounds fit the type";
     Settings {
-        discord: Discord {
+        discord: DiscordSettings {
             token: secret(effective, "discord.token"),
             api_url: url(take!(effective, "discord.api_url", Url)).expect("invariant: this URL is not optional"),
             gateway_url: url(take!(effective, "discord.gateway_url", Url)),
         },
         gateway: gateway::typed(effective),
-        rest: Rest {
+        rest: RestSettings {
             connect_timeout: Duration::from_millis(take!(effective, "rest.connect_timeout_ms", Integer)),
             request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),
             max_response_bytes: take!(effective, "rest.max_response_bytes", Integer).try_into().expect(narrow),
             pool_idle: Duration::from_millis(take!(effective, "rest.pool_idle_ms", Integer)),
             traceparent: take!(effective, "rest.traceparent", Bool),
         },
-        gate: Gate {
+        gate: GateSettings {
             limits: LimitConfig {
                 global: take!(effective, "limits.global", Integer).try_into().expect(narrow),
                 margin: Duration::from_millis(take!(effective, "limits.margin_ms", Integer)),
@@ -394,10 +394,10 @@ fn typed(effective: &[Effective]) -> Settings {
         handlers: handlers::typed(effective),
         interactions: handlers::interactions(effective),
         budgets: budgets::typed(effective),
-        egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
+        egress: EgressSettings { ip_group: take!(effective, "egress.ip_group", Text) },
         api: api::typed(effective),
         store: store::typed(effective),
-        log: Log {
+        log: LogSettings {
             format: match take!(effective, "log.format", Text).as_str() {
                 "pretty" => LogFormat::Pretty,
                 "json" => LogFormat::Json,
@@ -406,7 +406,7 @@ fn typed(effective: &[Effective]) -> Settings {
             filter: take!(effective, "log.filter", Text),
         },
         telemetry: telemetry::typed(effective),
-        shutdown: Shutdown {
+        shutdown: ShutdownSettings {
             timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)),
             delay: Duration::from_millis(take!(effective, "shutdown.delay_ms", Integer)),
         },

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 /// Addresses that begin alike, such as `10.0.0.0/8`, or one alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
     /// How many bits they have in common.
     prefix: u8,
@@ -12,7 +12,7 @@ pub struct Network {
 
 /// A text is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
+pub enum IpNetworkError {
     /// There is no address in front.
     #[error("holds {0:?}, which is no IP address")]
     Address(String),
@@ -25,11 +25,11 @@ pub enum NetworkError {
         /// What was written.
         given: String,
         /// What was probably meant.
-        network: Network,
+        network: IpNetwork,
     },
 }
 
-impl Network {
+impl IpNetwork {
     /// Whether an address is one of them.
     #[must_use]
     pub fn holds(&self, address: IpAddr) -> bool {
@@ -60,7 +60,7 @@ const fn bits(address: IpAddr) -> u8 {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.prefix == bits(self.address) {
             self.address.fmt(f)
@@ -70,20 +70,20 @@ impl fmt::Display for Network {
     }
 }
 
-impl FromStr for Network {
-    type Err = NetworkError;
+impl FromStr for IpNetwork {
+    type Err = IpNetworkError;
 
-    fn from_str(text: &str) -> Result<Self, NetworkError> {
+    fn from_str(text: &str) -> Result<Self, IpNetworkError> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-        let address: IpAddr = address.parse().map_err(|_| NetworkError::Address(text.to_owned()))?;
+        let address: IpAddr = address.parse().map_err(|_| IpNetworkError::Address(text.to_owned()))?;
         let Some(prefix) = prefix else { return Ok(Self::of(address, 128)) };
         let fits = |prefix: &u8| *prefix <= bits(address);
-        let prefix = prefix.parse().ok().filter(fits).ok_or_else(|| NetworkError::Prefix(text.to_owned()))?;
+        let prefix = prefix.parse().ok().filter(fits).ok_or_else(|| IpNetworkError::Prefix(text.to_owned()))?;
         let network = Self::of(address, prefix);
         if network.address == address {
             Ok(network)
         } else {
-            Err(NetworkError::Beyond { given: text.to_owned(), network })
+            Err(IpNetworkError::Beyond { given: text.to_owned(), network })
         }
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn holds(network: &str, address: &str) -> bool {
-        network.parse::<Network>().unwrap().holds(address.parse().unwrap())
+        network.parse::<IpNetwork>().unwrap().holds(address.parse().unwrap())
     }
 
     #[test]
@@ -130,11 +130,11 @@ mod tests {
             ("10.0.0.1/8", "write 10.0.0.0/8"),
             ("fd00::1/64", "write fd00::/64"),
         ] {
-            let error = text.parse::<Network>().unwrap_err().to_string();
+            let error = text.parse::<IpNetwork>().unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
         for text in ["10.0.0.0/8", "::1", "192.0.2.7"] {
-            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<IpNetwork>().unwrap().to_string(), text);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{error::Problem, of, resolve::Effective, take, value::Value};
+use super::{error::SettingsProblem, of, resolve::Effective, take, value::Value};
 
 /// How operations are carried out.
 #[derive(Clone, Debug)]
-pub struct Operations {
+pub struct OperationSettings {
     /// How often one may be tried.
     pub max_attempts: u32,
     /// How long after the first failure it is tried again; each further one waits twice as long.
@@ -36,12 +36,12 @@ pub struct Operations {
     /// How often what was kept long enough is removed.
     pub sweep_every: Duration,
     /// How long what became of operations is kept.
-    pub retention: Retention,
+    pub retention: RetentionSettings,
 }
 
 /// How long what became of operations is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Retention {
+pub struct RetentionSettings {
     /// Operations that succeeded or were cancelled.
     pub completed: Duration,
     /// Operations that were given up.
@@ -57,11 +57,11 @@ pub struct Retention {
 }
 
 /// What is wrong with settings that depend on each other.
-pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     let (settle, request_timeout) = (of(effective, "operations.settle_ms"), of(effective, "rest.request_timeout_ms"));
     match (&settle.value, &request_timeout.value) {
         (Some(Value::Integer(settle_ms)), Some(Value::Integer(timeout_ms))) if (1..*timeout_ms).contains(settle_ms) => {
-            vec![Problem {
+            vec![SettingsProblem {
                 key: settle.key.path.to_owned(),
                 origin: Some(settle.origin.clone()),
                 says: format!(
@@ -74,7 +74,7 @@ pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
     }
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Operations {
+pub(super) fn typed(effective: &[Effective]) -> OperationSettings {
     let narrow = "invariant: the schema's bounds fit the type";
     let request_timeout = take!(effective, "rest.request_timeout_ms", Integer);
     let settle = match take!(effective, "operations.settle_ms", Integer) {
@@ -82,7 +82,7 @@ pub(super) fn typed(effective: &[Effective]) -> Operations {
         settle => settle,
     };
     let limit = |value: u64| (value > 0).then(|| value.try_into().expect(narrow));
-    Operations {
+    OperationSettings {
         max_attempts: take!(effective, "operations.max_attempts", Integer).try_into().expect(narrow),
         backoff_base: Duration::from_millis(take!(effective, "operations.backoff_base_ms", Integer)),
         backoff_cap: Duration::from_millis(take!(effective, "operations.backoff_cap_ms", Integer)),
@@ -97,7 +97,7 @@ pub(super) fn typed(effective: &[Effective]) -> Operations {
         poll: Duration::from_millis(take!(effective, "operations.poll_ms", Integer)),
         role_max_age: Duration::from_millis(take!(effective, "operations.role_max_age_ms", Integer)),
         sweep_every: Duration::from_millis(take!(effective, "operations.sweep_every_ms", Integer)),
-        retention: Retention {
+        retention: RetentionSettings {
             completed: Duration::from_millis(take!(effective, "retention.completed_ms", Integer)),
             failed: Duration::from_millis(take!(effective, "retention.failed_ms", Integer)),
             dead_letters: Duration::from_millis(take!(effective, "retention.dead_letters_ms", Integer)),

@@ -2,16 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use guildhall_core::limit::shared::OnLoss;
+use guildhall_core::limit::shared::LimitFallback;
 
-use super::{error::Problem, of, redis_url::RedisUrl, resolve::Effective, source::Origin, take, value::Value};
+use super::{
+    error::SettingsProblem, of, redis_url::RedisUrl, resolve::Effective, source::SettingOrigin, take, value::Value,
+};
 
 /// What a process that shares its limit may still be late by, beside what is set.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// How processes that share one bot meet.
 #[derive(Clone, Debug)]
-pub struct Redis {
+pub struct RedisSettings {
     /// Where; `None` means that this process is alone.
     pub url: Option<RedisUrl>,
     /// The authorities that the server's certificate has to come from; `None` means the public ones.
@@ -19,7 +21,7 @@ pub struct Redis {
     /// How long a call may take as a whole.
     pub timeout: Duration,
     /// What happens while Redis cannot be reached.
-    pub on_loss: OnLoss,
+    pub on_loss: LimitFallback,
     /// How often a process says that it is there; less than half of `silence`.
     pub heartbeat: Duration,
     /// A process silent for so long is detached.
@@ -38,8 +40,8 @@ pub struct Redis {
     pub seat_dir: Option<PathBuf>,
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Redis {
-    Redis {
+pub(super) fn typed(effective: &[Effective]) -> RedisSettings {
+    RedisSettings {
         url: match &of(effective, "redis.url").value {
             Some(Value::RedisUrl(url)) => Some(url.clone()),
             _ => None,
@@ -47,9 +49,9 @@ pub(super) fn typed(effective: &[Effective]) -> Redis {
         ca_file: take!(effective, "redis.ca_file", Path),
         timeout: Duration::from_millis(take!(effective, "redis.timeout_ms", Integer)),
         on_loss: match take!(effective, "redis.on_loss", Text).as_str() {
-            "closed" => OnLoss::Closed,
-            "open" => OnLoss::Open,
-            _ => OnLoss::Share,
+            "closed" => LimitFallback::Closed,
+            "open" => LimitFallback::Open,
+            _ => LimitFallback::Share,
         },
         heartbeat: Duration::from_millis(take!(effective, "redis.heartbeat_ms", Integer)),
         silence: Duration::from_millis(take!(effective, "redis.silence_ms", Integer)),
@@ -63,13 +65,13 @@ pub(super) fn typed(effective: &[Effective]) -> Redis {
 }
 
 /// What is wrong between settings that are each right.
-pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     let checks = [heartbeats_in_silence, shares_returned_early, newcomers_before_members];
     checks.into_iter().filter_map(|check| check(effective)).collect()
 }
 
 /// With one heartbeat lost, the next one still has to come in time.
-fn heartbeats_in_silence(effective: &[Effective]) -> Option<Problem> {
+fn heartbeats_in_silence(effective: &[Effective]) -> Option<SettingsProblem> {
     let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
     let silence = Number::find(effective, "redis.silence_ms")?;
     if heartbeat.value.saturating_mul(2) < silence.value {
@@ -84,7 +86,7 @@ fn heartbeats_in_silence(effective: &[Effective]) -> Option<Problem> {
 }
 
 /// A share must not be back with the others while its process may still use it.
-fn shares_returned_early(effective: &[Effective]) -> Option<Problem> {
+fn shares_returned_early(effective: &[Effective]) -> Option<SettingsProblem> {
     let forget = Number::find(effective, "redis.forget_ms")?;
     let share_for = Number::find(effective, "redis.share_for_ms")?;
     let silence = Number::find(effective, "redis.silence_ms")?;
@@ -106,7 +108,7 @@ fn shares_returned_early(effective: &[Effective]) -> Option<Problem> {
 }
 
 /// Whoever was there before must have had the time to say so.
-fn newcomers_before_members(effective: &[Effective]) -> Option<Problem> {
+fn newcomers_before_members(effective: &[Effective]) -> Option<SettingsProblem> {
     let newcomer = Number::find(effective, "redis.newcomer_ms")?;
     let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
     let timeout = Number::find(effective, "redis.timeout_ms")?;
@@ -124,7 +126,7 @@ fn newcomers_before_members(effective: &[Effective]) -> Option<Problem> {
 struct Number<'a> {
     path: &'static str,
     value: u64,
-    origin: &'a Origin,
+    origin: &'a SettingOrigin,
 }
 
 impl<'a> Number<'a> {
@@ -141,8 +143,8 @@ impl<'a> Number<'a> {
 }
 
 /// Lays the problem to the first of the settings, at the place of the first that somebody has set.
-fn problem(says: String, settings: &[&Number<'_>]) -> Option<Problem> {
-    let set = settings.iter().find(|setting| *setting.origin != Origin::Default);
+fn problem(says: String, settings: &[&Number<'_>]) -> Option<SettingsProblem> {
+    let set = settings.iter().find(|setting| *setting.origin != SettingOrigin::Default);
     let origin = set.map(|setting| setting.origin.clone());
-    settings.first().map(|first| Problem { key: first.path.to_owned(), origin, says })
+    settings.first().map(|first| SettingsProblem { key: first.path.to_owned(), origin, says })
 }

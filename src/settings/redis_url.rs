@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use percent_encoding::percent_decode_str;
 
-use super::secret::Token;
+use super::secret::SecretValue;
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
@@ -18,20 +18,20 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 #[derive(Clone, Debug)]
 pub struct RedisUrl {
     /// Whom to ask.
-    pub place: RedisPlace,
+    pub place: RedisTarget,
     /// Whether everything goes over TLS.
     pub tls: bool,
     /// The user, when it is not the default one.
-    pub username: Option<Token>,
+    pub username: Option<SecretValue>,
     /// The password.
-    pub password: Option<Token>,
+    pub password: Option<SecretValue>,
     /// The number of the database.
     pub db: i64,
 }
 
 /// Whom to ask for Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RedisPlace {
+pub enum RedisTarget {
     /// The server itself. In a cluster, any of its nodes.
     Server(RedisNode),
     /// Sentinels, which know where the primary of a service is.
@@ -64,8 +64,8 @@ impl fmt::Display for RedisUrl {
         let tls = if self.tls { "s" } else { "" };
         let login = if self.password.is_some() { "(redacted)@" } else { "" };
         match &self.place {
-            RedisPlace::Server(node) => write!(f, "redis{tls}://{login}{node}/{}", self.db),
-            RedisPlace::Sentinels { nodes, service } => {
+            RedisTarget::Server(node) => write!(f, "redis{tls}://{login}{node}/{}", self.db),
+            RedisTarget::Sentinels { nodes, service } => {
                 let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
                 write!(f, "redis{tls}+sentinel://{login}{}/{service}/{}", nodes.join(","), self.db)
             }
@@ -133,23 +133,23 @@ impl FromStr for RedisUrl {
             if service.is_empty() {
                 return Err(RedisUrlError::NoService);
             }
-            (RedisPlace::Sentinels { nodes, service: decode(service)? }, db)
+            (RedisTarget::Sentinels { nodes, service: decode(service)? }, db)
         } else {
             if hosts.contains(',') {
                 return Err(RedisUrlError::SeveralHosts);
             }
-            (RedisPlace::Server(read_node(hosts, DEFAULT_PORT)?), path)
+            (RedisTarget::Server(read_node(hosts, DEFAULT_PORT)?), path)
         };
         Ok(Self { place, tls, username, password, db: read_db(db)? })
     }
 }
 
-type Login = (Option<Token>, Option<Token>);
+type Login = (Option<SecretValue>, Option<SecretValue>);
 
 fn read_login(login: &str) -> Result<Login, RedisUrlError> {
     let (username, password) = login.split_once(':').ok_or(RedisUrlError::NoPassword)?;
-    let username = if username.is_empty() { None } else { Some(Token::new(decode(username)?)) };
-    Ok((username, Some(Token::new(decode(password)?))))
+    let username = if username.is_empty() { None } else { Some(SecretValue::new(decode(username)?)) };
+    Ok((username, Some(SecretValue::new(decode(password)?))))
 }
 
 fn read_node(text: &str, default_port: u16) -> Result<RedisNode, RedisUrlError> {
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn a_server_has_a_port_a_login_and_a_database_when_they_are_given() {
         let plain: RedisUrl = "redis://cache".parse().unwrap();
-        assert_eq!(plain.place, RedisPlace::Server(node("cache", 6379)));
+        assert_eq!(plain.place, RedisTarget::Server(node("cache", 6379)));
         assert!(!plain.tls && plain.username.is_none() && plain.password.is_none() && plain.db == 0);
 
         let full: RedisUrl = "rediss://me:p%40ss%3A%2F@[::1]:7000/3".parse().unwrap();
-        assert_eq!(full.place, RedisPlace::Server(node("::1", 7000)));
+        assert_eq!(full.place, RedisTarget::Server(node("::1", 7000)));
         assert!(full.tls && full.db == 3);
         assert_eq!(full.username.unwrap().expose(), "me");
         assert_eq!(full.password.unwrap().expose(), "p@ss:/");
@@ -215,7 +215,7 @@ mod tests {
     fn sentinels_have_hosts_a_service_and_a_database() {
         let url: RedisUrl = "rediss+sentinel://:pass@a:1,b/primary/2".parse().unwrap();
         let nodes = vec![node("a", 1), node("b", 26379)];
-        assert_eq!(url.place, RedisPlace::Sentinels { nodes, service: "primary".to_owned() });
+        assert_eq!(url.place, RedisTarget::Sentinels { nodes, service: "primary".to_owned() });
         assert!(url.tls && url.db == 2);
     }
 

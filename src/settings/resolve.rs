@@ -3,9 +3,9 @@
 use std::{fs::File, io::Read, path::Path};
 
 use super::{
-    error::Problem,
+    error::SettingsProblem,
     schema::{Key, Named, SCHEMA},
-    source::{Entry, Layer, Origin, Raw, from_file},
+    source::{Entry, Layer, Raw, SettingOrigin, from_file},
     value::{self, Value},
 };
 
@@ -18,14 +18,14 @@ pub(crate) struct Effective {
     pub(crate) key: &'static Key,
     /// `None` when nobody gave one and there is no default.
     pub(crate) value: Option<Value>,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
     /// Where a secret was read from, when it came from a file of its own.
     pub(crate) secret_file: Option<String>,
 }
 
 /// Lays the layers over the defaults, lowest first, and gives all that is wrong in any of them. Without a problem,
 /// every setting of the schema is there.
-pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<Problem>) {
+pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsProblem>) {
     let mut problems = Vec::new();
     for layer in &mut layers {
         problems.append(&mut layer.problems);
@@ -57,7 +57,7 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<Problem>) 
                     origin: entry.origin.clone(),
                     secret_file: Some(path),
                 }),
-                Err(says) => problems.push(Problem {
+                Err(says) => problems.push(SettingsProblem {
                     key: key.file_form().unwrap_or_default(),
                     origin: Some(entry.origin.clone()),
                     says,
@@ -69,16 +69,16 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<Problem>) 
 }
 
 enum Winner<'a> {
-    Value(Value, Origin),
+    Value(Value, SettingOrigin),
     File(&'a Entry),
 }
 
-fn problem(key: &Key, entry: &Entry, says: String) -> Problem {
-    Problem { key: key.path.to_owned(), origin: Some(entry.origin.clone()), says }
+fn problem(key: &Key, entry: &Entry, says: String) -> SettingsProblem {
+    SettingsProblem { key: key.path.to_owned(), origin: Some(entry.origin.clone()), says }
 }
 
 /// A secret given twice in one layer: which one was meant cannot be told.
-fn both_forms(layer: &Layer) -> Vec<Problem> {
+fn both_forms(layer: &Layer) -> Vec<SettingsProblem> {
     let file_forms = layer.entries.iter().filter_map(|entry| match entry.named {
         Named::SecretFile(key) => Some((key, entry)),
         Named::Value(_) => None,
@@ -99,7 +99,7 @@ fn default_of(key: &'static Key) -> Effective {
         let entry = layer.entries.first().expect("invariant: a default is TOML");
         value::check(key, &entry.raw).expect("invariant: a default is allowed")
     });
-    Effective { key, value, origin: Origin::Default, secret_file: None }
+    Effective { key, value, origin: SettingOrigin::Default, secret_file: None }
 }
 
 fn read_secret(key: &Key, raw: &Raw) -> Result<(Value, String), String> {

@@ -4,9 +4,9 @@ use secrecy::{ExposeSecret, SecretString};
 
 /// The bot's token, or another secret. Its `Debug` output is redacted, and its memory is wiped when it is dropped.
 #[derive(Clone, Debug)]
-pub struct Token(SecretString);
+pub struct SecretValue(SecretString);
 
-impl Token {
+impl SecretValue {
     /// Takes a secret as it is; a token without a leading `Bot `.
     pub fn new(token: impl Into<String>) -> Self {
         Self(SecretString::from(token.into()))

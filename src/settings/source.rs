@@ -5,13 +5,13 @@ use std::{ffi::OsString, fmt, path::PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    error::Problem,
+    error::SettingsProblem,
     schema::{self, Named},
 };
 
 /// Where a value came from, as a person would look it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// Built in.
     Default,
     /// A line of the settings file.
@@ -27,7 +27,7 @@ pub enum Origin {
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -57,18 +57,18 @@ pub(crate) enum Raw {
 pub(crate) struct Entry {
     pub(crate) named: Named,
     pub(crate) raw: Raw,
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// All values of one place; a later layer wins over an earlier one.
 #[derive(Default)]
 pub(crate) struct Layer {
     pub(crate) entries: Vec<Entry>,
-    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems: Vec<SettingsProblem>,
 }
 
 impl Layer {
-    fn push(&mut self, path: &str, raw: Raw, origin: Origin) {
+    fn push(&mut self, path: &str, raw: Raw, origin: SettingOrigin) {
         match schema::find(path) {
             Some(named) => self.entries.push(Entry { named, raw, origin }),
             None => self.problems.push(unknown(path, origin)),
@@ -76,8 +76,8 @@ impl Layer {
     }
 }
 
-fn unknown(path: &str, origin: Origin) -> Problem {
-    let in_environment = matches!(origin, Origin::Environment(_));
+fn unknown(path: &str, origin: SettingOrigin) -> SettingsProblem {
+    let in_environment = matches!(origin, SettingOrigin::Environment(_));
     let says = if schema::is_section(path) {
         "is a section, not a setting".to_owned()
     } else {
@@ -86,17 +86,17 @@ fn unknown(path: &str, origin: Origin) -> Problem {
             .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         format!("is not a setting{guess}")
     };
-    Problem { key: path.to_owned(), origin: Some(origin), says }
+    SettingsProblem { key: path.to_owned(), origin: Some(origin), says }
 }
 
 /// Reads the text of a settings file. Every mistake in it is found, not only the first.
 pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
     let mut layer = Layer::default();
-    let place = |at: usize| Origin::File { path: path.to_owned(), line: line_of(text, at) };
+    let place = |at: usize| SettingOrigin::File { path: path.to_owned(), line: line_of(text, at) };
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         // The error's own `Display` quotes the line, which may hold a secret; its message does not.
-        layer.problems.extend(errors.iter().map(|error| Problem {
+        layer.problems.extend(errors.iter().map(|error| SettingsProblem {
             key: "(the file)".to_owned(),
             origin: Some(place(error.span().map_or(0, |span| span.start))),
             says: format!("is not TOML: {}", error.message()),
@@ -108,7 +108,7 @@ pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
 }
 
 /// Takes what stands in a table, and in the tables in it.
-fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, place: &impl Fn(usize) -> Origin) {
+fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, place: &impl Fn(usize) -> SettingOrigin) {
     for (key, value) in table.iter() {
         let path = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
         let origin = place(key.span().start);
@@ -161,11 +161,15 @@ pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, Os
     ours.sort();
     for (name, value) in ours {
         let path = name["GUILDHALL__".len()..].replace("__", ".").to_lowercase();
-        let origin = Origin::Environment(name);
+        let origin = SettingOrigin::Environment(name);
         match value.into_string() {
             Ok(text) => layer.push(&path, Raw::Text(text), origin),
             Err(_) => {
-                layer.problems.push(Problem { key: path, origin: Some(origin), says: "is not UTF-8 text".to_owned() });
+                layer.problems.push(SettingsProblem {
+                    key: path,
+                    origin: Some(origin),
+                    says: "is not UTF-8 text".to_owned(),
+                });
             }
         }
     }
@@ -187,7 +191,7 @@ pub struct Flag {
 pub(crate) fn from_flags(flags: impl IntoIterator<Item = Flag>) -> Layer {
     let mut layer = Layer::default();
     for flag in flags {
-        layer.push(flag.path, Raw::Text(flag.value), Origin::Flag(flag.name));
+        layer.push(flag.path, Raw::Text(flag.value), SettingOrigin::Flag(flag.name));
     }
     layer
 }

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use guildhall_core::usage::{UsageLimit, UsageLimits};
 
-use super::{error::Problem, of, resolve::Effective, source::Origin, store_url::StoreUrl, take, value::Value};
+use super::{
+    error::SettingsProblem, of, resolve::Effective, source::SettingOrigin, store_url::StoreUrl, take, value::Value,
+};
 
 /// Where everything is kept.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct StoreSettings {
     /// Where.
     pub url: StoreUrl,
     /// PostgreSQL itself, where `url` is a PgBouncer in transaction mode.
@@ -16,11 +18,11 @@ pub struct Store {
     /// What this process is called, for people.
     pub instance: Option<String>,
     /// How long a process counts as alive that shares a PostgreSQL with others.
-    pub lease: Lease,
+    pub lease: LeaseSettings,
     /// Whether an older store is brought up to date when it is opened.
     pub migrate: bool,
     /// Whether PostgreSQL itself keeps callers to the rows of their tenant.
-    pub row_security: RowSecurity,
+    pub row_security: RowSecuritySettings,
     /// How long a call may take as a whole.
     pub timeout: Duration,
     /// How long to wait for another process that migrates the same PostgreSQL.
@@ -43,7 +45,7 @@ pub struct Store {
 
 /// Whether PostgreSQL itself keeps callers to the rows of their tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowSecurity {
+pub struct RowSecuritySettings {
     /// Whether it has to.
     pub mode: RowSecurityMode,
     /// The role that what is done for callers with a tenant runs as.
@@ -61,7 +63,7 @@ pub enum RowSecurityMode {
     Off,
 }
 
-impl Default for RowSecurity {
+impl Default for RowSecuritySettings {
     fn default() -> Self {
         Self { mode: RowSecurityMode::Auto, role: "guildhall_api".to_owned() }
     }
@@ -69,7 +71,7 @@ impl Default for RowSecurity {
 
 /// How long a process counts as alive that shares a PostgreSQL with others.
 #[derive(Clone, Copy, Debug)]
-pub struct Lease {
+pub struct LeaseSettings {
     /// How often it says that it lives.
     pub heartbeat: Duration,
     /// How long after that it counts as alive.
@@ -78,19 +80,19 @@ pub struct Lease {
     pub margin: Duration,
 }
 
-impl Default for Lease {
+impl Default for LeaseSettings {
     fn default() -> Self {
         Self { heartbeat: Duration::from_secs(5), lasts: Duration::from_secs(10), margin: Duration::from_secs(2) }
     }
 }
 
 /// What is wrong between settings that are each right.
-pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     [leases_outlive_heartbeats(effective), direct_is_postgres(effective)].into_iter().flatten().collect()
 }
 
 /// What the right to send is renewed with has to come in time.
-fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<Problem> {
+fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
     // What is wrong by itself has been said.
     let number = |path: &str| match find(path)?.value {
@@ -103,15 +105,15 @@ fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<Problem> {
         return None;
     }
     let paths = ["operations.lease_ms", "operations.heartbeat_ms", "operations.lease_margin_ms"];
-    let set = paths.into_iter().filter_map(find).find(|setting| setting.origin != Origin::Default);
+    let set = paths.into_iter().filter_map(find).find(|setting| setting.origin != SettingOrigin::Default);
     let says = format!(
         "is {lease}, which is not more than operations.heartbeat_ms ({heartbeat}) and operations.lease_margin_ms ({margin}) \
          together: the right to send would run out between two heartbeats; raise operations.lease_ms"
     );
-    Some(Problem { key: paths[0].to_owned(), origin: set.map(|setting| setting.origin.clone()), says })
+    Some(SettingsProblem { key: paths[0].to_owned(), origin: set.map(|setting| setting.origin.clone()), says })
 }
 
-fn direct_is_postgres(effective: &[Effective]) -> Option<Problem> {
+fn direct_is_postgres(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
     let (direct, url) = (find("store.direct_url")?, find("store.url")?);
     let (Some(Value::StoreUrl(given)), Some(Value::StoreUrl(url))) = (&direct.value, &url.value) else { return None };
@@ -120,25 +122,29 @@ fn direct_is_postgres(effective: &[Effective]) -> Option<Problem> {
         (StoreUrl::Sqlite(_), _) => "is a file of SQLite; name the PostgreSQL behind store.url, or leave it out",
         (_, StoreUrl::Sqlite(_)) => "is given, but store.url is a file of SQLite; leave it out",
     };
-    Some(Problem { key: direct.key.path.to_owned(), origin: Some(direct.origin.clone()), says: says.to_owned() })
+    Some(SettingsProblem {
+        key: direct.key.path.to_owned(),
+        origin: Some(direct.origin.clone()),
+        says: says.to_owned(),
+    })
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Store {
+pub(super) fn typed(effective: &[Effective]) -> StoreSettings {
     let narrow = "invariant: the schema's bounds fit the type";
-    Store {
+    StoreSettings {
         url: take!(effective, "store.url", StoreUrl),
         direct_url: match &of(effective, "store.direct_url").value {
             Some(Value::StoreUrl(url)) => Some(url.clone()),
             _ => None,
         },
         instance: Some(take!(effective, "store.instance", Text)).filter(|name| name != "auto"),
-        lease: Lease {
+        lease: LeaseSettings {
             heartbeat: Duration::from_millis(take!(effective, "operations.heartbeat_ms", Integer)),
             lasts: Duration::from_millis(take!(effective, "operations.lease_ms", Integer)),
             margin: Duration::from_millis(take!(effective, "operations.lease_margin_ms", Integer)),
         },
         migrate: take!(effective, "store.migrate", Bool),
-        row_security: RowSecurity {
+        row_security: RowSecuritySettings {
             mode: match take!(effective, "store.row_security", Text).as_str() {
                 "required" => RowSecurityMode::Required,
                 "off" => RowSecurityMode::Off,

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use sea_orm::sqlx::postgres::PgConnectOptions;
 use url::Url;
 
-use super::secret::Token;
+use super::secret::SecretValue;
 
 /// Where the store is: `sqlite:PATH`, or `postgres://[user[:password]@]host[:port]/database[?sslmode=…]`.
 ///
@@ -18,7 +18,7 @@ pub enum StoreUrl {
     /// A database of PostgreSQL.
     Postgres {
         /// The whole URL.
-        url: Token,
+        url: SecretValue,
         /// The URL without login and parameters, for people.
         shown: String,
     },
@@ -89,17 +89,17 @@ fn postgres(text: &str) -> Result<StoreUrl, StoreUrlError> {
     // Neither can fail where there is a host; where there is none, there is no login to hide.
     let _ = (shown.set_username(""), shown.set_password(None));
     let shown = if login { shown.as_str().replacen("://", "://(redacted)@", 1) } else { shown.to_string() };
-    Ok(StoreUrl::Postgres { url: Token::new(text), shown })
+    Ok(StoreUrl::Postgres { url: SecretValue::new(text), shown })
 }
 
 impl StoreUrl {
     /// What of it no log line may hold.
-    pub(super) fn secrets(&self) -> Vec<Token> {
+    pub(super) fn secrets(&self) -> Vec<SecretValue> {
         let Self::Postgres { url, .. } = self else { return Vec::new() };
         let parsed = Url::parse(url.expose()).ok();
         let written = parsed.as_ref().and_then(Url::password).map(ToOwned::to_owned);
         let meant = written.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
-        [written, meant].into_iter().flatten().filter(|text| !text.is_empty()).map(Token::new).collect()
+        [written, meant].into_iter().flatten().filter(|text| !text.is_empty()).map(SecretValue::new).collect()
     }
 }
 

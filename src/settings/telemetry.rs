@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use super::{
-    error::Problem,
+    error::SettingsProblem,
     of,
     resolve::Effective,
-    secret::Token,
+    secret::SecretValue,
     take,
     value::{Value, url_text},
 };
 
 /// Where traces go.
 #[derive(Clone, Debug)]
-pub struct Telemetry {
+pub struct TelemetrySettings {
     /// An OpenTelemetry collector, without a slash at its end; nothing if traces go nowhere.
     pub otlp_endpoint: Option<String>,
     /// Headers that requests to it carry.
-    pub otlp_headers: Vec<(String, Token)>,
+    pub otlp_headers: Vec<(String, SecretValue)>,
     /// How long a request to it may take.
     pub timeout: Duration,
     /// Spans that may wait for it.
@@ -26,12 +26,12 @@ pub struct Telemetry {
     pub service_name: String,
 }
 
-pub(super) fn typed(effective: &[Effective]) -> Telemetry {
+pub(super) fn typed(effective: &[Effective]) -> TelemetrySettings {
     let headers = match &of(effective, "telemetry.otlp_headers").value {
         Some(Value::Headers(headers)) => headers.clone(),
         _ => Vec::new(),
     };
-    Telemetry {
+    TelemetrySettings {
         otlp_endpoint: take!(effective, "telemetry.otlp_endpoint", Url).map(|url| url_text(&url).to_owned()),
         otlp_headers: headers,
         timeout: Duration::from_millis(take!(effective, "telemetry.otlp_timeout_ms", Integer)),
@@ -41,14 +41,14 @@ pub(super) fn typed(effective: &[Effective]) -> Telemetry {
 }
 
 /// Whoever names a collector expects that it is told.
-pub(super) fn check(effective: &[Effective]) -> Option<Problem> {
+pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
     refuse_unbuilt(effective, cfg!(feature = "otel"))
 }
 
-fn refuse_unbuilt(effective: &[Effective], built: bool) -> Option<Problem> {
+fn refuse_unbuilt(effective: &[Effective], built: bool) -> Option<SettingsProblem> {
     let endpoint = effective.iter().find(|setting| setting.key.path == "telemetry.otlp_endpoint")?;
     let Some(Value::Url(Some(_))) = &endpoint.value else { return None };
-    (!built).then(|| Problem {
+    (!built).then(|| SettingsProblem {
         key: "telemetry.otlp_endpoint".to_owned(),
         origin: Some(endpoint.origin.clone()),
         says: "is set, and this program was built without OpenTelemetry; build it with `cargo build --release \
@@ -58,7 +58,7 @@ fn refuse_unbuilt(effective: &[Effective], built: bool) -> Option<Problem> {
 }
 
 /// What is wrong with headers, if something is: `name=value`, with commas between them.
-pub(super) fn headers(text: &str) -> Result<Vec<(String, Token)>, String> {
+pub(super) fn headers(text: &str) -> Result<Vec<(String, SecretValue)>, String> {
     let header = |one: &str| {
         let (name, value) = one.split_once('=')?;
         let (name, value) = (name.trim(), value.trim());
@@ -67,16 +67,16 @@ pub(super) fn headers(text: &str) -> Result<Vec<(String, Token)>, String> {
         let is_value = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b',');
         let fits = !name.is_empty() && !value.is_empty();
         let fits = fits && name.bytes().all(is_name) && value.bytes().all(is_value);
-        fits.then(|| (name.to_ascii_lowercase(), Token::new(value)))
+        fits.then(|| (name.to_ascii_lowercase(), SecretValue::new(value)))
     };
     let all: Option<Vec<_>> = text.split(',').map(header).collect();
     all.ok_or_else(|| "is not a list of headers".to_owned())
 }
 
 /// What of a header's value must not be seen: all of it, and what follows a scheme such as `Bearer`.
-pub(super) fn secrets(headers: &[(String, Token)]) -> impl Iterator<Item = Token> + '_ {
+pub(super) fn secrets(headers: &[(String, SecretValue)]) -> impl Iterator<Item = SecretValue> + '_ {
     headers.iter().flat_map(|(_, value)| {
-        let credentials = value.expose().split_once(' ').map(|(_, rest)| Token::new(rest.trim()));
+        let credentials = value.expose().split_once(' ').map(|(_, rest)| SecretValue::new(rest.trim()));
         std::iter::once(value.clone()).chain(credentials)
     })
 }

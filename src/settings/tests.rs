@@ -1,14 +1,14 @@
 use std::{fs, path::Path};
 
-use guildhall_core::{limit::shared::OnLoss, policy::Rate};
+use guildhall_core::{limit::shared::LimitFallback, policy::Rate};
 use twilight_model::gateway::Intents;
 
 use super::{schema::SCHEMA, *};
 
 const CANARY: &str = "MTk4NjIyNDgzNDcx.canary-Token_0123456789";
 
-fn sources(file: &Path, environment: &[(&str, &str)], flags: &[Flag]) -> Sources {
-    Sources {
+fn sources(file: &Path, environment: &[(&str, &str)], flags: &[Flag]) -> SettingsSources {
+    SettingsSources {
         file: Some(file.to_owned()),
         environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         flags: flags.to_vec(),
@@ -16,7 +16,7 @@ fn sources(file: &Path, environment: &[(&str, &str)], flags: &[Flag]) -> Sources
 }
 
 /// Loads a file with this text, this environment and these flags.
-fn load_with(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, SettingsError> {
+fn load_with(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<LoadedSettings, SettingsError> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("guildhall.toml");
     fs::write(&file, text).unwrap();
@@ -29,7 +29,7 @@ fn errors_of(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
     error.problems.iter().map(ToString::to_string).collect()
 }
 
-fn origin_of(loaded: &Loaded, key: &str) -> String {
+fn origin_of(loaded: &LoadedSettings, key: &str) -> String {
     loaded.shown().into_iter().find(|shown| shown.key == key).unwrap().origin
 }
 
@@ -225,12 +225,12 @@ fn the_login_of_a_redis_url_is_never_shown() {
 fn without_redis_a_process_is_alone_and_the_rest_has_its_defaults() {
     let settings = load_with("", &[], &[]).unwrap().settings;
     assert!(settings.redis.url.is_none() && settings.redis.ca_file.is_none() && settings.redis.seat_dir.is_none());
-    assert_eq!(settings.redis.on_loss, OnLoss::Share);
+    assert_eq!(settings.redis.on_loss, LimitFallback::Share);
     assert_eq!(settings.redis.timeout, Duration::from_millis(250));
     assert_eq!(settings.egress.ip_group, "default");
     let set = load_with("[redis]\non_loss = \"open\"\nca_file = \"ca.pem\"\n[egress]\nip_group = \"b-2\"\n", &[], &[]);
     let settings = set.unwrap().settings;
-    assert_eq!((settings.redis.on_loss, settings.egress.ip_group.as_str()), (OnLoss::Open, "b-2"));
+    assert_eq!((settings.redis.on_loss, settings.egress.ip_group.as_str()), (LimitFallback::Open, "b-2"));
     assert_eq!(settings.redis.ca_file.as_deref(), Some(Path::new("ca.pem")));
 }
 
@@ -387,7 +387,7 @@ fn an_address_that_others_can_reach_needs_tls_or_somebody_who_says_that_it_does_
     let loaded = load_with("[api]\nallow_plaintext = true\n", &open, &[]).unwrap();
     assert!(loaded.settings.api.tls.is_none());
     let loaded = load_with("[api.tls]\ncert_file = \"a.pem\"\nkey_file = \"b.pem\"\n", &open, &[]).unwrap();
-    let files = Tls { cert_file: "a.pem".into(), key_file: "b.pem".into() };
+    let files = TlsSettings { cert_file: "a.pem".into(), key_file: "b.pem".into() };
     assert_eq!(loaded.settings.api.tls, Some(files));
     assert!(origin_of(&loaded, "api.tls.key_file").ends_with("guildhall.toml:3"));
 }
@@ -499,7 +499,7 @@ fn settle_time_below_the_request_timeout_is_refused() {
 #[test]
 fn docs_mark_the_settings_that_a_reload_applies() {
     let page = include_str!("../../docs/configuration.md");
-    let reloadable: Vec<_> = Loaded::reloadable().collect();
+    let reloadable: Vec<_> = LoadedSettings::reloadable().collect();
     assert!(reloadable.iter().all(|path| SCHEMA.iter().any(|key| key.path == *path)));
     for key in SCHEMA {
         let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", key.path))).unwrap();

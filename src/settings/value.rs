@@ -2,19 +2,19 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use guildhall_core::budget::Limits;
+use guildhall_core::budget::BudgetLimits;
 use tracing_subscriber::EnvFilter;
 use twilight_model::gateway::Intents;
 use url::Url;
 
 use super::{
-    budgets::{self, BudgetSettingError, NamedBudget},
+    budgets::{self, NamedBudget, NamedBudgetError},
     gateway::{ShardRange, ShardRangeError},
-    network::{Network, NetworkError},
+    network::{IpNetwork, IpNetworkError},
     public_key::{PublicKey, PublicKeyError},
     redis_url::{RedisUrl, RedisUrlError},
     schema::{Key, Kind, nearest_of},
-    secret::Token,
+    secret::SecretValue,
     source::Raw,
     store_url::{StoreUrl, StoreUrlError},
     telemetry,
@@ -23,10 +23,10 @@ use super::{
 /// A checked value.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    Secret(Token),
+    Secret(SecretValue),
     RedisUrl(RedisUrl),
     StoreUrl(StoreUrl),
-    Headers(Vec<(String, Token)>),
+    Headers(Vec<(String, SecretValue)>),
     Text(String),
     Url(Option<Url>),
     Integer(u64),
@@ -35,16 +35,17 @@ pub(crate) enum Value {
     Intents(Intents),
     ShardRange(Option<ShardRange>),
     Address(SocketAddr),
-    Networks(Vec<Network>),
+    Networks(Vec<IpNetwork>),
     PublicKey(Option<PublicKey>),
     Budgets(Vec<NamedBudget>),
-    BudgetLimits(Option<Limits>),
+    BudgetLimits(Option<BudgetLimits>),
 }
 
 impl Value {
     /// Whether another value is the same, secrets included.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let exposed = |tokens: Vec<Token>| tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>();
+        let exposed =
+            |tokens: Vec<SecretValue>| tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>();
         let secrets = |value: &Self| match value {
             Self::Secret(secret) => exposed(vec![secret.clone()]),
             Self::Headers(headers) => {
@@ -211,7 +212,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
     }
 }
 
-fn secret(text: &str) -> Result<Token, Wrong> {
+fn secret(text: &str) -> Result<SecretValue, Wrong> {
     if text.is_empty() {
         return Err(Wrong::Value("is empty".to_owned()));
     }
@@ -220,7 +221,7 @@ fn secret(text: &str) -> Result<Token, Wrong> {
     }
     // Plain characters only, so that a token reads the same in JSON, in `Debug` output and on the wire: the redaction
     // of logs depends on it.
-    if text.chars().all(is_plain) { Ok(Token::new(text)) } else { Err(Wrong::Unfit) }
+    if text.chars().all(is_plain) { Ok(SecretValue::new(text)) } else { Err(Wrong::Unfit) }
 }
 
 fn is_plain(c: char) -> bool {
@@ -274,7 +275,7 @@ fn shard_range(text: &str) -> Result<Option<ShardRange>, Wrong> {
 }
 
 fn all_networks<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
-    let networks = texts.map(|text| text.trim().parse()).collect::<Result<_, NetworkError>>();
+    let networks = texts.map(|text| text.trim().parse()).collect::<Result<_, IpNetworkError>>();
     networks.map(Value::Networks).map_err(|error| Wrong::Value(error.to_string()))
 }
 
@@ -288,7 +289,7 @@ fn public_key(text: &str) -> Result<Option<PublicKey>, Wrong> {
 fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
     let mut all: Vec<NamedBudget> = Vec::new();
     for text in texts {
-        let named: NamedBudget = text.parse().map_err(|error: BudgetSettingError| Wrong::Value(error.to_string()))?;
+        let named: NamedBudget = text.parse().map_err(|error: NamedBudgetError| Wrong::Value(error.to_string()))?;
         if all.iter().any(|known| known.name == named.name) {
             return Err(Wrong::Value(format!("has the budget {:?} twice", named.name.as_str())));
         }
@@ -297,7 +298,7 @@ fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wron
     Ok(Value::Budgets(all))
 }
 
-fn budget_limits(text: &str) -> Result<Option<Limits>, Wrong> {
+fn budget_limits(text: &str) -> Result<Option<BudgetLimits>, Wrong> {
     if text.trim().is_empty() {
         return Ok(None);
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use guildhall_actors::{
     access::{
-        Added, AuditFilter, AuditRow, DataSubject, Erased, ErasureCursor, ErasureStore, GeneratedAdminKey, Key,
-        KeyFilter, KeyStore, NewKey, Note, Revoked, Rotated,
+        AddKeyResult, ApiKey, AuditFilter, AuditRecord, DataSubject, ErasureCursor, ErasureStep, ErasureStore,
+        GeneratedAdminKey, KeyFilter, KeyStore, NewApiKey, RevokeResult, RotateResult, StoredAuditRecord,
     },
     operations::StoreFuture,
 };
@@ -13,9 +13,9 @@ use guildhall_core::{access::KeyId, time::UnixMs};
 
 use super::{
     Store, admin_key,
-    port::{answer, look},
+    operations_port::{answer, look},
     read::access,
-    write::{Answer, Job},
+    write::{Job, JobResult},
 };
 
 impl KeyStore for Store {
@@ -27,11 +27,11 @@ impl KeyStore for Store {
         Box::pin(self.read(admin_key::read(&self.shared.reading)))
     }
 
-    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {
+    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<ApiKey>> {
         Box::pin(self.read(access::key(&self.shared.reading, id)))
     }
 
-    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<Key>> {
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<ApiKey>> {
         Box::pin(async move { self.read(access::find_keys(&self.shared.reading, &ids)).await })
     }
 
@@ -39,7 +39,7 @@ impl KeyStore for Store {
         Box::pin(self.read(access::key_ids(&self.shared.reading, since, limit)))
     }
 
-    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<Key>> {
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>> {
         Box::pin(async move {
             let mut keys = look!(self, |view| access::keys(&view, &filter)).await?;
             keys.retain(|key| self.is_own(&key.made.tenant));
@@ -47,26 +47,32 @@ impl KeyStore for Store {
         })
     }
 
-    fn add_key(&self, key: NewKey, note: Note) -> StoreFuture<'_, Added> {
+    fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult> {
         Box::pin(async move { Ok(answer!(self.with_note(note), Job::AddKey(key), KeyAdded)) })
     }
 
-    fn revoke_key(&self, id: KeyId, note: Note) -> StoreFuture<'_, Revoked> {
+    fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult> {
         Box::pin(async move {
             let job = Job::RevokeKey(id, note.at);
             Ok(answer!(self.with_note(note), job, KeyRevoked))
         })
     }
 
-    fn rotate_key(&self, old: KeyId, new: NewKey, until: UnixMs, note: Note) -> StoreFuture<'_, Rotated> {
+    fn rotate_key(
+        &self,
+        old: KeyId,
+        new: NewApiKey,
+        until: UnixMs,
+        note: AuditRecord,
+    ) -> StoreFuture<'_, RotateResult> {
         Box::pin(async move { Ok(answer!(self.with_note(note), Job::RotateKey { old, new, until }, KeyRotated)) })
     }
 
-    fn note(&self, note: Note) -> StoreFuture<'_, ()> {
+    fn note(&self, note: AuditRecord) -> StoreFuture<'_, ()> {
         Box::pin(async move { self.with_note(note).write(Job::Note).await.map(drop) })
     }
 
-    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>> {
         Box::pin(async move {
             let mut rows = look!(self, |view| access::audit(&view, &filter)).await?;
             rows.retain(|row| self.is_own(&row.note.tenant));
@@ -80,7 +86,12 @@ impl KeyStore for Store {
 }
 
 impl ErasureStore for Store {
-    fn erase(&self, subject: DataSubject, from: ErasureCursor, note: Option<Note>) -> StoreFuture<'_, Erased> {
+    fn erase(
+        &self,
+        subject: DataSubject,
+        from: ErasureCursor,
+        note: Option<AuditRecord>,
+    ) -> StoreFuture<'_, ErasureStep> {
         Box::pin(async move {
             let job = Job::Erase(subject, from);
             Ok(match note {

@@ -5,11 +5,11 @@ use sea_orm::ConnectionTrait;
 use tokio::time::timeout;
 
 use super::{
-    OpenError, connect, let_go, members::instance_name, operation_row::time, rows::query, trouble::Trouble, write,
+    OpenError, cluster::instance_name, connect, error::EngineError, let_go, operation_row::time, rows::query, write,
 };
 use crate::{
     clock::{SystemTimeSource, TimeSource as _},
-    settings::Store as Settings,
+    settings::StoreSettings as Settings,
 };
 
 /// The name of this host.
@@ -18,12 +18,12 @@ pub(super) fn host_name() -> String {
 }
 
 /// The generated admin key, if there is one.
-pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAdminKey>, Trouble> {
+pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAdminKey>, EngineError> {
     const SELECT: &str = "SELECT digest, host, file, instance, created_at FROM generated_admin_key WHERE id = 1";
     let rows = query(on, SELECT, Vec::new()).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let digest: Vec<u8> = row.try_get_by_index(0)?;
-    let corrupt = |_| Trouble::Corrupt("generated_admin_key has a digest that cannot be read".to_owned());
+    let corrupt = |_| EngineError::Corrupt("generated_admin_key has a digest that cannot be read".to_owned());
     Ok(Some(GeneratedAdminKey {
         digest: digest.try_into().map_err(corrupt)?,
         host: row.try_get_by_index(1)?,
@@ -35,7 +35,7 @@ pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAd
 
 /// Which stored key a new one may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum AdminKeyClaim {
     /// The first key stays. The file that it came from may replace it: that is how it is rotated.
     First,
     /// Any.
@@ -51,7 +51,7 @@ pub async fn claim(
     settings: &Settings,
     digest: [u8; 32],
     file: &str,
-    claim: Claim,
+    claim: AdminKeyClaim,
 ) -> Result<GeneratedAdminKey, OpenError> {
     let late = |_| OpenError::Lost(format!("no answer within {} ms", settings.timeout.as_millis()));
     let on = timeout(settings.timeout, connect::direct(settings)).await.map_err(late)?.map_err(OpenError::engine)?;
@@ -70,8 +70,8 @@ pub async fn claim(
 async fn claim_on(
     on: &impl ConnectionTrait,
     own: &GeneratedAdminKey,
-    claim: Claim,
-) -> Result<GeneratedAdminKey, Trouble> {
+    claim: AdminKeyClaim,
+) -> Result<GeneratedAdminKey, EngineError> {
     // One statement, so that of processes that start together one wins.
     const CLAIM: &str = "INSERT INTO generated_admin_key (id, digest, host, file, instance, created_at)
         VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET
@@ -88,9 +88,9 @@ async fn claim_on(
         own.file.clone().into(),
         own.instance.clone().into(),
         write::signed(own.created_at.millis()).into(),
-        i64::from(claim == Claim::Replace).into(),
+        i64::from(claim == AdminKeyClaim::Replace).into(),
     ];
     query(on, CLAIM, values).await?;
     let stored = read(on).await?;
-    stored.ok_or_else(|| Trouble::Corrupt("generated_admin_key lost its row".to_owned()))
+    stored.ok_or_else(|| EngineError::Corrupt("generated_admin_key lost its row".to_owned()))
 }

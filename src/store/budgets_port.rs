@@ -3,20 +3,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall_actors::{
-    budgets::{HourSpent, SpendStore},
+    budget::{HourlySpend, SpendStore},
     operations::StoreFuture,
 };
-use guildhall_core::budget::{BudgetName, Hour, Spend};
+use guildhall_core::budget::{BudgetName, Hour, SpendRecord};
 
 use super::{
     Store,
-    port::answer,
+    operations_port::answer,
     read::spend,
-    write::{Answer, Job},
+    write::{Job, JobResult},
 };
 
 impl SpendStore for Store {
-    fn keep_spend(&self, process: Arc<str>, spend: Vec<Spend>) -> StoreFuture<'_, ()> {
+    fn keep_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()> {
         Box::pin(async move { self.write(Job::KeepSpend(process, spend)).await.map(drop) })
     }
 
@@ -25,7 +25,7 @@ impl SpendStore for Store {
         process: Arc<str>,
         name: BudgetName,
         since: Hour,
-    ) -> StoreFuture<'_, BTreeMap<Hour, HourSpent>> {
+    ) -> StoreFuture<'_, BTreeMap<Hour, HourlySpend>> {
         Box::pin(async move { self.read(spend::since(&self.shared.reading, &process, &name, since)).await })
     }
 

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{Changes, Followed, ListFilter, Shown, StoreFuture};
-use guildhall_core::operation::{Frontier, OperationId, Seen};
+use guildhall_actors::operations::{ChangeFeed, ChangePage, OperationDetails, OperationFilter, StoreFuture};
+use guildhall_core::operation::{ChangeCursor, OperationId, VisibleChanges};
 use tokio::sync::watch;
 
 use super::{
     Store,
-    port::look,
+    operations_port::look,
     read::{changes, operations},
 };
 
-impl Changes for Store {
-    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn Changes> {
+impl ChangeFeed for Store {
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn ChangeFeed> {
         Arc::new(self.of_tenant(tenant))
     }
 
@@ -21,11 +21,11 @@ impl Changes for Store {
         self.shared.members.ticks()
     }
 
-    fn seen(&self) -> StoreFuture<'_, Seen> {
+    fn seen(&self) -> StoreFuture<'_, VisibleChanges> {
         Box::pin(self.read(changes::seen(&self.shared.reading)))
     }
 
-    fn follow(&self, from: Frontier, filter: ListFilter, most: usize) -> StoreFuture<'_, Followed> {
+    fn follow(&self, from: ChangeCursor, filter: OperationFilter, most: usize) -> StoreFuture<'_, ChangePage> {
         Box::pin(async move {
             let mut followed = look!(self, |view| changes::follow(&view, &from, &filter, most)).await?;
             followed.changed.retain(|changed| self.is_own(&changed.shown.stored.operation.tenant));
@@ -37,7 +37,7 @@ impl Changes for Store {
         Box::pin(async move { self.read(operations::ended(&self.shared.reading, &ids)).await })
     }
 
-    fn show_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<Shown>> {
+    fn show_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationDetails>> {
         Box::pin(async move {
             let mut shown = look!(self, |view| operations::show_all(&view, &ids)).await?;
             shown.retain(|shown| self.is_own(&shown.stored.operation.tenant));

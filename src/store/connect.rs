@@ -13,8 +13,8 @@ use sea_orm::{
     },
 };
 
-use super::row_security::RowSecurity;
-use crate::settings::{Store as Settings, StoreUrl};
+use super::row_security::TenantRole;
+use crate::settings::{StoreSettings as Settings, StoreUrl};
 
 /// Names the lock that whoever migrates a database of PostgreSQL holds.
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
@@ -41,9 +41,9 @@ fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
 
 /// How a transaction begins: behind a PgBouncer in transaction mode nothing outlives one, so it is told everything anew.
 #[derive(Clone, Debug)]
-pub(super) struct Session(Option<Arc<str>>);
+pub(super) struct TransactionSetup(Option<Arc<str>>);
 
-impl Session {
+impl TransactionSetup {
     pub(super) fn of(settings: &Settings) -> Self {
         let told = settings.direct_url.as_ref().map(|_| {
             let set = |(name, value)| format!("SET LOCAL {name} = '{value}'");
@@ -117,7 +117,7 @@ pub(super) fn reading(settings: &Settings) -> Result<Reader, DbErr> {
             SqlxPostgresConnector::from_sqlx_postgres_pool(pool)
         }
     };
-    Ok(Reader { connection, session: Session::of(settings) })
+    Ok(Reader { connection, session: TransactionSetup::of(settings) })
 }
 
 /// Connections that only read. Behind a PgBouncer each question is a transaction of its own, since its parts would reach
@@ -125,7 +125,7 @@ pub(super) fn reading(settings: &Settings) -> Result<Reader, DbErr> {
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     connection: DatabaseConnection,
-    session: Session,
+    session: TransactionSetup,
 }
 
 impl Reader {
@@ -135,13 +135,13 @@ impl Reader {
     }
 
     /// What a tenant sees, in a transaction of its own, if PostgreSQL can tell its rows; else everything.
-    pub(super) async fn view(&self, security: Option<&RowSecurity>, tenant: Option<&str>) -> Result<View, DbErr> {
-        let Some((security, tenant)) = security.zip(tenant) else { return Ok(View::Whole(self.clone())) };
+    pub(super) async fn view(&self, security: Option<&TenantRole>, tenant: Option<&str>) -> Result<ReadView, DbErr> {
+        let Some((security, tenant)) = security.zip(tenant) else { return Ok(ReadView::Whole(self.clone())) };
         let on = self.connection.begin().await?;
         let confine = security.confine(tenant);
         let told = self.session.0.as_ref().map_or_else(|| confine.clone(), |told| format!("{told}; {confine}"));
         on.execute_unprepared(&told).await?;
-        Ok(View::Own(on))
+        Ok(ReadView::Own(on))
     }
 
     async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
@@ -188,14 +188,14 @@ impl ConnectionTrait for Reader {
 
 /// What somebody reads through.
 #[derive(Debug)]
-pub(super) enum View {
+pub(super) enum ReadView {
     /// Everything.
     Whole(Reader),
     /// A tenant's own rows.
     Own(DatabaseTransaction),
 }
 
-impl View {
+impl ReadView {
     /// It was read. A view that is not ended is undone, which does nothing to what was only read.
     pub(super) async fn end(self) -> Result<(), DbErr> {
         match self {
@@ -206,7 +206,7 @@ impl View {
 }
 
 #[async_trait::async_trait]
-impl ConnectionTrait for View {
+impl ConnectionTrait for ReadView {
     fn get_database_backend(&self) -> DbBackend {
         match self {
             Self::Whole(reader) => reader.get_database_backend(),
@@ -250,7 +250,7 @@ async fn one_of_postgres(options: PgConnectOptions, timeout: Duration) -> Result
 }
 
 /// The connections that leases are kept over, and how their transactions begin.
-pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, Session), DbErr> {
+pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, TransactionSetup), DbErr> {
     let connection = match &settings.url {
         StoreUrl::Sqlite(path) => {
             let options = sqlite(path, settings.timeout);
@@ -263,7 +263,7 @@ pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, Sessio
             SqlxPostgresConnector::from_sqlx_postgres_pool(pool)
         }
     };
-    Ok((connection, Session::of(settings)))
+    Ok((connection, TransactionSetup::of(settings)))
 }
 
 /// A pool of one.

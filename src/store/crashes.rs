@@ -19,14 +19,14 @@ use uuid::Uuid;
 
 use super::{
     OpenError, Store,
-    connect::{self, Session},
+    connect::{self, TransactionSetup},
+    error::EngineError,
     let_go,
     operation_row::small,
     rows::{kept, query},
-    trouble::Trouble,
     write::{Job, late, signed},
 };
-use crate::settings::Store as Settings;
+use crate::settings::StoreSettings as Settings;
 
 /// How many inputs are remembered; past it, those that crashed longest ago are forgotten.
 const MOST: i64 = 1_000;
@@ -37,7 +37,7 @@ const INBOX: &str = "inbox";
 
 /// An input as the store names it.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct CrashKey {
     pub(super) kind: &'static str,
     pub(super) operation: Uuid,
     pub(super) session: String,
@@ -45,7 +45,7 @@ pub(super) struct Key {
     pub(super) handler: String,
 }
 
-impl Key {
+impl CrashKey {
     pub(super) fn of(input: &Input) -> Self {
         let key = |kind| Self { kind, operation: Uuid::nil(), session: String::new(), seq: 0, handler: String::new() };
         match input {
@@ -85,7 +85,11 @@ pub async fn record_crash(settings: &Settings, crash: &Crash, within: Duration) 
     recorded.map_err(OpenError::trouble)
 }
 
-async fn record(connection: &DatabaseConnection, session: &Session, crash: &Crash) -> Result<u32, Trouble> {
+async fn record(
+    connection: &DatabaseConnection,
+    session: &TransactionSetup,
+    crash: &Crash,
+) -> Result<u32, EngineError> {
     const UPSERT: &str = "INSERT INTO crashed_inputs
         (kind, operation, session, seq, handler, crashes, part, cause, first_at, last_at)
         VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $8)
@@ -100,7 +104,7 @@ async fn record(connection: &DatabaseConnection, session: &Session, crash: &Cras
     };
     let on = connection.begin_with_options(options).await?;
     session.prepare(&on).await?;
-    let key = Key::of(&crash.input);
+    let key = CrashKey::of(&crash.input);
     let values = vec![
         key.kind.into(),
         key.operation.into(),
@@ -118,14 +122,14 @@ async fn record(connection: &DatabaseConnection, session: &Session, crash: &Cras
     Ok(crashes)
 }
 
-async fn to_set_aside(on: &impl ConnectionTrait) -> Result<Vec<CrashedInput>, Trouble> {
+async fn to_set_aside(on: &impl ConnectionTrait) -> Result<Vec<CrashedInput>, EngineError> {
     const SELECT: &str = "SELECT kind, session, seq, handler, crashes, part, cause FROM crashed_inputs
         WHERE kind IN ($1, $2) AND crashes >= $3";
     let values = vec![EVENT.into(), INBOX.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()];
     query(on, SELECT, values).await?.iter().map(crashed_event).collect()
 }
 
-fn crashed_event(row: &QueryResult) -> Result<CrashedInput, Trouble> {
+fn crashed_event(row: &QueryResult) -> Result<CrashedInput, EngineError> {
     let kind: String = row.try_get_by_index(0)?;
     let session: String = row.try_get_by_index(1)?;
     let seq = row.try_get_by_index::<i64>(2)?.unsigned_abs();

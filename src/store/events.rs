@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_core::{limit::division::Allowance, usage::BoundExceeded};
+use guildhall_core::{limit::division::Allowance, usage::UsageBoundExceeded};
 use metrics::{counter, gauge, histogram};
 use tracing::{info, warn};
 
@@ -41,11 +41,11 @@ impl InternalEvent for NewerStoreAccepted<'_> {
 }
 
 /// Operations came from another server, and have new numbers for whoever follows them.
-pub(super) struct ChangesMended {
+pub(super) struct ChangeSeqsRepaired {
     pub(super) operations: u64,
 }
 
-impl InternalEvent for ChangesMended {
+impl InternalEvent for ChangeSeqsRepaired {
     fn emit(self) {
         if self.operations > 0 {
             warn!(
@@ -57,25 +57,25 @@ impl InternalEvent for ChangesMended {
 }
 
 /// Whether the store can be written to.
-pub(super) struct StoreStands {
+pub(super) struct StoreHealthChanged {
     pub(super) up: bool,
 }
 
-impl InternalEvent for StoreStands {
+impl InternalEvent for StoreHealthChanged {
     fn emit(self) {
         gauge!(STORE_UP).set(u8::from(self.up));
     }
 }
 
 /// Whether PostgreSQL itself keeps tenants apart.
-pub(super) struct RowSecurityStands<'a> {
+pub(super) struct RowSecurityChecked<'a> {
     /// The role that does it, if it does.
     pub(super) role: Option<&'a str>,
     /// Why it does not.
     pub(super) why: &'a str,
 }
 
-impl InternalEvent for RowSecurityStands<'_> {
+impl InternalEvent for RowSecurityChecked<'_> {
     fn emit(self) {
         match self.role {
             Some(role) => info!(role, "PostgreSQL keeps callers to the rows of their tenant"),
@@ -86,15 +86,15 @@ impl InternalEvent for RowSecurityStands<'_> {
 }
 
 /// A submission was refused, since it would pass a bound on what is stored.
-pub(super) struct SubmissionOverBound<'a> {
-    pub(super) exceeded: &'a BoundExceeded,
+pub(super) struct SubmissionOverLimit<'a> {
+    pub(super) exceeded: &'a UsageBoundExceeded,
     pub(super) caller: &'a str,
     pub(super) tenant: &'a str,
 }
 
-impl InternalEvent for SubmissionOverBound<'_> {
+impl InternalEvent for SubmissionOverLimit<'_> {
     fn emit(self) {
-        let BoundExceeded { bound, used, more, most } = self.exceeded;
+        let UsageBoundExceeded { bound, used, more, most } = self.exceeded;
         info!(
             bound = bound.name(),
             setting = bound.setting(),
@@ -110,11 +110,11 @@ impl InternalEvent for SubmissionOverBound<'_> {
 }
 
 /// How large the SQLite file may grow.
-pub(super) struct FileBounded {
+pub(super) struct FileBoundSet {
     pub(super) bound: FileBound,
 }
 
-impl InternalEvent for FileBounded {
+impl InternalEvent for FileBoundSet {
     fn emit(self) {
         let FileBound { bytes, derived } = self.bound;
         info!(max_bytes = bytes, derived_from_free_disk = derived, "SQLite file bound set");
@@ -169,11 +169,11 @@ impl InternalEvent for StoreFailed<'_> {
 }
 
 /// Queues are this process's own from now on.
-pub(super) struct ClaimsTaken {
+pub(super) struct QueuesClaimed {
     pub(super) queues: usize,
 }
 
-impl InternalEvent for ClaimsTaken {
+impl InternalEvent for QueuesClaimed {
     fn emit(self) {
         if self.queues > 0 {
             counter!(CLAIMS).increment(self.queues as u64);
@@ -233,12 +233,12 @@ impl InternalEvent for LeaseHeld {
 }
 
 /// A process has not said for too long that it lives: its queues are anybody's.
-pub(super) struct TakenOver<'a> {
+pub(super) struct QueuesTakenOver<'a> {
     pub(super) from: &'a str,
     pub(super) queues: u64,
 }
 
-impl InternalEvent for TakenOver<'_> {
+impl InternalEvent for QueuesTakenOver<'_> {
     fn emit(self) {
         warn!(from = self.from, queues = self.queues, "a process is gone; its queues are taken over");
         counter!(TAKE_OVERS).increment(1);
@@ -247,9 +247,9 @@ impl InternalEvent for TakenOver<'_> {
 }
 
 /// Others have taken this process for dead.
-pub(super) struct ProcessDisowned;
+pub(super) struct ProcessLeaseLost;
 
-impl InternalEvent for ProcessDisowned {
+impl InternalEvent for ProcessLeaseLost {
     fn emit(self) {
         warn!("others took this process for dead and have its queues; it begins anew");
         counter!(DISOWNED).increment(1);
@@ -257,20 +257,20 @@ impl InternalEvent for ProcessDisowned {
 }
 
 /// What the other processes say is heard.
-pub(super) struct EarHears;
+pub(super) struct ListenerConnected;
 
-impl InternalEvent for EarHears {
+impl InternalEvent for ListenerConnected {
     fn emit(self) {
         info!("listening to the other processes of this store");
     }
 }
 
 /// What the other processes say is not heard.
-pub(super) struct EarDeaf<'a> {
+pub(super) struct ListenerDisconnected<'a> {
     pub(super) error: &'a str,
 }
 
-impl InternalEvent for EarDeaf<'_> {
+impl InternalEvent for ListenerDisconnected<'_> {
     fn emit(self) {
         warn!(
             error = self.error,

@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    access::Note,
+    access::AuditRecord,
     events::{
-        ClaimedShards, Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later,
-        ShardClaim, ShardStore, WantedShards,
+        ClaimedShards, CommitResult, DesiredShards, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest,
+        InboxDisposition, InboxEntry, InboxKey, ShardClaim, ShardStore, StoredSession,
     },
+    lease_guard::LeaseGuard,
     operations::StoreFuture,
-    right::Right,
 };
 use guildhall_core::{interaction::ReceivedInteraction, time::UnixMs};
 
 use super::{
     Store,
-    port::answer,
+    operations_port::answer,
     read::events,
-    write::{Answer, Job},
+    write::{Job, JobResult},
 };
 
 impl EventStore for Store {
-    fn sessions(&self) -> StoreFuture<'_, Vec<KeptSession>> {
+    fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
         Box::pin(self.read(events::sessions(&self.shared.reading)))
     }
 
-    fn keep_sessions(&self, sessions: Vec<KeptSession>) -> StoreFuture<'_, ()> {
+    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
         Box::pin(async move { self.write(Job::KeepSessions(sessions)).await.map(drop) })
     }
 
@@ -34,7 +34,7 @@ impl EventStore for Store {
         Box::pin(async move { self.read(events::handled_after(&self.shared.reading, &session, seq)).await })
     }
 
-    fn commit(&self, done: Vec<Handled>) -> StoreFuture<'_, Vec<Committed>> {
+    fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
         if done.is_empty() {
             return Box::pin(std::future::ready(Ok(Vec::new())));
         }
@@ -45,7 +45,7 @@ impl EventStore for Store {
         Box::pin(self.read(events::inbox(&self.shared.reading, after, limit)))
     }
 
-    fn put_off(&self, key: InboxKey, later: Later, now: UnixMs) -> StoreFuture<'_, bool> {
+    fn put_off(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
         Box::pin(async move { Ok(answer!(self, Job::PutOff(key, later, now), Found)) })
     }
 
@@ -53,7 +53,7 @@ impl EventStore for Store {
         Box::pin(self.read(events::dead(&self.shared.reading, before, limit)))
     }
 
-    fn revive(&self, place: i64, note: Note) -> StoreFuture<'_, bool> {
+    fn revive(&self, place: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
         Box::pin(async move {
             let job = Job::Revive(place, note.at);
             Ok(answer!(self.with_note(note), job, Found))
@@ -64,7 +64,7 @@ impl EventStore for Store {
         Box::pin(async move { Ok(answer!(self, Job::SweepEvents(before), SweptEvents)) })
     }
 
-    fn identify(&self, ask: Identifies) -> StoreFuture<'_, Identify> {
+    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
         Box::pin(async move { Ok(answer!(self, Job::Identify(ask), Identified)) })
     }
 
@@ -78,7 +78,7 @@ impl EventStore for Store {
 }
 
 impl ShardStore for Store {
-    fn claim_shards(&self, wanted: WantedShards) -> StoreFuture<'_, ClaimedShards> {
+    fn claim_shards(&self, wanted: DesiredShards) -> StoreFuture<'_, ClaimedShards> {
         Box::pin(async move { Ok(answer!(self, Job::ClaimShards(wanted), Shards)) })
     }
 
@@ -86,7 +86,7 @@ impl ShardStore for Store {
         Box::pin(async move { self.write(Job::ReleaseShards(claims)).await.map(drop) })
     }
 
-    fn shard_right(&self, claim: ShardClaim) -> Right {
+    fn shard_right(&self, claim: ShardClaim) -> LeaseGuard {
         self.shared.members.shard_right(claim)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::settings::{Store as Settings, StoreUrl};
+use crate::settings::{StoreSettings as Settings, StoreUrl};
 
 /// The largest bound that is derived for a new file.
 const DERIVED_MOST: u64 = 64 << 30;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseToken, Leases};
+use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr,
     SqliteTransactionMode, TransactionOptions, TransactionTrait as _, Value,
@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     OpenError,
-    connect::{self, Session},
+    connect::{self, TransactionSetup},
+    error::EngineError,
     events::StoreFailed,
     rows::{kept, query},
-    trouble::Trouble,
 };
-use crate::{chance, events::emit, settings::Store as Settings};
+use crate::{events::emit, random, settings::StoreSettings as Settings};
 
 /// Who holds a lease is told in so many characters.
 const HOLDER_LENGTH: usize = 200;
@@ -48,7 +48,7 @@ const SWEEP: &str = "DELETE FROM leases WHERE name IN (SELECT name FROM leases
 #[derive(Clone, Debug)]
 pub struct SqlLeases {
     connection: DatabaseConnection,
-    session: Session,
+    session: TransactionSetup,
     timeout: Duration,
 }
 
@@ -67,7 +67,7 @@ impl SqlLeases {
     /// Leases over these connections. A call takes no longer than `timeout`.
     #[must_use]
     pub fn new(connection: DatabaseConnection, timeout: Duration) -> Self {
-        Self { connection, session: Session::plain(), timeout }
+        Self { connection, session: TransactionSetup::plain(), timeout }
     }
 
     /// Lets go of the connections. Leases stay as they are.
@@ -77,7 +77,7 @@ impl SqlLeases {
     }
 
     /// Runs a statement in a transaction of its own, within the time there is; the fence that it gives.
-    async fn run(&self, what: What, values: Vec<Value>) -> Result<Option<LeaseFence>, LeaseError> {
+    async fn run(&self, what: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, LeaseError> {
         let done = timeout(self.timeout, self.transact(what, values)).await.unwrap_or_else(|_| Err(late()));
         done.map_err(|trouble| {
             let says = trouble.tell().to_string();
@@ -86,7 +86,7 @@ impl SqlLeases {
         })
     }
 
-    async fn transact(&self, what: What, values: Vec<Value>) -> Result<Option<LeaseFence>, Trouble> {
+    async fn transact(&self, what: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, EngineError> {
         let options = TransactionOptions {
             // It writes first: to begin as a reader could end in a conflict that no waiting solves.
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
@@ -96,7 +96,7 @@ impl SqlLeases {
         self.session.prepare(&transaction).await?;
         let rows = query(&transaction, &in_words_of(&transaction, what.statement()), values).await?;
         let fence = rows.first().map(fence_of).transpose()?;
-        if what == What::Acquire && fence.is_some() {
+        if what == LeaseAction::Acquire && fence.is_some() {
             query(&transaction, &in_words_of(&transaction, SWEEP), Vec::new()).await?;
         }
         transaction.commit().await?;
@@ -104,15 +104,15 @@ impl SqlLeases {
     }
 }
 
-impl Leases for SqlLeases {
+impl LeaseStore for SqlLeases {
     fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
         Box::pin(async move {
-            let token = LeaseToken::new(chance::bytes().map_err(|_| LeaseError::Chance)?);
+            let token = LeaseToken::new(random::bytes().map_err(|_| LeaseError::Chance)?);
             let ttl = Lease::given(ttl);
             let holder: String = kept(holder).chars().take(HOLDER_LENGTH).collect();
             let sent = Instant::now();
             let values = vec![name.as_str().into(), bytes(&token), holder.into(), millis(ttl)];
-            let fence = self.run(What::Acquire, values).await?;
+            let fence = self.run(LeaseAction::Acquire, values).await?;
             Ok(fence.map(|fence| Lease { name: name.clone(), token, fence, until: sent + ttl }))
         })
     }
@@ -122,7 +122,7 @@ impl Leases for SqlLeases {
             let ttl = Lease::given(ttl);
             let sent = Instant::now();
             let values = vec![lease.name.as_str().into(), bytes(&lease.token), millis(ttl)];
-            let fence = self.run(What::Renew, values).await?;
+            let fence = self.run(LeaseAction::Renew, values).await?;
             Ok(fence.map(|fence| Lease { fence, until: sent + ttl, ..lease.clone() }))
         })
     }
@@ -130,20 +130,20 @@ impl Leases for SqlLeases {
     fn release<'a>(&'a self, lease: &'a Lease) -> LeaseFuture<'a, bool> {
         Box::pin(async move {
             let values = vec![lease.name.as_str().into(), bytes(&lease.token)];
-            Ok(self.run(What::Release, values).await?.is_some())
+            Ok(self.run(LeaseAction::Release, values).await?.is_some())
         })
     }
 }
 
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum LeaseAction {
     Acquire,
     Renew,
     Release,
 }
 
-impl What {
+impl LeaseAction {
     const fn name(self) -> &'static str {
         match self {
             Self::Acquire => "lease_acquire",
@@ -179,9 +179,9 @@ fn in_words_of(transaction: &DatabaseTransaction, statement: &str) -> String {
     statement.replace("{ms}", ms).replace("{us}", us).replace("{skip}", skip)
 }
 
-fn fence_of(row: &QueryResult) -> Result<LeaseFence, Trouble> {
+fn fence_of(row: &QueryResult) -> Result<LeaseFence, EngineError> {
     let fence: i64 = row.try_get_by_index(0)?;
-    u64::try_from(fence).map(LeaseFence).map_err(|_| Trouble::Corrupt(format!("a lease has the fence {fence}")))
+    u64::try_from(fence).map(LeaseFence).map_err(|_| EngineError::Corrupt(format!("a lease has the fence {fence}")))
 }
 
 fn bytes(token: &LeaseToken) -> Value {
@@ -192,6 +192,6 @@ fn millis(ttl: Duration) -> Value {
     i64::try_from(ttl.as_millis()).expect("invariant: a lease is given for a day at most").into()
 }
 
-fn late() -> Trouble {
-    Trouble::Engine(DbErr::Conn(RuntimeErr::Internal("it did not answer within store.timeout_ms".to_owned())))
+fn late() -> EngineError {
+    EngineError::Engine(DbErr::Conn(RuntimeErr::Internal("it did not answer within store.timeout_ms".to_owned())))
 }

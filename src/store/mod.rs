@@ -8,33 +8,33 @@
 //! ```
 //!
 //! A file of SQLite belongs to one process, by a lock beside it. A PostgreSQL may be shared by several: each has a lease that
-//! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
+//! it renews ([`cluster`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod access_port;
 mod admin_key;
 mod budgets_port;
 mod changes_port;
-#[cfg(test)]
-mod confined;
+mod cluster;
 mod connect;
 mod crashes;
+mod error;
 mod events;
 mod events_port;
 mod file_bound;
 mod file_lock;
 mod leases;
-mod look;
-mod members;
 pub mod migrate;
 mod operation_row;
-#[cfg(test)]
-mod plans;
-mod port;
+mod operations_port;
+mod probe;
 mod process_ends;
+#[cfg(test)]
+mod query_plan_tests;
 mod read;
 mod row_security;
 mod rows;
-mod trouble;
+#[cfg(test)]
+mod tenant_isolation_tests;
 mod write;
 
 use std::{
@@ -43,7 +43,7 @@ use std::{
 };
 
 use guildhall_actors::{
-    access::Note,
+    access::AuditRecord,
     operations::{OperationStore, StoreError},
     supervision::{self, Part, PartEnd},
 };
@@ -56,30 +56,30 @@ use tokio::{
     time::timeout,
 };
 
-use self::events::FileBounded;
+use self::events::FileBoundSet;
 pub use self::{
-    admin_key::{Claim, claim as claim_admin_key},
+    admin_key::{AdminKeyClaim, claim as claim_admin_key},
+    cluster::{ClusterEvent, DivisionRequest, LimitDivision},
     crashes::record_crash,
     file_bound::{FileBound, file_bound},
     leases::SqlLeases,
-    look::{Looked, is_in_use, look},
-    members::{DivisionRequest, LimitDivision, Notice},
+    probe::{StoreProbe, is_in_use, look},
     process_ends::ProcessEnd,
 };
 use self::{
-    connect::{Reader, Session, View},
+    cluster::{ClusterMember, HeartbeatTask, MemberPhase},
+    connect::{ReadView, Reader, TransactionSetup},
+    error::{EngineError, ErrorClass},
     file_lock::{FileLock, LockError},
-    members::{Keeper, Members, Standing},
-    row_security::{Mend, RowSecurity},
+    row_security::{RepairMode, TenantRole},
     rows::query,
-    trouble::{Meaning, Trouble},
-    write::{Request, Writer},
+    write::{JobRequest, Writer},
 };
 use crate::{
     clock::{ClockRecord, Clocks, SystemTimeSource, TimeSource},
     events::emit,
     private_files,
-    settings::{Store as Settings, StoreUrl},
+    settings::{StoreSettings as Settings, StoreUrl},
 };
 
 /// How often it is tried to open a store whose connection is lost meanwhile.
@@ -199,15 +199,15 @@ fn named(pid: Option<u32>) -> String {
 
 impl OpenError {
     fn engine(error: DbErr) -> Self {
-        Self::trouble(Trouble::Engine(error))
+        Self::trouble(EngineError::Engine(error))
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "it is the end of the error")]
-    fn trouble(trouble: Trouble) -> Self {
+    fn trouble(trouble: EngineError) -> Self {
         match trouble.meaning() {
-            Meaning::Lost => Self::Lost(trouble.says()),
-            Meaning::Busy | Meaning::Raced => Self::Busy(trouble.says()),
-            Meaning::Full | Meaning::Refused | Meaning::Corrupt => Self::Engine(trouble.says()),
+            ErrorClass::Lost => Self::Lost(trouble.says()),
+            ErrorClass::Busy | ErrorClass::Raced => Self::Busy(trouble.says()),
+            ErrorClass::Full | ErrorClass::Refused | ErrorClass::Corrupt => Self::Engine(trouble.says()),
         }
     }
 
@@ -231,7 +231,7 @@ pub enum Health {
 pub struct Store {
     shared: Arc<Shared>,
     /// What the first change is to leave, on an errand of somebody.
-    note: Option<Arc<Mutex<Option<Note>>>>,
+    note: Option<Arc<Mutex<Option<AuditRecord>>>>,
     /// Whose rows it is about, if not everybody's.
     tenant: Option<Arc<str>>,
 }
@@ -241,10 +241,10 @@ struct Shared {
     settings: Settings,
     /// What the processes of the store speak on.
     channel: String,
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<JobRequest>,
     reading: Reader,
-    row_security: Option<RowSecurity>,
-    members: Arc<Members>,
+    row_security: Option<TenantRole>,
+    members: Arc<ClusterMember>,
     clocks: Clocks,
     /// What each caller may store.
     limits: UsageLimits,
@@ -267,7 +267,7 @@ impl Store {
     ///
     /// When it cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
-        Self::open_as(settings, Standing::Here, Arc::new(SystemTimeSource)).await
+        Self::open_as(settings, MemberPhase::Here, Arc::new(SystemTimeSource)).await
     }
 
     /// Opens it as [`Self::open`] does, on a machine with these clocks.
@@ -276,7 +276,7 @@ impl Store {
     ///
     /// As [`Self::open`].
     pub async fn open_with_clocks(settings: &Settings, source: Arc<dyn TimeSource>) -> Result<Self, OpenError> {
-        Self::open_as(settings, Standing::Here, source).await
+        Self::open_as(settings, MemberPhase::Here, source).await
     }
 
     /// Opens it as [`Self::open`] does, but leaves the work to the other processes until this one has
@@ -286,14 +286,18 @@ impl Store {
     ///
     /// As [`Self::open`].
     pub async fn approach(settings: &Settings) -> Result<Self, OpenError> {
-        Self::open_as(settings, Standing::Arriving, Arc::new(SystemTimeSource)).await
+        Self::open_as(settings, MemberPhase::Arriving, Arc::new(SystemTimeSource)).await
     }
 
-    async fn open_as(settings: &Settings, standing: Standing, source: Arc<dyn TimeSource>) -> Result<Self, OpenError> {
+    async fn open_as(
+        settings: &Settings,
+        standing: MemberPhase,
+        source: Arc<dyn TimeSource>,
+    ) -> Result<Self, OpenError> {
         let file = lock_file(settings)?.map(Arc::new);
         let bound = file_bound(settings);
         if let Some(bound) = bound {
-            emit(FileBounded { bound });
+            emit(FileBoundSet { bound });
         }
         let settings = &Settings { max_bytes: bound.map_or(0, |bound| bound.bytes), ..settings.clone() };
         let mut tried = 1;
@@ -310,11 +314,11 @@ impl Store {
     async fn open_once(
         settings: &Settings,
         file: Option<Arc<FileLock>>,
-        standing: Standing,
+        standing: MemberPhase,
         source: &Arc<dyn TimeSource>,
     ) -> Result<Self, OpenError> {
         migrate::prepare(settings).await?;
-        let mend = if settings.migrate { Mend::Yes } else { Mend::No };
+        let mend = if settings.migrate { RepairMode::Yes } else { RepairMode::No };
         let row_security = row_security::prepare(settings, mend).await?;
         let trouble = OpenError::trouble;
         let reading = connect::reading(settings).map_err(OpenError::engine)?;
@@ -325,14 +329,14 @@ impl Store {
         let channel = channel(&reading).await.map_err(trouble)?;
         let longest = settings.keep_keys.max(LONGEST_KEPT);
         let clocks = clocks(settings, Arc::clone(source), longest).await.map_err(trouble)?;
-        let members = if file.is_some() { Members::alone() } else { Members::among_others(standing) };
+        let members = if file.is_some() { ClusterMember::alone() } else { ClusterMember::among_others(standing) };
         let listening = connect::listening(settings).map_err(OpenError::engine)?;
         let keeper = match &listening {
             Some(_) => {
                 let connection = connect::writing(settings).await.map_err(OpenError::engine)?;
-                let (members, session) = (Arc::clone(&members), Session::of(settings));
+                let (members, session) = (Arc::clone(&members), TransactionSetup::of(settings));
                 let start =
-                    Keeper::start(settings, members, clocks.clone(), connection, session, channel.clone()).await;
+                    HeartbeatTask::start(settings, members, clocks.clone(), connection, session, channel.clone()).await;
                 Some(start.map_err(trouble)?)
             }
             None => None,
@@ -350,7 +354,7 @@ impl Store {
         let mut tasks = vec![supervision::spawn(Part::StoreWriter, writer)];
         tasks.extend(keeper.map(|keeper| supervision::spawn(Part::Heartbeat, keeper.run(ended))));
         let ear = listening.map(|pool| {
-            let listening = members::listen(Arc::clone(&members), pool, channel.clone(), settings.timeout);
+            let listening = cluster::listen(Arc::clone(&members), pool, channel.clone(), settings.timeout);
             supervision::spawn(Part::StoreListener, listening)
         });
         let (timeout, tasks) = (settings.timeout, Mutex::new(tasks));
@@ -377,7 +381,7 @@ impl Store {
     }
 
     /// The same store for one errand: its first change leaves this note.
-    fn with_note(&self, note: Note) -> Self {
+    fn with_note(&self, note: AuditRecord) -> Self {
         Self { note: Some(Arc::new(Mutex::new(Some(note)))), ..self.clone() }
     }
 
@@ -387,7 +391,7 @@ impl Store {
     }
 
     /// What it is read through: everything, or what PostgreSQL shows of it to the tenant.
-    async fn view(&self) -> Result<View, Trouble> {
+    async fn view(&self) -> Result<ReadView, EngineError> {
         Ok(self.shared.reading.view(self.shared.row_security.as_ref(), self.tenant.as_deref()).await?)
     }
 
@@ -422,7 +426,7 @@ impl Store {
 
     /// What the other processes do that share it, from now on.
     #[must_use]
-    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+    pub fn notices(&self) -> broadcast::Receiver<ClusterEvent> {
         self.shared.members.notices()
     }
 
@@ -460,7 +464,7 @@ impl Store {
             // The lock of a file ends with the process.
             StoreUrl::Sqlite(_) => {}
             StoreUrl::Postgres { .. } => {
-                Keeper::leave_at_once(settings, Arc::clone(members), clocks.clone(), channel.clone()).await;
+                HeartbeatTask::leave_at_once(settings, Arc::clone(members), clocks.clone(), channel.clone()).await;
             }
         }
         process_ends::record(settings, end, clocks.now()).await;
@@ -517,7 +521,7 @@ fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
 }
 
 /// What the processes of one store speak on: PostgreSQL's channels are a whole database's.
-async fn channel(reading: &Reader) -> Result<String, Trouble> {
+async fn channel(reading: &Reader) -> Result<String, EngineError> {
     use sea_orm::{ConnectionTrait as _, DbBackend};
     if reading.get_database_backend() != DbBackend::Postgres {
         return Ok(String::new());
@@ -527,27 +531,27 @@ async fn channel(reading: &Reader) -> Result<String, Trouble> {
 }
 
 /// The clocks of a store, as earlier processes left them.
-async fn clocks(settings: &Settings, source: Arc<dyn TimeSource>, longest: Duration) -> Result<Clocks, Trouble> {
+async fn clocks(settings: &Settings, source: Arc<dyn TimeSource>, longest: Duration) -> Result<Clocks, EngineError> {
     // Not one of those that read: whichever of a file's connections is closed last has to be able to write.
     let on = connect::writing(settings).await?;
-    let read = timeout(settings.timeout, read_clocks(&on, &Session::of(settings), source, longest)).await;
+    let read = timeout(settings.timeout, read_clocks(&on, &TransactionSetup::of(settings), source, longest)).await;
     let_go(on).await;
     read.unwrap_or_else(|_| Err(write::late()))
 }
 
 async fn read_clocks(
     on: &DatabaseConnection,
-    session: &Session,
+    session: &TransactionSetup,
     source: Arc<dyn TimeSource>,
     longest: Duration,
-) -> Result<Clocks, Trouble> {
+) -> Result<Clocks, EngineError> {
     use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
     // PgBouncer gives a transaction one server.
     let on = on.begin().await?;
     session.prepare(&on).await?;
     let clocks = if on.get_database_backend() == DbBackend::Postgres {
         let sent = source.monotonic();
-        let rows = query(&on, &format!("SELECT {}", members::NOW), Vec::new()).await?;
+        let rows = query(&on, &format!("SELECT {}", cluster::NOW), Vec::new()).await?;
         let shown: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
         Clocks::of_database(source, longest, operation_row::time(shown), sent)
     } else {

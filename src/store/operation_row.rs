@@ -8,21 +8,24 @@ use std::{
 use guildhall_actors::{
     crash::{self, Input},
     failpoint,
-    operations::{Attempt, DelayedBy, IdempotencyKey, NewOperation, Shown, Stored, UnknownOutcome, Unreadable},
+    operations::{
+        Attempt, DelayedBy, IdempotencyKey, NewOperation, OperationDetails, StoredOperation, UnknownOutcome,
+        UnreadableOperation,
+    },
     supervision::Part,
-    telemetry::{crash::UnreadableLeftOut, emit},
+    telemetry::{crash::UnreadableSkipped, emit},
 };
 use guildhall_core::{
     access::{Bounds, ScopeSet},
     lane::Lane,
-    operation::{Failure, Kind, OperationId, Progress, Queue, State},
+    operation::{Failure, OperationId, OperationKind, OperationState, Progress, Queue},
     time::UnixMs,
-    trace::Trace,
+    trace::TraceContext,
 };
 use sea_orm::QueryResult;
 use uuid::Uuid;
 
-use super::trouble::{Meaning, Trouble};
+use super::error::{EngineError, ErrorClass};
 
 /// What [`stored`] reads, with `operations o` and `intents i`.
 pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
@@ -41,15 +44,15 @@ pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
 
 /// What is done about a value that makes no sense.
 #[derive(Clone, Copy, Debug)]
-enum Reading {
+enum ReadMode {
     /// The row cannot be read: it must not be continued with a guess.
     ToContinue,
     /// Another value takes its place, so that people can see the rest.
     ToShow,
 }
 
-impl Reading {
-    fn or<T>(self, read: Result<T, Trouble>, instead: T) -> Result<T, Trouble> {
+impl ReadMode {
+    fn or<T>(self, read: Result<T, EngineError>, instead: T) -> Result<T, EngineError> {
         match self {
             Self::ToContinue => read,
             Self::ToShow => Ok(read.unwrap_or(instead)),
@@ -58,12 +61,14 @@ impl Reading {
 }
 
 /// Reads the columns of [`STORED`], to continue the operation.
-pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
-    read(row, Reading::ToContinue)
+pub(super) fn stored(row: &QueryResult) -> Result<StoredOperation, EngineError> {
+    read(row, ReadMode::ToContinue)
 }
 
 /// Reads the columns of [`STORED`] of rows one by one: one that cannot be read, or whose reading panics, is told apart.
-pub(super) fn stored_or_unreadable(row: &QueryResult) -> Result<Result<Stored, Unreadable>, Trouble> {
+pub(super) fn stored_or_unreadable(
+    row: &QueryResult,
+) -> Result<Result<StoredOperation, UnreadableOperation>, EngineError> {
     // Without a name it cannot be set aside.
     let id = OperationId::from_uuid(row.try_get_by_index(0)?);
     let read = catch_unwind(AssertUnwindSafe(|| {
@@ -80,16 +85,16 @@ pub(super) fn stored_or_unreadable(row: &QueryResult) -> Result<Result<Stored, U
 }
 
 /// What can be said of a row of [`STORED`] that cannot be read.
-fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> Unreadable {
+fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> UnreadableOperation {
     // What cannot be read may be there.
     let has = |index| !matches!(row.try_get_by_index::<Option<String>>(index), Ok(None));
     let intent = !matches!(row.try_get_by_index::<Option<i64>>(22), Ok(None));
-    let state = row.try_get_by_index::<String>(9).ok().and_then(|name| State::from_name(&name));
+    let state = row.try_get_by_index::<String>(9).ok().and_then(|name| OperationState::from_name(&name));
     let started = match state {
-        Some(state) => matches!(state, State::Running | State::Reconciling),
+        Some(state) => matches!(state, OperationState::Running | OperationState::Reconciling),
         None => true,
     };
-    Unreadable {
+    UnreadableOperation {
         id,
         guild: row.try_get_by_index::<Option<i64>>(3).ok().flatten().map(i64::cast_unsigned),
         seq: row.try_get_by_index::<i64>(4).ok().and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0),
@@ -103,27 +108,27 @@ fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> Unreadable
 /// Reads rows to show them; those that cannot be read at all are left out, so that the others can be seen.
 pub(super) fn readable<T>(
     rows: &[QueryResult],
-    read: impl Fn(&QueryResult) -> Result<T, Trouble>,
-) -> Result<Vec<T>, Trouble> {
+    read: impl Fn(&QueryResult) -> Result<T, EngineError>,
+) -> Result<Vec<T>, EngineError> {
     rows.iter().filter_map(|row| unless_corrupt(read(row)).transpose()).collect()
 }
 
 /// Nothing for a row that cannot be read at all.
-pub(super) fn unless_corrupt<T>(read: Result<T, Trouble>) -> Result<Option<T>, Trouble> {
+pub(super) fn unless_corrupt<T>(read: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
     match read {
         Ok(one) => Ok(Some(one)),
-        Err(trouble) if trouble.meaning() == Meaning::Corrupt => {
-            emit(UnreadableLeftOut { problem: &trouble.says() });
+        Err(trouble) if trouble.meaning() == ErrorClass::Corrupt => {
+            emit(UnreadableSkipped { problem: &trouble.says() });
             Ok(None)
         }
         Err(trouble) => Err(trouble),
     }
 }
 
-fn read(row: &QueryResult, reading: Reading) -> Result<Stored, Trouble> {
+fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineError> {
     let id: Uuid = row.try_get_by_index(0)?;
     let _entered = crash::enter(Some(Input::Operation(OperationId::from_uuid(id))));
-    let wrong = |what: &str| Trouble::Corrupt(format!("operation {id} has {what}"));
+    let wrong = |what: &str| EngineError::Corrupt(format!("operation {id} has {what}"));
     let tenant: String = row.try_get_by_index(1)?;
     let kind: String = row.try_get_by_index(5)?;
     let hash: Vec<u8> = row.try_get_by_index(7)?;
@@ -143,7 +148,7 @@ fn read(row: &QueryResult, reading: Reading) -> Result<Stored, Trouble> {
         caller: Arc::from(row.try_get_by_index::<String>(24)?),
         bounds: Bounds::from_number(row.try_get_by_index(23)?),
         scopes: ScopeSet::from_number(row.try_get_by_index(25)?),
-        kind: Kind::from_name(&kind)
+        kind: OperationKind::from_name(&kind)
             .ok_or_else(|| wrong(&format!("the kind {kind:?}, which this version does not know")))?,
         payload: row.try_get_by_index(6)?,
         payload_hash: reading.or(hash.try_into().map_err(|_| wrong("a hash of a wrong length")), [0; 32])?,
@@ -153,14 +158,14 @@ fn read(row: &QueryResult, reading: Reading) -> Result<Stored, Trouble> {
         delayed_by: if row.try_get_by_index::<i64>(26)? == 0 { DelayedBy::Caller } else { DelayedBy::Policy },
         deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
         deployment: deployment.map(OperationId::from_uuid),
-        trace: trace.as_deref().and_then(Trace::read),
+        trace: trace.as_deref().and_then(TraceContext::read),
         reason: row.try_get_by_index(18)?,
         idempotency: None,
         refers_to: Vec::new(),
         redrive_of: redrive_of.map(OperationId::from_uuid),
         created_at: time(row.try_get_by_index(21)?),
     };
-    Ok(Stored {
+    Ok(StoredOperation {
         operation,
         // That of a scheduled one is the order of acceptance, and no place.
         seq: u64::try_from(row.try_get_by_index::<i64>(4)?).unwrap_or(0),
@@ -176,12 +181,12 @@ fn read(row: &QueryResult, reading: Reading) -> Result<Stored, Trouble> {
 }
 
 /// Reads the columns of [`STORED`] and [`SHOWN`]; without the tries.
-pub(super) fn shown(row: &QueryResult) -> Result<Shown, Trouble> {
-    let mut stored = read(row, Reading::ToShow)?;
+pub(super) fn shown(row: &QueryResult) -> Result<OperationDetails, EngineError> {
+    let mut stored = read(row, ReadMode::ToShow)?;
     let scope: Option<String> = row.try_get_by_index(AFTER_STORED + 3)?;
     let key: Option<String> = row.try_get_by_index(AFTER_STORED + 4)?;
     stored.operation.idempotency = scope.zip(key).map(|(scope, key)| IdempotencyKey { scope: Arc::from(scope), key });
-    Ok(Shown {
+    Ok(OperationDetails {
         stored,
         result: row.try_get_by_index(AFTER_STORED)?,
         updated_at: time(row.try_get_by_index(AFTER_STORED + 1)?),
@@ -192,7 +197,7 @@ pub(super) fn shown(row: &QueryResult) -> Result<Shown, Trouble> {
 }
 
 /// Reads n, started_at, ended_at, status, class and detail.
-pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, Trouble> {
+pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, EngineError> {
     Ok(Attempt {
         n: small(row, 0)?,
         started_at: time(row.try_get_by_index(1)?),
@@ -203,20 +208,20 @@ pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, Trouble> {
     })
 }
 
-pub(super) fn failure(text: &str) -> Result<Failure, Trouble> {
-    serde_json::from_str(text).map_err(|error| Trouble::Corrupt(format!("a failure that is none: {error}")))
+pub(super) fn failure(text: &str) -> Result<Failure, EngineError> {
+    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("a failure that is none: {error}")))
 }
 
-fn unknown_outcome(text: &str) -> Result<UnknownOutcome, Trouble> {
-    serde_json::from_str(text).map_err(|error| Trouble::Corrupt(format!("invalid unknown_outcome: {error}")))
+fn unknown_outcome(text: &str) -> Result<UnknownOutcome, EngineError> {
+    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("invalid unknown_outcome: {error}")))
 }
 
-fn progress(text: &str) -> Result<Progress, Trouble> {
-    serde_json::from_str(text).map_err(|error| Trouble::Corrupt(format!("progress that cannot be read: {error}")))
+fn progress(text: &str) -> Result<Progress, EngineError> {
+    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("progress that cannot be read: {error}")))
 }
 
-pub(super) fn state_named(name: &str) -> Result<State, Trouble> {
-    State::from_name(name).ok_or_else(|| Trouble::Corrupt(format!("a state that nobody knows: {name}")))
+pub(super) fn state_named(name: &str) -> Result<OperationState, EngineError> {
+    OperationState::from_name(name).ok_or_else(|| EngineError::Corrupt(format!("a state that nobody knows: {name}")))
 }
 
 pub(super) fn time(millis: i64) -> UnixMs {
@@ -224,9 +229,9 @@ pub(super) fn time(millis: i64) -> UnixMs {
 }
 
 /// A count that began as a `u32`.
-pub(super) fn small(row: &QueryResult, index: usize) -> Result<u32, Trouble> {
+pub(super) fn small(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
     let number: i64 = row.try_get_by_index(index)?;
-    u32::try_from(number).map_err(|_| Trouble::Corrupt(format!("a count of {number}")))
+    u32::try_from(number).map_err(|_| EngineError::Corrupt(format!("a count of {number}")))
 }
 
 fn lane_named(name: &str) -> Option<Lane> {

@@ -5,8 +5,8 @@ use guildhall_actors::supervision::PartEnd;
 use guildhall_core::time::UnixMs;
 use sea_orm::ConnectionTrait;
 
-use super::{connect, let_go, members::instance_name, operation_row::time, rows::query, trouble::Trouble, write};
-use crate::settings::Store as Settings;
+use super::{cluster::instance_name, connect, error::EngineError, let_go, operation_row::time, rows::query, write};
+use crate::settings::StoreSettings as Settings;
 
 /// How many are stored.
 const MOST: i64 = 100;
@@ -32,7 +32,7 @@ pub(super) async fn record(settings: &Settings, end: &PartEnd, now: UnixMs) {
     let_go(on).await;
 }
 
-async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i64) -> Result<(), Trouble> {
+async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i64) -> Result<(), EngineError> {
     const INSERT: &str = "INSERT INTO process_ends (instance, part, cause, ended_at) VALUES ($1, $2, $3, $4)";
     const TRIM: &str =
         "DELETE FROM process_ends WHERE id NOT IN (SELECT id FROM process_ends ORDER BY id DESC LIMIT $1)";
@@ -43,7 +43,7 @@ async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i
 }
 
 /// The stored ends, newest first.
-pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Vec<ProcessEnd>, Trouble> {
+pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Vec<ProcessEnd>, EngineError> {
     const SELECT: &str = "SELECT instance, part, cause, ended_at FROM process_ends ORDER BY id DESC LIMIT $1";
     let rows = query(on, SELECT, vec![MOST.into()]).await?;
     let end = |row: &sea_orm::QueryResult| {

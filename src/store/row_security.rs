@@ -10,10 +10,10 @@
 
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, TransactionTrait as _};
 
-use super::{OpenError, connect, events::RowSecurityStands, let_go, rows::query};
+use super::{OpenError, connect, events::RowSecurityChecked, let_go, rows::query};
 use crate::{
     events::emit,
-    settings::{RowSecurityMode, Store as Settings},
+    settings::{RowSecurityMode, StoreSettings as Settings},
 };
 
 /// The tables whose rows are somebody's.
@@ -55,13 +55,13 @@ const TRIES: u32 = 3;
 
 /// How a transaction becomes a tenant's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RowSecurity {
+pub(super) struct TenantRole {
     /// The API's role and the engine's own, as PostgreSQL writes them.
     role: String,
     engine: String,
 }
 
-impl RowSecurity {
+impl TenantRole {
     /// What a transaction is told so that it sees this tenant's rows alone.
     pub(super) fn confine(&self, tenant: &str) -> String {
         format!("SET LOCAL ROLE {}; SET LOCAL guildhall.tenant = {}", self.role, literal(tenant))
@@ -75,11 +75,11 @@ impl RowSecurity {
 
 /// For whom something is written, in a transaction that others have a part in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OnBehalf<'a>(Option<(&'a RowSecurity, &'a str)>);
+pub(super) struct TenantScope<'a>(Option<(&'a TenantRole, &'a str)>);
 
-impl<'a> OnBehalf<'a> {
+impl<'a> TenantScope<'a> {
     /// Of a tenant, if there is one and the engine can tell its rows.
-    pub(super) fn of(security: Option<&'a RowSecurity>, tenant: Option<&'a str>) -> Self {
+    pub(super) fn of(security: Option<&'a TenantRole>, tenant: Option<&'a str>) -> Self {
         Self(security.zip(tenant))
     }
 
@@ -102,13 +102,13 @@ impl<'a> OnBehalf<'a> {
 
 /// Whether a store is asked to give the role what it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mend {
+pub(super) enum RepairMode {
     Yes,
     No,
 }
 
 /// Finds out whether PostgreSQL keeps tenants apart, and sees to it if it may.
-pub(super) async fn prepare(settings: &Settings, mend: Mend) -> Result<Option<RowSecurity>, OpenError> {
+pub(super) async fn prepare(settings: &Settings, mend: RepairMode) -> Result<Option<TenantRole>, OpenError> {
     let on = connect::direct(settings).await.map_err(OpenError::engine)?;
     if on.get_database_backend() != DbBackend::Postgres {
         let_go(on).await;
@@ -120,15 +120,15 @@ pub(super) async fn prepare(settings: &Settings, mend: Mend) -> Result<Option<Ro
     match (settings.row_security.mode, lack) {
         (RowSecurityMode::Required, Some(why)) => Err(OpenError::RowSecurity(why)),
         (RowSecurityMode::Off, _) => {
-            emit(RowSecurityStands { role: None, why: "store.row_security is off" });
+            emit(RowSecurityChecked { role: None, why: "store.row_security is off" });
             Ok(None)
         }
         (RowSecurityMode::Auto, Some(why)) => {
-            emit(RowSecurityStands { role: None, why: &why });
+            emit(RowSecurityChecked { role: None, why: &why });
             Ok(None)
         }
         (RowSecurityMode::Auto | RowSecurityMode::Required, None) => {
-            emit(RowSecurityStands { role: Some(&settings.row_security.role), why: "" });
+            emit(RowSecurityChecked { role: Some(&settings.row_security.role), why: "" });
             Ok(Some(security))
         }
     }
@@ -138,14 +138,14 @@ pub(super) async fn prepare(settings: &Settings, mend: Mend) -> Result<Option<Ro
 async fn stand(
     on: &DatabaseConnection,
     settings: &Settings,
-    mend: Mend,
-) -> Result<(RowSecurity, Option<String>), OpenError> {
+    mend: RepairMode,
+) -> Result<(TenantRole, Option<String>), OpenError> {
     let role = &settings.row_security.role;
     let mut seen = look(on, role).await.map_err(OpenError::engine)?;
     let mut failed = None;
     for _ in 0..TRIES {
         let steps = seen.steps(settings.row_security.mode);
-        if steps.is_empty() || mend == Mend::No {
+        if steps.is_empty() || mend == RepairMode::No {
             break;
         }
         failed = carry_out(on, &steps).await;
@@ -155,12 +155,12 @@ async fn stand(
         return Err(OpenError::NotTheOwner { user: seen.user.clone(), owner: owner.to_owned() });
     }
     let lack = seen.lack(failed.as_deref());
-    Ok((RowSecurity { role: identifier(role), engine: identifier(&seen.user) }, lack))
+    Ok((TenantRole { role: identifier(role), engine: identifier(&seen.user) }, lack))
 }
 
 /// What PostgreSQL says about a table of [`TENANTED`].
 #[derive(Debug)]
-struct Table {
+struct TableAccess {
     name: String,
     owner: String,
     /// Whether this process has the rights of its owner.
@@ -175,7 +175,7 @@ struct Table {
 
 /// How things stand.
 #[derive(Debug)]
-struct Seen {
+struct RoleStatus {
     role: String,
     user: String,
     schema: String,
@@ -188,15 +188,15 @@ struct Seen {
     may_become: bool,
     /// Whether it may look into the schema.
     may_enter: bool,
-    tables: Vec<Table>,
+    tables: Vec<TableAccess>,
     /// What it may not do and should: a table, and a privilege.
     missing: Vec<(String, String)>,
 }
 
-impl Seen {
+impl RoleStatus {
     /// Whose tables they are, if this process would not see what is in them.
     fn stranger(&self) -> Option<&str> {
-        let hidden = |table: &&Table| !self.sees_all && table.is_forced && !table.lets_us;
+        let hidden = |table: &&TableAccess| !self.sees_all && table.is_forced && !table.lets_us;
         self.tables.iter().find(hidden).map(|table| table.owner.as_str())
     }
 
@@ -281,13 +281,13 @@ async fn carry_out(on: &DatabaseConnection, steps: &[String]) -> Option<String> 
     let mut failed = None;
     for step in steps {
         if let Err(error) = on.execute_unprepared(step).await {
-            failed.get_or_insert(super::Trouble::Engine(error).says());
+            failed.get_or_insert(super::EngineError::Engine(error).says());
         }
     }
     failed
 }
 
-async fn look(on: &DatabaseConnection, role: &str) -> Result<Seen, DbErr> {
+async fn look(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> {
     const WHO: &str =
         "SELECT current_user::text, current_schema()::text, me.rolsuper OR me.rolbypassrls, r.oid IS NOT NULL,
         COALESCE(r.rolsuper OR r.rolbypassrls, false),
@@ -297,7 +297,7 @@ async fn look(on: &DatabaseConnection, role: &str) -> Result<Seen, DbErr> {
     let rows = query(on, WHO, name()).await?;
     let row = rows.first().ok_or_else(|| DbErr::RecordNotFound("PostgreSQL does not say who this is".to_owned()))?;
     let is_there: bool = row.try_get_by_index(3)?;
-    let mut seen = Seen {
+    let mut seen = RoleStatus {
         role: role.to_owned(),
         user: row.try_get_by_index(0)?,
         schema: row.try_get_by_index(1)?,
@@ -310,7 +310,7 @@ async fn look(on: &DatabaseConnection, role: &str) -> Result<Seen, DbErr> {
         missing: Vec::new(),
     };
     for row in query(on, &tables_sql(), name()).await? {
-        seen.tables.push(Table {
+        seen.tables.push(TableAccess {
             name: row.try_get_by_index(0)?,
             owner: row.try_get_by_index(1)?,
             is_ours: row.try_get_by_index(2)?,
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn no_tenant_can_say_more_than_its_name() {
-        let security = RowSecurity { role: identifier("a\"b"), engine: identifier("owner") };
+        let security = TenantRole { role: identifier("a\"b"), engine: identifier("owner") };
         assert_eq!(security.confine("acme"), "SET LOCAL ROLE \"a\"\"b\"; SET LOCAL guildhall.tenant = E'acme'");
         let sly = security.confine("a'; SET ROLE \"owner\"; --\\'");
         assert!(sly.ends_with(r#"= E'a''; SET ROLE "owner"; --\\'''"#), "{sly}");

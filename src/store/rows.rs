@@ -15,14 +15,14 @@ const MOST_ON_SQLITE: usize = 256;
 
 /// What a column of such rows holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Holds {
+pub(super) enum ColumnType {
     Number,
     Text,
     Uuid,
     Bytes,
 }
 
-impl Holds {
+impl ColumnType {
     fn array(self) -> (ArrayType, &'static str) {
         match self {
             Self::Number => (ArrayType::BigInt, "bigint[]"),
@@ -45,11 +45,11 @@ impl Holds {
 
 /// The columns of rows that a statement takes, by name and in order. In the first there is always something.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape(pub(super) &'static [(&'static str, Holds)]);
+pub(super) struct Columns(pub(super) &'static [(&'static str, ColumnType)]);
 
 /// A value of a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cell<'a> {
+pub(super) enum RowValue<'a> {
     Number(i64),
     Text(&'a str),
     Uuid(Uuid),
@@ -57,32 +57,32 @@ pub(super) enum Cell<'a> {
     Null,
 }
 
-impl From<Option<i64>> for Cell<'_> {
+impl From<Option<i64>> for RowValue<'_> {
     fn from(number: Option<i64>) -> Self {
         number.map_or(Self::Null, Self::Number)
     }
 }
 
-impl<'a> From<Option<&'a str>> for Cell<'a> {
+impl<'a> From<Option<&'a str>> for RowValue<'a> {
     fn from(text: Option<&'a str>) -> Self {
         text.map_or(Self::Null, Self::Text)
     }
 }
 
-impl From<Option<Uuid>> for Cell<'_> {
+impl From<Option<Uuid>> for RowValue<'_> {
     fn from(uuid: Option<Uuid>) -> Self {
         uuid.map_or(Self::Null, Self::Uuid)
     }
 }
 
-impl From<Cell<'_>> for Value {
-    fn from(cell: Cell<'_>) -> Self {
+impl From<RowValue<'_>> for Value {
+    fn from(cell: RowValue<'_>) -> Self {
         match cell {
-            Cell::Number(number) => Self::BigInt(Some(number)),
-            Cell::Text(text) => Self::String(Some(kept(text))),
-            Cell::Uuid(uuid) => Self::Uuid(Some(uuid)),
-            Cell::Bytes(bytes) => Self::Bytes(Some(bytes.to_vec())),
-            Cell::Null => NOTHING,
+            RowValue::Number(number) => Self::BigInt(Some(number)),
+            RowValue::Text(text) => Self::String(Some(kept(text))),
+            RowValue::Uuid(uuid) => Self::Uuid(Some(uuid)),
+            RowValue::Bytes(bytes) => Self::Bytes(Some(bytes.to_vec())),
+            RowValue::Null => NOTHING,
         }
     }
 }
@@ -102,11 +102,11 @@ impl Rows {
     }
 
     /// One row a cell.
-    pub(super) fn of<'a>(cells: impl IntoIterator<Item = Cell<'a>>) -> Self {
+    pub(super) fn of<'a>(cells: impl IntoIterator<Item = RowValue<'a>>) -> Self {
         Self { cells: cells.into_iter().map(Value::from).collect() }
     }
 
-    pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
+    pub(super) fn push(&mut self, cells: &[RowValue<'_>]) {
         self.cells.extend(cells.iter().map(|cell| Value::from(*cell)));
     }
 
@@ -127,7 +127,7 @@ pub(super) fn kept(text: &str) -> String {
 pub(super) async fn with_rows(
     on: &impl ConnectionTrait,
     sql: &str,
-    shape: Shape,
+    shape: Columns,
     rows: Rows,
     after: Vec<Value>,
 ) -> Result<Vec<QueryResult>, DbErr> {
@@ -147,7 +147,7 @@ pub(super) async fn with_rows(
 pub(super) fn statements(
     engine: DbBackend,
     sql: &str,
-    shape: Shape,
+    shape: Columns,
     rows: Rows,
     after: &[Value],
 ) -> impl Iterator<Item = Statement> {
@@ -170,7 +170,7 @@ pub(super) fn statements(
 
 /// For PostgreSQL. Its arrays come without a word on what is missing in them, so a number a row says which columns have
 /// nothing.
-fn by_column(sql: &str, shape: Shape, cells: impl Iterator<Item = Value>, after: &[Value]) -> Statement {
+fn by_column(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, after: &[Value]) -> Statement {
     let mut columns: Vec<Vec<Value>> = shape.0.iter().map(|_| Vec::new()).collect();
     let mut absent = Vec::new();
     let mut missing = 0;
@@ -199,7 +199,7 @@ fn array(of: ArrayType, cells: Vec<Value>) -> Value {
 }
 
 /// The first column is `$1`; the others come after the statement's own parameters.
-fn unfolded(shape: Shape, after: usize) -> String {
+fn unfolded(shape: Columns, after: usize) -> String {
     let (mut picked, mut arrays, mut names) = (String::new(), String::new(), String::new());
     for (place, (name, holds)) in shape.0.iter().enumerate() {
         let number = if place == 0 { 1 } else { 1 + after + place };
@@ -218,7 +218,7 @@ fn unfolded(shape: Shape, after: usize) -> String {
 }
 
 /// For SQLite.
-fn by_row(sql: &str, shape: Shape, cells: impl Iterator<Item = Value>, count: usize, after: &[Value]) -> Statement {
+fn by_row(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, count: usize, after: &[Value]) -> Statement {
     let room = count.next_power_of_two();
     let cells_at_most = room * shape.0.len();
     let mut values: Vec<Value> = Vec::with_capacity(cells_at_most + 1 + after.len());
@@ -239,7 +239,7 @@ fn by_row(sql: &str, shape: Shape, cells: impl Iterator<Item = Value>, count: us
 
 /// Room for so many rows, and a limit that says how many there are. It is a sum because SQLite makes a statement anew
 /// whenever the limit is a parameter that has changed.
-fn listed(shape: Shape, room: usize) -> String {
+fn listed(shape: Columns, room: usize) -> String {
     let mut columns = String::new();
     for (place, (name, _)) in shape.0.iter().enumerate() {
         let comma = if place == 0 { "" } else { ", " };
@@ -286,14 +286,14 @@ mod tests {
     use sea_orm::{Database, DatabaseConnection};
 
     use super::*;
-    use crate::store::plans::postgres::PostgresServer;
+    use crate::store::query_plan_tests::postgres::PostgresServer;
 
-    const SHAPE: Shape = Shape(&[
-        ("n", Holds::Number),
-        ("words", Holds::Text),
-        ("name", Holds::Uuid),
-        ("bytes", Holds::Bytes),
-        ("size", Holds::Number),
+    const SHAPE: Columns = Columns(&[
+        ("n", ColumnType::Number),
+        ("words", ColumnType::Text),
+        ("name", ColumnType::Uuid),
+        ("bytes", ColumnType::Bytes),
+        ("size", ColumnType::Number),
     ]);
 
     type Row = (i64, Option<String>, Option<Uuid>, Option<Vec<u8>>, Option<i64>);
@@ -314,8 +314,8 @@ mod tests {
     async fn go_and_come_back(on: &DatabaseConnection, sql: &str, count: i64) {
         let mut rows = Rows::new();
         for (n, words, name, bytes, size) in (1..=count).map(row) {
-            let bytes = bytes.as_deref().map_or(Cell::Null, Cell::Bytes);
-            rows.push(&[Cell::Number(n), words.as_deref().into(), name.into(), bytes, size.into()]);
+            let bytes = bytes.as_deref().map_or(RowValue::Null, RowValue::Bytes);
+            rows.push(&[RowValue::Number(n), words.as_deref().into(), name.into(), bytes, size.into()]);
         }
         let mut found: Vec<Row> = Vec::new();
         for row in with_rows(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guildhall_actors::events::{Body, Said};
+use guildhall_actors::events::{WebhookBody, WebhookResponse};
 use guildhall_actors::operations::WallClock;
-use guildhall_core::event::handler::AnswerPolicy;
-use guildhall_core::trace::Trace;
+use guildhall_core::event::handler::ResponsePolicy;
+use guildhall_core::trace::TraceContext;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -19,49 +19,50 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use url::Host;
 
-use super::answer::{self, KeptFor};
-use super::connect::{ConnectError, Dialler, InTime, Reach};
-use super::fault::Fault;
+use super::connect::{AddressPolicy, ConnectError, TimeoutConnector, WebhookConnector};
+use super::error::WebhookRequestError;
+use super::response::{self, DefaultTtl};
 use super::retry_after::retry_after;
-use super::signature::{Signed, sign, verify};
+use super::signature::{SignatureHeaders, sign, verify};
 use super::trust::{self, Transport};
-use super::{Resolve, Secret, Target, WebhookConfig};
-use crate::causes::chain;
+use super::{Resolver, Secret, Target, WebhookConfig};
+use crate::error_chain::chain;
 
 /// Who we are.
 const USER_AGENT: &str = concat!("Guildhall/", env!("CARGO_PKG_VERSION"));
 
-type Pooled = legacy::Client<InTime<HttpsConnector<Dialler>>, Full<Bytes>>;
+type PooledHttpClient = legacy::Client<TimeoutConnector<HttpsConnector<WebhookConnector>>, Full<Bytes>>;
 
 /// Sends events to one webhook. It follows nothing, and sends nothing twice.
-pub(super) struct Client {
-    http: Pooled,
+pub(super) struct TargetClient {
+    http: PooledHttpClient,
     uri: Uri,
     secrets: Vec<Secret>,
-    answers: AnswerPolicy,
+    answers: ResponsePolicy,
     clock: WallClock,
     max_answer_bytes: usize,
     max_retry_after: Duration,
-    kept_for: KeptFor,
+    kept_for: DefaultTtl,
 }
 
-impl Client {
+impl TargetClient {
     /// A client with no connection yet; nothing if the target has problems.
     pub(super) fn new(
         target: &Target,
         config: &WebhookConfig,
         tls: &ClientConfig,
-        resolve: Arc<dyn Resolve>,
+        resolve: Arc<dyn Resolver>,
     ) -> Option<Self> {
         let host = match target.url.host()? {
             Host::Domain(name) => Host::Domain(name.to_owned()),
             Host::Ipv4(address) => Host::Ipv4(address),
             Host::Ipv6(address) => Host::Ipv6(address),
         };
-        let reach = if target.allow_private { Reach::Anywhere } else { Reach::Public };
+        let reach = if target.allow_private { AddressPolicy::Anywhere } else { AddressPolicy::Public };
         let within = config.connect_timeout;
         // A little less than all of it, so that it is heard what there was no answer from.
-        let dialler = Dialler::new(host, target.url.port_or_known_default()?, reach, within.mul_f64(0.9), resolve);
+        let dialler =
+            WebhookConnector::new(host, target.url.port_or_known_default()?, reach, within.mul_f64(0.9), resolve);
         let secured = HttpsConnectorBuilder::new()
             .with_tls_config(tls.clone())
             .https_or_http()
@@ -73,7 +74,7 @@ impl Client {
             .pool_max_idle_per_host(config.max_in_flight)
             // Only what a connection hands back unread, of which no byte was written.
             .retry_canceled_requests(true)
-            .build(InTime { inner: secured, within });
+            .build(TimeoutConnector { inner: secured, within });
         Some(Self {
             http,
             uri: target.uri()?,
@@ -87,24 +88,28 @@ impl Client {
     }
 
     /// Sends an event, and reads the answer.
-    pub(super) async fn exchange(&self, body: &Body, trace: Trace) -> Result<Said, Fault> {
+    pub(super) async fn exchange(
+        &self,
+        body: &WebhookBody,
+        trace: TraceContext,
+    ) -> Result<WebhookResponse, WebhookRequestError> {
         let json = Bytes::copy_from_slice(body.json.as_bytes());
         let signed = sign(&self.secrets, &body.id, &json, self.clock.now());
         let request = self.request(&body.id, json, &signed, trace)?;
         let response = self.http.request(request).await.map_err(|error| failure(&error))?;
         let (head, incoming) = response.into_parts();
         let wait = retry_after(&head.headers, self.clock.now(), self.max_retry_after);
-        if let Some(fault) = Fault::of(head.status, wait) {
+        if let Some(fault) = WebhookRequestError::of(head.status, wait) {
             return Err(fault);
         }
         if head.status == StatusCode::NO_CONTENT {
-            return Ok(Said::default());
+            return Ok(WebhookResponse::default());
         }
         let transport = Transport::of(self.uri.scheme() == Some(&Scheme::HTTPS), &head.extensions);
         let answer = self.read(&head.headers, incoming).await?;
-        let said = answer::read(&answer, self.kept_for).map_err(Fault::Unusable)?;
+        let said = response::read(&answer, self.kept_for).map_err(WebhookRequestError::Unusable)?;
         // One without an effect may come from anyone.
-        if said != Said::default() {
+        if said != WebhookResponse::default() {
             trust::check(self.answers, transport, || {
                 verify(&self.secrets, &body.id, &signed.timestamp, &head.headers, &answer, self.clock.now())
             })?;
@@ -112,8 +117,14 @@ impl Client {
         Ok(said)
     }
 
-    fn request(&self, id: &str, json: Bytes, signed: &Signed, trace: Trace) -> Result<Request<Full<Bytes>>, Fault> {
-        let plain = |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::Malformed);
+    fn request(
+        &self,
+        id: &str,
+        json: Bytes,
+        signed: &SignatureHeaders,
+        trace: TraceContext,
+    ) -> Result<Request<Full<Bytes>>, WebhookRequestError> {
+        let plain = |text: &str| HeaderValue::from_str(text).map_err(|_| WebhookRequestError::Malformed);
         let mut request = Request::new(Full::new(json));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -129,35 +140,35 @@ impl Client {
         Ok(request)
     }
 
-    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Fault> {
+    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, WebhookRequestError> {
         let most = self.max_answer_bytes;
         if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
             && encoding != "identity"
         {
             let shown = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
-            return Err(Fault::Encoded(shown));
+            return Err(WebhookRequestError::Encoded(shown));
         }
         if body.size_hint().lower() > most as u64 {
-            return Err(Fault::TooLarge(most));
+            return Err(WebhookRequestError::TooLarge(most));
         }
         match Limited::new(body, most).collect().await {
             Ok(whole) => Ok(whole.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(Fault::TooLarge(most)),
-            Err(error) => Err(Fault::Broken(chain(error.as_ref()))),
+            Err(error) if error.is::<LengthLimitError>() => Err(WebhookRequestError::TooLarge(most)),
+            Err(error) => Err(WebhookRequestError::Broken(chain(error.as_ref()))),
         }
     }
 }
 
 /// What it means that there was no answer.
-fn failure(error: &legacy::Error) -> Fault {
+fn failure(error: &legacy::Error) -> WebhookRequestError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(refused @ ConnectError::NotPublic { .. }) = error.downcast_ref::<ConnectError>() {
-            return Fault::NotPublic(refused.to_string());
+            return WebhookRequestError::NotPublic(refused.to_string());
         }
         cause = error.source();
     }
     // The client's own words only say at what it failed, which the fault does too.
     let why = error.source().map_or_else(|| error.to_string(), chain);
-    if error.is_connect() { Fault::Unreachable(why) } else { Fault::Broken(why) }
+    if error.is_connect() { WebhookRequestError::Unreachable(why) } else { WebhookRequestError::Broken(why) }
 }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 use url::Host;
 
-use super::Resolve;
+use super::Resolver;
 use super::address::not_public;
 
 /// How many addresses of a name are tried.
@@ -35,7 +35,7 @@ const ADDRESSES_MOST: usize = 8;
 const LOOKUPS_MOST: usize = 4;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Connecting<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+type ConnectFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +62,7 @@ pub(super) enum ConnectError {
 
 /// Whether a webhook may stand in a network of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum AddressPolicy {
     /// It may be anywhere.
     Anywhere,
     /// It may only be where everybody may call it.
@@ -71,23 +71,23 @@ pub(super) enum Reach {
 
 /// Connects to one webhook's place, whatever it is asked for.
 #[derive(Clone)]
-pub(super) struct Dialler {
+pub(super) struct WebhookConnector {
     host: Host<String>,
     port: u16,
-    reach: Reach,
+    reach: AddressPolicy,
     /// For the lookup and all addresses together.
     within: Duration,
-    resolve: Arc<dyn Resolve>,
+    resolve: Arc<dyn Resolver>,
     lookups: Arc<Semaphore>,
 }
 
-impl Dialler {
+impl WebhookConnector {
     pub(super) fn new(
         host: Host<String>,
         port: u16,
-        reach: Reach,
+        reach: AddressPolicy,
         within: Duration,
-        resolve: Arc<dyn Resolve>,
+        resolve: Arc<dyn Resolver>,
     ) -> Self {
         Self { host, port, reach, within, resolve, lookups: Arc::new(Semaphore::new(LOOKUPS_MOST)) }
     }
@@ -122,8 +122,8 @@ impl Dialler {
 
     fn check(&self, address: SocketAddr) -> Result<(), ConnectError> {
         match (self.reach, not_public(address.ip())) {
-            (Reach::Anywhere, _) | (Reach::Public, None) => Ok(()),
-            (Reach::Public, Some(what)) => {
+            (AddressPolicy::Anywhere, _) | (AddressPolicy::Public, None) => Ok(()),
+            (AddressPolicy::Public, Some(what)) => {
                 Err(ConnectError::NotPublic { host: self.host.to_string(), address: address.ip(), what })
             }
         }
@@ -160,10 +160,10 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }
 
-impl Service<Uri> for Dialler {
+impl Service<Uri> for WebhookConnector {
     type Response = TokioIo<TcpStream>;
     type Error = ConnectError;
-    type Future = Connecting<Self::Response, Self::Error>;
+    type Future = ConnectFuture<Self::Response, Self::Error>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -177,19 +177,19 @@ impl Service<Uri> for Dialler {
 
 /// Makes connections in time, TLS included.
 #[derive(Clone)]
-pub(super) struct InTime<C> {
+pub(super) struct TimeoutConnector<C> {
     pub(super) inner: C,
     pub(super) within: Duration,
 }
 
-impl<C> Service<Uri> for InTime<C>
+impl<C> Service<Uri> for TimeoutConnector<C>
 where
     C: Service<Uri, Error: Into<BoxError>>,
     C::Future: Send + 'static,
 {
     type Response = C::Response;
     type Error = BoxError;
-    type Future = Connecting<Self::Response, Self::Error>;
+    type Future = ConnectFuture<Self::Response, Self::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx).map_err(Into::into)

@@ -4,39 +4,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guildhall_actors::telemetry::span::{self, Span, SpanKind};
-use guildhall_core::trace::{SpanId, Trace};
+use guildhall_core::trace::{SpanId, TraceContext};
 use metrics::{counter, histogram};
 use tracing::{debug, warn};
 
-use super::fault::Fault;
+use super::error::WebhookRequestError;
 use crate::{
     events::InternalEvent,
     metrics::{WEBHOOK_REQUEST_SECONDS, WEBHOOK_REQUESTS},
 };
 
 /// A webhook was asked about an event, or should have been.
-pub(super) struct WebhookAsked<'a> {
+pub(super) struct WebhookCalled<'a> {
     pub(super) handler: &'a Arc<str>,
     /// What the event is called for this handler.
     pub(super) id: &'a str,
     /// The part of the event's trace that the request is, and the handler that it is made for.
-    pub(super) trace: Trace,
+    pub(super) trace: TraceContext,
     pub(super) asked_by: SpanId,
     /// What is wrong, if there is no answer.
-    pub(super) fault: Option<&'a Fault>,
+    pub(super) fault: Option<&'a WebhookRequestError>,
     /// How long it took, if a request was sent or tried.
     pub(super) took: Option<Duration>,
 }
 
-impl InternalEvent for WebhookAsked<'_> {
+impl InternalEvent for WebhookCalled<'_> {
     fn emit(self) {
         let (handler, id) = (&**self.handler, self.id);
         let duration_ms = self.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        let (result, trace_id) = (self.fault.map_or("answered", Fault::name), self.trace.id);
+        let (result, trace_id) = (self.fault.map_or("answered", WebhookRequestError::name), self.trace.id);
         match self.fault {
             None => debug!(handler, id, result, duration_ms, %trace_id, "webhook answered"),
             // The breaker has told that it opened.
-            Some(fault @ Fault::Open { .. }) => {
+            Some(fault @ WebhookRequestError::Open { .. }) => {
                 debug!(handler, id, result, why = %fault, %trace_id, "webhook not asked");
             }
             Some(fault) => {
@@ -51,8 +51,11 @@ impl InternalEvent for WebhookAsked<'_> {
             });
         }
         // A name that no settings know would be a label without bounds.
-        let label =
-            if matches!(self.fault, Some(Fault::Unknown)) { Arc::from("unknown") } else { self.handler.clone() };
+        let label = if matches!(self.fault, Some(WebhookRequestError::Unknown)) {
+            Arc::from("unknown")
+        } else {
+            self.handler.clone()
+        };
         counter!(WEBHOOK_REQUESTS, "handler" => label.clone(), "outcome" => result).increment(1);
         if let Some(took) = self.took {
             histogram!(WEBHOOK_REQUEST_SECONDS, "handler" => label).record(took);

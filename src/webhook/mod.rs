@@ -10,12 +10,12 @@
 //! that hangs holds back only its own events. Nothing is retried here; whoever asks decides that.
 
 mod address;
-mod answer;
 mod client;
 mod connect;
+mod error;
 mod events;
-mod fault;
 mod resolve;
+mod response;
 mod retry_after;
 mod secret;
 mod signature;
@@ -33,16 +33,16 @@ use guildhall_actors::operations::WallClock;
 
 use actix::Addr;
 use guildhall_actors::circuit_breaker::{CallError, CircuitBreaker};
-use guildhall_actors::events::{Asks, Body, Brain, BrainFuture, Said};
-use guildhall_core::trace::Trace;
+use guildhall_actors::events::{WebhookBody, WebhookCall, WebhookCallFuture, WebhookClient, WebhookResponse};
+use guildhall_core::trace::TraceContext;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::answer::KeptFor;
-use self::client::Client;
-use self::events::WebhookAsked;
-use self::fault::Fault;
-pub use self::resolve::{Lookup, Resolve, SystemResolver};
+use self::client::TargetClient;
+use self::error::WebhookRequestError;
+use self::events::WebhookCalled;
+pub use self::resolve::{LookupFuture, Resolver, SystemResolver};
+pub use self::response::DefaultTtl;
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
 pub(crate) use self::tls::trusting;
@@ -65,7 +65,7 @@ pub struct WebhookConfig {
     /// The longest `Retry-After` that is heeded.
     pub max_retry_after: Duration,
     /// How long values are kept that do not say so.
-    pub kept_for: KeptFor,
+    pub kept_for: DefaultTtl,
     /// A file of authorities that are trusted besides those everybody trusts.
     pub ca_file: Option<PathBuf>,
     /// What requests are signed by.
@@ -81,7 +81,7 @@ impl Default for WebhookConfig {
             max_waiting: 1_024,
             pool_idle: Duration::from_secs(4),
             max_retry_after: Duration::from_secs(600),
-            kept_for: KeptFor::default(),
+            kept_for: DefaultTtl::default(),
             ca_file: None,
             clock: WallClock::system(),
         }
@@ -90,7 +90,7 @@ impl Default for WebhookConfig {
 
 /// One webhook, and who may use it.
 struct Webhook {
-    client: Client,
+    client: TargetClient,
     /// Of those that are under way and those that wait for it.
     places: Semaphore,
     turns: Semaphore,
@@ -119,7 +119,7 @@ impl Webhooks {
         config: &WebhookConfig,
         breaker: Addr<CircuitBreaker>,
     ) -> Result<Self, TargetError> {
-        Self::with_resolver(targets, config, breaker, &(Arc::new(SystemResolver) as Arc<dyn Resolve>))
+        Self::with_resolver(targets, config, breaker, &(Arc::new(SystemResolver) as Arc<dyn Resolver>))
     }
 
     /// The same, but names are looked up elsewhere.
@@ -131,7 +131,7 @@ impl Webhooks {
         targets: Vec<Target>,
         config: &WebhookConfig,
         breaker: Addr<CircuitBreaker>,
-        resolve: &Arc<dyn Resolve>,
+        resolve: &Arc<dyn Resolver>,
     ) -> Result<Self, TargetError> {
         let mut problems = target::problems(&targets);
         let tls = trusting(config.ca_file.as_deref());
@@ -140,7 +140,7 @@ impl Webhooks {
         let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(TargetError { problems }) };
         let in_flight = config.max_in_flight.max(1);
         let webhook = |target: Target| {
-            let client = Client::new(&target, config, &tls, resolve.clone());
+            let client = TargetClient::new(&target, config, &tls, resolve.clone());
             let client = client.expect("invariant: a target without problems has a host, a port and a URI");
             let places = Semaphore::new(in_flight.saturating_add(config.max_waiting).min(Semaphore::MAX_PERMITS));
             (target.handler, Webhook { client, places, turns: Semaphore::new(in_flight) })
@@ -148,12 +148,17 @@ impl Webhooks {
         Ok(Self { webhooks: targets.into_iter().map(webhook).collect(), breaker })
     }
 
-    async fn tell(&self, asks: &Asks, body: &Body, trace: Trace) -> (Result<Said, Fault>, Option<Duration>) {
+    async fn tell(
+        &self,
+        asks: &WebhookCall,
+        body: &WebhookBody,
+        trace: TraceContext,
+    ) -> (Result<WebhookResponse, WebhookRequestError>, Option<Duration>) {
         let deadline = Instant::now() + asks.within;
-        let Some(webhook) = self.webhooks.get(&asks.handler) else { return (Err(Fault::Unknown), None) };
-        let Ok(_place) = webhook.places.try_acquire() else { return (Err(Fault::Busy), None) };
+        let Some(webhook) = self.webhooks.get(&asks.handler) else { return (Err(WebhookRequestError::Unknown), None) };
+        let Ok(_place) = webhook.places.try_acquire() else { return (Err(WebhookRequestError::Busy), None) };
         let Ok(Ok(_turn)) = timeout_at(deadline, webhook.turns.acquire()).await else {
-            return (Err(Fault::Busy), None);
+            return (Err(WebhookRequestError::Busy), None);
         };
 
         let began = Instant::now();
@@ -167,23 +172,23 @@ impl Webhooks {
         let ended = match CircuitBreaker::call(&self.breaker, &asks.handler, left, call).await {
             Ok(ended) => ended,
             Err(CallError::Open { retry_after, reason, .. }) => {
-                return (Err(Fault::Open { reason, retry_after }), None);
+                return (Err(WebhookRequestError::Open { reason, retry_after }), None);
             }
-            Err(CallError::TimedOut) => Err(Fault::TimedOut(asks.within)),
+            Err(CallError::TimedOut) => Err(WebhookRequestError::TimedOut(asks.within)),
             Err(CallError::Failed(fault)) => Err(fault),
         };
         (ended, Some(began.elapsed()))
     }
 }
 
-impl Brain for Webhooks {
-    fn ask(&self, asks: Asks, body: Body) -> BrainFuture<'_> {
+impl WebhookClient for Webhooks {
+    fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
         Box::pin(async move {
             // A part of its own for each request.
             let trace = asks.trace.child(fastrand::u64(..));
             let (ended, took) = self.tell(&asks, &body, trace).await;
             let (handler, asked_by, fault) = (&asks.handler, asks.trace.span, ended.as_ref().err());
-            emit(WebhookAsked { handler, id: &body.id, trace, asked_by, fault, took });
+            emit(WebhookCalled { handler, id: &body.id, trace, asked_by, fault, took });
             Ok(ended?)
         })
     }

@@ -14,7 +14,7 @@ const MAX_SIGNATURES: usize = 16;
 
 /// What stands in `webhook-timestamp` and `webhook-signature`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Signed {
+pub(super) struct SignatureHeaders {
     /// Seconds since 1970.
     pub(super) timestamp: String,
     /// One signature a secret: whoever knows any of them can check it, so that a secret can be changed without a pause.
@@ -22,7 +22,7 @@ pub(super) struct Signed {
 }
 
 /// Signs `id.timestamp.body` with each of the secrets.
-pub(super) fn sign(secrets: &[Secret], id: &str, body: &[u8], now: UnixMs) -> Signed {
+pub(super) fn sign(secrets: &[Secret], id: &str, body: &[u8], now: UnixMs) -> SignatureHeaders {
     let timestamp = (now.millis() / 1_000).to_string();
     let signed: Vec<String> = secrets
         .iter()
@@ -31,7 +31,7 @@ pub(super) fn sign(secrets: &[Secret], id: &str, body: &[u8], now: UnixMs) -> Si
             format!("v1,{}", STANDARD.encode(tag))
         })
         .collect();
-    Signed { signatures: signed.join(" "), timestamp }
+    SignatureHeaders { signatures: signed.join(" "), timestamp }
 }
 
 /// Why an answer does not count as signed.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use guildhall_core::event::handler::AnswerPolicy;
+use guildhall_core::event::handler::ResponsePolicy;
 use http::Uri;
 use url::{Host, Url};
 
@@ -28,7 +28,7 @@ pub struct Target {
     /// Whether it may be in a network of our own.
     pub allow_private: bool,
     /// Which of its answers may have an effect.
-    pub answers: AnswerPolicy,
+    pub answers: ResponsePolicy,
 }
 
 impl fmt::Debug for Target {
@@ -178,7 +178,7 @@ mod tests {
             url: url.parse().unwrap(),
             secrets: vec![secret],
             allow_private: false,
-            answers: AnswerPolicy::default(),
+            answers: ResponsePolicy::default(),
         }
     }
 

@@ -12,7 +12,7 @@
 
 use std::net::IpAddr;
 
-use guildhall_core::event::handler::AnswerPolicy;
+use guildhall_core::event::handler::ResponsePolicy;
 use http::Extensions;
 use hyper_util::client::legacy::connect::HttpInfo;
 use url::{Host, Url};
@@ -40,7 +40,7 @@ impl Transport {
 
 /// An answer that may not have an effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum UntrustedAnswer {
+pub(super) enum UntrustedResponse {
     #[error(
         "it came over plain http from {}, and {signature}; use https, sign answers (docs/webhooks.md#signed-answers), or \
          set answers = \"any\" for this handler",
@@ -53,17 +53,17 @@ pub(super) enum UntrustedAnswer {
 
 /// Decides whether an answer may have an effect. The signature is verified only where it decides.
 pub(super) fn check(
-    policy: AnswerPolicy,
+    policy: ResponsePolicy,
     transport: Transport,
     verify: impl FnOnce() -> Result<(), SignatureError>,
-) -> Result<(), UntrustedAnswer> {
+) -> Result<(), UntrustedResponse> {
     match policy {
-        AnswerPolicy::Any => Ok(()),
-        AnswerPolicy::Signed => verify().map_err(UntrustedAnswer::Unsigned),
-        AnswerPolicy::Secure => match transport {
+        ResponsePolicy::Any => Ok(()),
+        ResponsePolicy::Signed => verify().map_err(UntrustedResponse::Unsigned),
+        ResponsePolicy::Secure => match transport {
             Transport::Tls => Ok(()),
             Transport::Plain(Some(address)) if address.to_canonical().is_loopback() => Ok(()),
-            Transport::Plain(address) => verify().map_err(|signature| UntrustedAnswer::Plain { address, signature }),
+            Transport::Plain(address) => verify().map_err(|signature| UntrustedResponse::Plain { address, signature }),
         },
     }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn every_policy_decides_by_transport_and_signature() {
-        use AnswerPolicy::{Any, Secure, Signed};
+        use ResponsePolicy::{Any, Secure, Signed};
         let signatures = [Ok(()), Err(SignatureError::Missing)];
         for (transport, is_secure) in [
             (Transport::Tls, true),

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use guildhall::api::{ControlConfig, EdgeConfig};
-use guildhall_core::operation::State;
+use guildhall_core::operation::OperationState;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -240,7 +240,7 @@ fn while_it_drains_new_requests_are_told_so_and_those_under_way_are_answered() {
     run(async {
         let api = Api::start();
         let id = api.create_role("a").await;
-        api.store.become_state(&id, State::Succeeded);
+        api.store.become_state(&id, OperationState::Succeeded);
         // Under way: its body is not all there yet.
         let body = role("b").to_string();
         let mut under_way = TcpStream::connect(api.address()).await.unwrap();

@@ -1,7 +1,7 @@
 //! Many at once: submissions of a thousand, and dead letters by what they say and when they died.
 
 use guildhall::api::ControlConfig;
-use guildhall_core::operation::State;
+use guildhall_core::operation::OperationState;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -127,7 +127,7 @@ async fn with_letters(count: usize) -> (Real, Vec<String>) {
     let mut ids = Vec::new();
     for n in 0..count {
         let id = api.create_role(GUILD, &format!("role {n}")).await;
-        api.becomes(&id, State::Dead).await;
+        api.becomes(&id, OperationState::Dead).await;
         ids.push(id);
     }
     (api, ids)

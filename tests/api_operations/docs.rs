@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 
 use guildhall::api::{ControlConfig, PoliciesConfig};
-use guildhall_actors::operations::{Changes as _, OperationStore as _};
-use guildhall_core::{answer::Class, operation::State, policy::Rate};
+use guildhall_actors::operations::{ChangeFeed as _, OperationStore as _};
+use guildhall_core::{operation::OperationState, policy::Rate, response::ResponseClass};
 use serde_json::Value;
 
 use super::{
@@ -61,10 +61,10 @@ fn every_example_of_the_page_does_what_it_says() {
         // Two operations that the page takes to be there: one that waits, one that was given up.
         let waiting = api.create_role(GUILD, "waits").await;
         let dead = api.create_role(GUILD, "dead").await;
-        api.becomes(&dead, State::Dead).await;
+        api.becomes(&dead, OperationState::Dead).await;
         // And a call that was made for the page's guild.
         let hall = Hall::open(&api.control, &api.store).await;
-        hall.call(GUILD.parse().unwrap(), Class::Success).await;
+        hall.call(GUILD.parse().unwrap(), ResponseClass::Success).await;
         let address = api.address();
         let api = std::rc::Rc::new(api);
         let carrier = actix_rt::spawn(carries_out_one(std::rc::Rc::clone(&api)));
@@ -105,12 +105,12 @@ async fn carries_out_one(api: std::rc::Rc<Real>) {
     let mut ticks = api.store.ticks();
     loop {
         ticks.changed().await.unwrap();
-        let filter = guildhall_actors::operations::ListFilter { limit: 10, ..Default::default() };
+        let filter = guildhall_actors::operations::OperationFilter { limit: 10, ..Default::default() };
         let listed = api.store.list(filter).await.unwrap();
         let awaited = |payload: &str| payload.contains("Ushers");
         for shown in listed.iter().filter(|shown| awaited(&shown.stored.operation.payload)) {
             if !shown.stored.state.is_final() {
-                api.becomes(&shown.stored.operation.id.to_string(), State::Succeeded).await;
+                api.becomes(&shown.stored.operation.id.to_string(), OperationState::Succeeded).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guildhall::api::ControlConfig;
-use guildhall_actors::operations::desk::DeskConfig;
+use guildhall_actors::operations::submission::SubmissionConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -102,7 +102,7 @@ fn until_there_is_a_desk_everything_says_so() {
         }
         let store = Memory::new(10);
         let ear = std::sync::Arc::new(Ear::default());
-        control.open(std::sync::Arc::new(new_desk(store, ear, None, DeskConfig::default())));
+        control.open(std::sync::Arc::new(new_desk(store, ear, None, SubmissionConfig::default())));
         assert_eq!(ask("GET", "/v1/operations").await.status, 200);
     });
 }

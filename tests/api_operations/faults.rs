@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_core::operation::State;
+use guildhall_core::operation::OperationState;
 use serde_json::json;
 
 use super::{Api, GUILD, Setup, call, role, run, store::Fault};
@@ -33,7 +33,7 @@ fn a_store_that_is_not_available_is_told_with_when_to_come_again() {
     run(async {
         let api = Api::start();
         let id = api.create_role("a").await;
-        api.store.become_state(&id, State::Dead);
+        api.store.become_state(&id, OperationState::Dead);
         api.heard();
         api.store.fail(Some(Fault::Unavailable));
         for (method, path, body) in requests(&id) {

@@ -7,20 +7,20 @@ use std::{
 };
 
 use guildhall::{
-    api::{Control, GateDesk, ShardDesk},
+    api::{Control, GateService, ShardService},
     store::Store,
 };
 use guildhall_actors::{
-    budgets::{NamedBudgets, SpendKeeper, Treasury},
-    events::{Boarded, ShardBoard, ShardState, ShardView},
+    budget::{BudgetService, BudgetsHandle, SpendRecorder},
+    events::{ShardAdmin, ShardState, ShardView, ShardsFuture},
     operations::WallClock,
-    rest::{Cleared, Gate, GateConfig, Received, Request, Rest as _, SendFuture, Transport},
+    rest::{ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport},
 };
 use guildhall_core::{
-    answer::{Class, Credential, RateHeaders},
-    budget::{BudgetName, Limits, Points},
+    budget::{BudgetLimits, BudgetName, Points},
     lane::Lane,
     limit::LimitConfig,
+    response::{Credential, RateHeaders, ResponseClass},
 };
 use http::{HeaderMap, Method, StatusCode};
 
@@ -31,12 +31,12 @@ pub(crate) const SHARDS: u32 = 3;
 
 /// What Discord answers, one after the other; when it has nothing to say, it is content.
 #[derive(Clone, Default)]
-struct Discord(Arc<Mutex<VecDeque<Class>>>);
+struct Discord(Arc<Mutex<VecDeque<ResponseClass>>>);
 
 impl Transport for Discord {
-    fn send(&self, _: Cleared) -> SendFuture<'_> {
-        let class = self.0.lock().unwrap().pop_front().unwrap_or(Class::Success);
-        let rate = (class == Class::Success).then(|| RateHeaders {
+    fn send(&self, _: ClearedRequest) -> SendFuture<'_> {
+        let class = self.0.lock().unwrap().pop_front().unwrap_or(ResponseClass::Success);
+        let rate = (class == ResponseClass::Success).then(|| RateHeaders {
             bucket: "abcd1234".to_owned(),
             limit: 5,
             remaining: 4,
@@ -44,7 +44,7 @@ impl Transport for Discord {
             reset_after: Duration::from_secs(3_600),
         });
         let (headers, status) = (HeaderMap::new(), StatusCode::OK);
-        let received = Received { status, headers, body: Default::default(), class, code: None, rate };
+        let received = RawResponse { status, headers, body: Default::default(), class, code: None, rate };
         Box::pin(std::future::ready(Ok(received)))
     }
 }
@@ -55,12 +55,12 @@ pub(crate) struct Board {
     pub(crate) restarted: Mutex<Vec<u32>>,
 }
 
-impl ShardBoard for Board {
+impl ShardAdmin for Board {
     fn total(&self) -> u32 {
         SHARDS
     }
 
-    fn shards(&self) -> Boarded<'_> {
+    fn shards(&self) -> ShardsFuture<'_> {
         Box::pin(async { self.own.lock().unwrap().clone() })
     }
 
@@ -77,7 +77,7 @@ impl ShardBoard for Board {
 pub(crate) struct Hall {
     pub(crate) gate: Arc<Gate>,
     pub(crate) board: Arc<Board>,
-    pub(crate) spend: SpendKeeper,
+    pub(crate) spend: SpendRecorder,
     discord: Discord,
 }
 
@@ -89,7 +89,7 @@ impl Hall {
         let window = Duration::from_millis(50);
         let limits = LimitConfig { window, settling: Duration::ZERO, margin: Duration::ZERO, ..LimitConfig::default() };
         let gate = Gate::start(discord.clone(), GateConfig { limits, ..GateConfig::default() });
-        control.open_gate(GateDesk { gate: Arc::clone(&gate), credential: BOT });
+        control.open_gate(GateService { gate: Arc::clone(&gate), credential: BOT });
         let shard = |shard, state, confirmed| ShardView {
             shard,
             state,
@@ -102,20 +102,20 @@ impl Hall {
         };
         let own = vec![shard(0, ShardState::Connected, Some(117)), shard(1, ShardState::Resuming, None)];
         let board = Arc::new(Board { own: Mutex::new(own), restarted: Mutex::default() });
-        control.open_shards(ShardDesk { board: board.clone(), sessions: Arc::new(store.clone()) });
-        let budgets = NamedBudgets::start(3, Duration::from_secs(60));
-        let limits = Limits { maximum: Points::whole(1_000), restore_per_second: Points::whole(50) };
+        control.open_shards(ShardService { board: board.clone(), sessions: Arc::new(store.clone()) });
+        let budgets = BudgetsHandle::start(3, Duration::from_secs(60));
+        let limits = BudgetLimits { maximum: Points::whole(1_000), restore_per_second: Points::whole(50) };
         budgets.configure(&BudgetName::new("shop").unwrap(), limits).await.unwrap();
-        let others = Limits { maximum: Points::whole(10), restore_per_second: Points::ZERO };
-        let spend = SpendKeeper::new(Arc::new(store.clone()), "these-tests", WallClock::system());
-        control.open_budgets(Arc::new(Treasury::new(budgets, Some(others), spend.clone())));
+        let others = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::ZERO };
+        let spend = SpendRecorder::new(Arc::new(store.clone()), "these-tests", WallClock::system());
+        control.open_budgets(Arc::new(BudgetService::new(budgets, Some(others), spend.clone())));
         Self { gate, board, spend, discord }
     }
 
     /// Makes a call for a guild, to which Discord answers so.
-    pub(crate) async fn call(&self, guild: u64, class: Class) {
+    pub(crate) async fn call(&self, guild: u64, class: ResponseClass) {
         self.discord.0.lock().unwrap().push_back(class);
-        let mut request = Request::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        let mut request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
         request.guild = Some(guild);
         request.lane = Lane::Interactive;
         request.max_wait = Duration::from_secs(30);

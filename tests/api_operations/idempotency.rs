@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall::redis::{Keys, REMEMBERED_FOR, Redis, RedisConfig, RedisIdempotency, RedisUrl};
-use guildhall_core::operation::State;
+use guildhall::redis::{REMEMBERED_FOR, RedisClient, RedisConfig, RedisIdempotency, RedisKeys, RedisUrl};
+use guildhall_core::operation::OperationState;
 use redis::Commands as _;
 use serde_json::json;
 
@@ -17,8 +17,8 @@ use super::{
 const APPLICATION: u64 = 42;
 
 fn cache(url: RedisUrl) -> Arc<RedisIdempotency> {
-    let redis = Redis::new(RedisConfig { url, ca_file: None, timeout: Duration::from_millis(250) }).unwrap();
-    Arc::new(RedisIdempotency::start(redis, Keys::new(APPLICATION)))
+    let redis = RedisClient::new(RedisConfig { url, ca_file: None, timeout: Duration::from_millis(250) }).unwrap();
+    Arc::new(RedisIdempotency::start(redis, RedisKeys::new(APPLICATION)))
 }
 
 fn with_cache(url: RedisUrl) -> Api {
@@ -58,7 +58,7 @@ fn a_repeat_is_answered_without_a_write_and_with_what_became_of_the_operation() 
         let again = submit(&api, "once", "Pilots").await;
         assert_eq!((again.status, again.text("id"), again.text("state")), (200, first.text("id"), "queued".to_owned()));
         assert_eq!(again.header("idempotency-replayed").as_deref(), Some("true"));
-        api.store.become_state(&first.text("id"), State::Succeeded);
+        api.store.become_state(&first.text("id"), OperationState::Succeeded);
         let done = submit(&api, "once", "Pilots").await;
         assert_eq!((done.text("state"), &done.json()["result"]), ("succeeded".to_owned(), &json!({"role_id": "77"})));
         assert_eq!(api.store.submits(), writes, "the store was not written to");

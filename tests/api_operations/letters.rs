@@ -1,7 +1,7 @@
 //! Dead letters.
 
-use guildhall_actors::{access::Caller, operations::LetterFilter};
-use guildhall_core::operation::State;
+use guildhall_actors::{access::Caller, operations::DeadLetterFilter};
+use guildhall_core::operation::OperationState;
 use serde_json::{Value, json};
 
 use super::{Api, GUILD, GUILD_QUEUE, Heard, Setup, role, run, store::Fault};
@@ -12,7 +12,7 @@ async fn with_letters(setup: Setup, count: usize) -> (Api, Vec<String>) {
     let mut ids = Vec::new();
     for n in 0..count {
         let id = api.create_role(&format!("role {n}")).await;
-        api.store.become_state(&id, State::Dead);
+        api.store.become_state(&id, OperationState::Dead);
         ids.push(id);
     }
     api.heard();
@@ -104,7 +104,7 @@ fn only_letters_that_the_filter_names_are_done_again() {
     run(async {
         let (api, made) = with_letters(Setup::default(), 3).await;
         let elsewhere = api.post("/v1/guilds/2/operations", role("b")).await.text("id");
-        api.store.become_state(&elsewhere, State::Dead);
+        api.store.become_state(&elsewhere, OperationState::Dead);
         for (filter, count) in [
             (json!({"class": "not_found"}), 0),
             (json!({"kind": "delete_role"}), 0),
@@ -131,7 +131,7 @@ fn a_letter_that_cannot_be_done_again_does_not_keep_the_others_from_it() {
         let assign =
             json!({"kind": "assign_role", "payload": {"user_id": "7", "role_id": {"operation": first.as_str()}}});
         let refers = api.post(&format!("/v1/guilds/{GUILD}/operations"), assign).await.text("id");
-        api.store.become_state(&refers, State::Dead);
+        api.store.become_state(&refers, OperationState::Dead);
         api.store.forget(&first);
         let summary = api.post("/v1/dead-letters/redrive", json!({})).await.json();
         assert_eq!((&summary["redriven"], &summary["more"]), (&json!(made.len()), &json!(false)));
@@ -149,7 +149,7 @@ fn a_store_that_fails_half_way_is_told_with_what_was_done() {
         let answer = api.post("/v1/dead-letters/redrive", json!({})).await;
         answer.is_problem(503, "store-unavailable");
         api.store.fail(None);
-        let done = api.desk.redrive_all(&Caller::operator(), None, LetterFilter::default()).await.unwrap();
+        let done = api.desk.redrive_all(&Caller::operator(), None, DeadLetterFilter::default()).await.unwrap();
         assert_eq!((done.redriven.len(), done.stopped), (made.len(), None));
     });
 }

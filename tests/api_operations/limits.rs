@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use guildhall_core::answer::{Class, Scope};
+use guildhall_core::response::{RateLimitScope, ResponseClass};
 use serde_json::{Value, json};
 
 use super::{run, sqlite::OnSqlite};
 
-const LIMITED: Class = Class::RateLimited { scope: Scope::Shared, retry_after: Duration::from_millis(1) };
+const LIMITED: ResponseClass =
+    ResponseClass::RateLimited { scope: RateLimitScope::Shared, retry_after: Duration::from_millis(1) };
 
 async fn open() -> (OnSqlite, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -31,8 +32,8 @@ impl OnSqlite {
 fn the_limits_show_what_is_left_who_waits_and_how_near_the_ban_is() {
     run(async {
         let (api, _folder) = open().await;
-        api.hall.call(7, Class::Success).await;
-        api.hall.call(7, Class::Forbidden).await;
+        api.hall.call(7, ResponseClass::Success).await;
+        api.hall.call(7, ResponseClass::Forbidden).await;
         let limits = api.get("/v1/limits").await;
         let global = &limits["global"];
         assert_eq!(
@@ -56,7 +57,7 @@ fn buckets_come_by_the_page_each_once() {
     run(async {
         let (api, _folder) = open().await;
         for guild in 1..=5 {
-            api.hall.call(guild, Class::Success).await;
+            api.hall.call(guild, ResponseClass::Success).await;
         }
         let (mut ids, mut path) = (Vec::new(), "/v1/limits/buckets?limit=2".to_owned());
         loop {
@@ -87,7 +88,9 @@ fn buckets_come_by_the_page_each_once() {
 fn whoever_uses_the_most_is_named_by_each_measure() {
     run(async {
         let (api, _folder) = open().await;
-        for (guild, class) in [(7, Class::Success), (7, Class::Success), (8, LIMITED), (9, Class::Forbidden)] {
+        for (guild, class) in
+            [(7, ResponseClass::Success), (7, ResponseClass::Success), (8, LIMITED), (9, ResponseClass::Forbidden)]
+        {
             api.hall.call(guild, class).await;
         }
         let counts = async |query: &str| {

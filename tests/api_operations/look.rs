@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use guildhall_core::operation::State;
+use guildhall_core::operation::OperationState;
 use serde_json::{Value, json};
 
 use super::{Api, GUILD, Heard, role, run};
@@ -25,7 +25,7 @@ fn an_operation_is_shown_with_what_was_asked_and_what_became_of_it() {
         assert_eq!((&shown["key"], &shown["tries"], &shown["max_attempts"]), (&json!("once"), &json!([]), &json!(3)));
         assert!(shown["created_at"].as_str().unwrap().starts_with("2023-11-14T22:13:20."), "{shown}");
         assert_eq!((&shown["result"], &shown["finished_at"]), (&json!(null), &json!(null)));
-        api.store.become_state(&id, State::Succeeded);
+        api.store.become_state(&id, OperationState::Succeeded);
         let shown = api.get(&format!("/v1/operations/{id}")).await.json();
         assert_eq!((&shown["state"], &shown["result"]), (&json!("succeeded"), &json!({"role_id": "77"})));
     });
@@ -92,7 +92,7 @@ fn a_list_is_filtered_by_guild_state_kind_and_parking() {
         let elsewhere = api.post("/v1/guilds/2/operations", role("b")).await.text("id");
         let deletion = json!({"kind": "delete_role", "payload": {"role_id": "5"}});
         let deleted = api.post(&format!("/v1/guilds/{GUILD}/operations"), deletion).await.text("id");
-        api.store.become_state(&elsewhere, State::Delayed);
+        api.store.become_state(&elsewhere, OperationState::Delayed);
         for (query, expected) in [
             (format!("guild_id={GUILD}"), vec![&deleted, &here]),
             ("guild_id=2".to_owned(), vec![&elsewhere]),
@@ -147,11 +147,11 @@ fn a_guild_is_shown_with_how_deep_its_queue_is_and_whether_it_is_paused() {
         for n in 0..3 {
             api.create_role(&n.to_string()).await;
         }
-        api.store.become_state(&first, State::Delayed);
+        api.store.become_state(&first, OperationState::Delayed);
         let full = api.get(&path).await.json();
         assert_eq!(standing(&full), (json!(3), json!(true), json!(false)));
         assert_eq!(full["pending"], json!({"delayed": 1, "queued": 2}));
-        api.store.become_state(&first, State::Dead);
+        api.store.become_state(&first, OperationState::Dead);
         assert_eq!(standing(&api.get(&path).await.json()), (json!(3), json!(false), json!(false)));
         assert!(api.heard().iter().all(|heard| matches!(heard, Heard::Wake(_))));
     });

@@ -48,12 +48,12 @@ use std::{
 };
 
 use guildhall::{
-    api::{self, AdminKey, Control, ControlConfig, EdgeConfig, Listener, Proxies, Readiness},
-    settings::Token,
+    api::{self, AdminKey, Control, ControlConfig, EdgeConfig, Listener, Readiness, TrustedProxies},
+    settings::SecretValue,
 };
 use guildhall_actors::operations::{
-    Desk, IdempotencyCache, OperationStore, Pausable,
-    desk::{DeskConfig, Hears},
+    IdempotencyCache, OperationService, OperationStore, PauseTarget,
+    submission::{QueueNotifier, SubmissionConfig},
 };
 use guildhall_core::{
     operation::{OperationId, Queue},
@@ -85,7 +85,7 @@ pub(crate) enum Heard {
     Wake(Queue),
     Cancelled(OperationId, Queue),
     Hastened(OperationId, Queue),
-    Paused(Pausable, bool),
+    Paused(PauseTarget, bool),
 }
 
 #[derive(Default)]
@@ -97,7 +97,7 @@ impl Ear {
     }
 }
 
-impl Hears for Ear {
+impl QueueNotifier for Ear {
     fn wake(&self, queue: Queue) {
         self.hear(Heard::Wake(queue));
     }
@@ -110,7 +110,7 @@ impl Hears for Ear {
         self.hear(Heard::Hastened(id, queue));
     }
 
-    fn paused(&self, what: Pausable, paused: bool) {
+    fn paused(&self, what: PauseTarget, paused: bool) {
         self.hear(Heard::Paused(what, paused));
     }
 }
@@ -118,7 +118,7 @@ impl Hears for Ear {
 /// The API with everything behind it.
 pub(crate) struct Api {
     pub(crate) store: Arc<Memory>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) desk: Arc<OperationService>,
     pub(crate) control: Control,
     ear: Arc<Ear>,
     pub(crate) listener: Listener,
@@ -127,23 +127,23 @@ pub(crate) struct Api {
 /// What an API is started with.
 pub(crate) struct Setup {
     pub(crate) most: u64,
-    pub(crate) desk: DeskConfig,
+    pub(crate) desk: SubmissionConfig,
     pub(crate) control: ControlConfig,
     pub(crate) cache: Option<Arc<dyn IdempotencyCache>>,
     pub(crate) edge: EdgeConfig,
-    pub(crate) proxies: Proxies,
+    pub(crate) proxies: TrustedProxies,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };
+        let desk = SubmissionConfig { store_within: Duration::from_secs(60), ..SubmissionConfig::default() };
         Self {
             most: 1_000,
             desk,
             control: ControlConfig::default(),
             cache: None,
             edge: EdgeConfig::default(),
-            proxies: Proxies::default(),
+            proxies: TrustedProxies::default(),
         }
     }
 }
@@ -161,16 +161,22 @@ impl Setup {
 
 pub(crate) fn new_desk(
     store: Arc<dyn OperationStore>,
-    hears: Arc<dyn Hears>,
+    hears: Arc<dyn QueueNotifier>,
     cache: Option<Arc<dyn IdempotencyCache>>,
-    config: DeskConfig,
-) -> Desk {
+    config: SubmissionConfig,
+) -> OperationService {
     let time = AtomicU64::new(BEGIN);
-    Desk::new(store, hears, cache, config, Arc::new(move || UnixMs::new(time.fetch_add(1, Ordering::Relaxed))))
+    OperationService::new(
+        store,
+        hears,
+        cache,
+        config,
+        Arc::new(move || UnixMs::new(time.fetch_add(1, Ordering::Relaxed))),
+    )
 }
 
 pub(crate) fn new_control(config: ControlConfig) -> Control {
-    Control::new(AdminKey::new(&Token::new(KEY)), config)
+    Control::new(AdminKey::new(&SecretValue::new(KEY)), config)
 }
 
 pub(crate) fn listen(control: Control) -> Listener {

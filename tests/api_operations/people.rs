@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use guildhall_actors::access::{Caller, default_tenant};
-use guildhall_actors::operations::Pausable;
-use guildhall_actors::operations::desk::{DeskError, Retried};
+use guildhall_actors::operations::PauseTarget;
+use guildhall_actors::operations::submission::{OperationError, RetryResult};
 use guildhall_core::access::{Grant, Scope};
-use guildhall_core::operation::State;
+use guildhall_core::operation::OperationState;
 use serde_json::json;
 
 use super::{Api, GUILD, GUILD_QUEUE, Heard, run};
@@ -15,7 +15,7 @@ use super::{Api, GUILD, GUILD_QUEUE, Heard, run};
 fn an_operation_that_waits_is_taken_back_once_or_twice() {
     run(async {
         let api = Api::start();
-        for state in [State::Scheduled, State::Queued, State::Delayed] {
+        for state in [OperationState::Scheduled, OperationState::Queued, OperationState::Delayed] {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();
@@ -32,7 +32,7 @@ fn an_operation_that_waits_is_taken_back_once_or_twice() {
 
 #[test]
 fn an_operation_that_is_under_way_or_over_cannot_be_taken_back_and_its_state_is_told() {
-    use State::{Dead, NeedsReview, Reconciling, Retrying, Running, Succeeded};
+    use OperationState::{Dead, NeedsReview, Reconciling, Retrying, Running, Succeeded};
     run(async {
         let api = Api::start();
         for state in [Running, Retrying, Reconciling, Succeeded, Dead, NeedsReview] {
@@ -50,7 +50,7 @@ fn an_operation_that_is_under_way_or_over_cannot_be_taken_back_and_its_state_is_
 fn an_operation_that_waits_is_due_when_a_person_says_so() {
     run(async {
         let api = Api::start();
-        for state in [State::Queued, State::Delayed, State::Retrying] {
+        for state in [OperationState::Queued, OperationState::Delayed, OperationState::Retrying] {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();
@@ -68,7 +68,7 @@ fn an_operation_that_waits_is_due_when_a_person_says_so() {
 fn an_operation_that_is_over_is_done_again_as_another_and_only_once() {
     run(async {
         let api = Api::start();
-        for state in [State::Dead, State::NeedsReview] {
+        for state in [OperationState::Dead, OperationState::NeedsReview] {
             let id = api.create_role("Pilots").await;
             api.store.become_state(&id, state);
             api.heard();
@@ -96,20 +96,26 @@ fn retry_needs_the_scopes_of_a_submission_in_every_state() {
             Caller { tenant: Some(default_tenant()), grant, ..Caller::operator() }
         };
         let (without, with) = (caller(&["operations:write"]), caller(&["operations:write", "danger"]));
-        for state in [State::Queued, State::Delayed, State::Retrying, State::Dead, State::NeedsReview] {
+        for state in [
+            OperationState::Queued,
+            OperationState::Delayed,
+            OperationState::Retrying,
+            OperationState::Dead,
+            OperationState::NeedsReview,
+        ] {
             let boss = json!({"kind": "create_role", "payload": {"name": "Boss", "permissions": "8"}});
             let id = api.post(&format!("/v1/guilds/{GUILD}/operations"), boss).await.text("id");
             api.store.become_state(&id, state);
             api.heard();
             let operation = id.parse().unwrap();
             match api.desk.retry(&without, operation).await {
-                Err(DeskError::Forbidden { lack, .. }) => assert!(lack.contains("grants ADMINISTRATOR"), "{lack}"),
+                Err(OperationError::Forbidden { lack, .. }) => assert!(lack.contains("grants ADMINISTRATOR"), "{lack}"),
                 other => panic!("{}: {other:?}", state.name()),
             }
             assert!(api.heard().is_empty(), "{}", state.name());
             let retried = api.desk.retry(&with, operation).await.unwrap();
             // Neither key can give the new operation more than both have.
-            if let Retried::Again { id } = retried {
+            if let RetryResult::Again { id } = retried {
                 let again = api.store.kept(&id.to_string());
                 assert!(again.scopes.allow(Scope::Danger) && !again.scopes.allow(Scope::Admin));
             }
@@ -122,7 +128,7 @@ fn a_dead_operation_that_was_forgotten_is_done_again_from_its_letter() {
     run(async {
         let api = Api::start();
         let id = api.create_role("Pilots").await;
-        api.store.become_state(&id, State::Dead);
+        api.store.become_state(&id, OperationState::Dead);
         api.store.forget(&id);
         let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
         assert_eq!((answer.status, answer.text("redrive_of")), (202, id));
@@ -133,7 +139,9 @@ fn a_dead_operation_that_was_forgotten_is_done_again_from_its_letter() {
 fn an_operation_that_is_under_way_or_has_succeeded_is_not_tried_again() {
     run(async {
         let api = Api::start();
-        for state in [State::Running, State::Reconciling, State::Succeeded, State::Cancelled] {
+        for state in
+            [OperationState::Running, OperationState::Reconciling, OperationState::Succeeded, OperationState::Cancelled]
+        {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
@@ -153,10 +161,10 @@ fn a_guild_or_everything_is_paused_and_goes_on() {
             (shown["paused"].as_bool().unwrap(), shown["all_paused"].as_bool().unwrap())
         };
         for (way, expected, heard) in [
-            (format!("{path}/pause"), (true, false), Heard::Paused(Pausable::Queue(GUILD_QUEUE), true)),
-            ("/v1/pause".to_owned(), (true, true), Heard::Paused(Pausable::All, true)),
-            (format!("{path}/resume"), (false, true), Heard::Paused(Pausable::Queue(GUILD_QUEUE), false)),
-            ("/v1/resume".to_owned(), (false, false), Heard::Paused(Pausable::All, false)),
+            (format!("{path}/pause"), (true, false), Heard::Paused(PauseTarget::Queue(GUILD_QUEUE), true)),
+            ("/v1/pause".to_owned(), (true, true), Heard::Paused(PauseTarget::All, true)),
+            (format!("{path}/resume"), (false, true), Heard::Paused(PauseTarget::Queue(GUILD_QUEUE), false)),
+            ("/v1/resume".to_owned(), (false, false), Heard::Paused(PauseTarget::All, false)),
         ] {
             // A body is not needed, and none does harm.
             assert_eq!(super::call(api.address(), "POST", &way, &[], "").await.status, 200, "{way}");

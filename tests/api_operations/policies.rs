@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall::api::{ControlConfig, PoliciesConfig, Proxies};
+use guildhall::api::{ControlConfig, PoliciesConfig, TrustedProxies};
 use guildhall_core::policy::Rate;
 use serde_json::{Value, json};
 
@@ -179,7 +179,7 @@ fn an_address_that_shows_wrong_keys_is_slowed_down_and_good_keys_are_not() {
 
 #[test]
 fn behind_a_proxy_callers_are_told_apart_if_it_is_trusted() {
-    let count_refused = |proxies: Proxies, header: &'static str| {
+    let count_refused = |proxies: TrustedProxies, header: &'static str| {
         run(async move {
             let policies = PoliciesConfig { failed: Rate::new(1, 1), ..PoliciesConfig::default() };
             let control = ControlConfig { policies, ..ControlConfig::default() };
@@ -195,17 +195,17 @@ fn behind_a_proxy_callers_are_told_apart_if_it_is_trusted() {
             refused
         })
     };
-    let trusted = || Proxies { trusted: vec!["127.0.0.0/8".parse().unwrap()], ..Proxies::default() };
+    let trusted = || TrustedProxies { trusted: vec!["127.0.0.0/8".parse().unwrap()], ..TrustedProxies::default() };
     assert_eq!(count_refused(trusted(), "x-forwarded-for"), 0);
     assert!(count_refused(trusted(), "forwarded") >= 10, "nobody said that it counts");
-    assert!(count_refused(Proxies::default(), "x-forwarded-for") >= 10, "anybody can say so");
+    assert!(count_refused(TrustedProxies::default(), "x-forwarded-for") >= 10, "anybody can say so");
 }
 
 #[test]
 fn more_callers_than_are_remembered_are_counted_together() {
     run(async {
         let policies = PoliciesConfig { failed: Rate::new(1, 3), most: 4, ..PoliciesConfig::default() };
-        let proxies = Proxies { trusted: vec!["127.0.0.0/8".parse().unwrap()], ..Proxies::default() };
+        let proxies = TrustedProxies { trusted: vec!["127.0.0.0/8".parse().unwrap()], ..TrustedProxies::default() };
         let control = ControlConfig { policies, ..ControlConfig::default() };
         let api = Setup { control, proxies, ..Setup::default() }.start();
         let from = async |n: usize| {

@@ -8,10 +8,11 @@ use guildhall::{
     store::Store,
 };
 use guildhall_actors::operations::{
-    Change, ClaimFrom, Fence, Intent, OperationStore as _, Recorded, Shown, desk::DeskConfig,
+    ClaimFrom, Fence, IntentUpdate, OperationDetails, OperationStore as _, OperationUpdate, UpdateResult,
+    submission::SubmissionConfig,
 };
 use guildhall_core::{
-    operation::{Failure, FailureClass, Queue, State},
+    operation::{Failure, FailureClass, OperationState, Queue},
     time::UnixMs,
 };
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ pub(crate) struct Place {
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Short enough that processes soon know of each other.
-const LEASE: settings::Lease = settings::Lease {
+const LEASE: settings::LeaseSettings = settings::LeaseSettings {
     heartbeat: Duration::from_millis(500),
     lasts: Duration::from_millis(10_000),
     margin: Duration::from_millis(1_000),
@@ -72,13 +73,13 @@ impl Real {
     }
 
     pub(crate) async fn with(place: &Place, config: ControlConfig) -> Self {
-        let settings = settings::Store {
+        let settings = settings::StoreSettings {
             url: place.url.parse().unwrap(),
             direct_url: None,
             instance: None,
             lease: LEASE,
             migrate: true,
-            row_security: settings::RowSecurity::default(),
+            row_security: settings::RowSecuritySettings::default(),
             timeout: place.timeout,
             lock_wait: Duration::from_secs(20),
             read_connections: 4,
@@ -90,7 +91,7 @@ impl Real {
             keep_keys: Duration::from_secs(3_600),
         };
         let store = Store::open(&settings).await.unwrap();
-        let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };
+        let desk = SubmissionConfig { store_within: Duration::from_secs(60), ..SubmissionConfig::default() };
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, desk);
         let control = new_control(config);
         control.open(Arc::new(desk));
@@ -130,27 +131,27 @@ impl Real {
     }
 
     /// Has something become of an operation, as its guild would.
-    pub(crate) async fn becomes(&self, id: &str, state: State) {
+    pub(crate) async fn becomes(&self, id: &str, state: OperationState) {
         let shown = self.store.show(id.parse().unwrap()).await.unwrap().unwrap();
         let queue = queue_of(&shown);
         let claim = self.store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().remove(0);
         let recorded = self.store.record(vec![change(&shown, claim.fence, state)]).await.unwrap();
-        assert_eq!(recorded, [Recorded::Done]);
+        assert_eq!(recorded, [UpdateResult::Done]);
         assert!(self.store.release(queue, claim.fence).await.unwrap());
     }
 }
 
 /// The queue of an operation.
-fn queue_of(shown: &Shown) -> Queue {
+fn queue_of(shown: &OperationDetails) -> Queue {
     let operation = &shown.stored.operation;
     operation.queue.queue(&operation.tenant)
 }
 
 /// A change of an operation, as its guild would have it kept.
-pub(crate) fn change(shown: &Shown, fence: Fence, state: State) -> Change {
+pub(crate) fn change(shown: &OperationDetails, fence: Fence, state: OperationState) -> OperationUpdate {
     let operation = &shown.stored.operation;
     let error = Failure::new(FailureClass::Forbidden, "Missing Permissions");
-    Change {
+    OperationUpdate {
         queue: queue_of(shown),
         fence,
         id: operation.id,
@@ -160,10 +161,10 @@ pub(crate) fn change(shown: &Shown, fence: Fence, state: State) -> Change {
         delays: 0,
         eligible_at: UnixMs::new(BEGIN),
         parked: false,
-        error: (state == State::Dead).then_some(error),
-        result: (state == State::Succeeded).then(|| "{\"role_id\":\"77\"}".to_owned()),
+        error: (state == OperationState::Dead).then_some(error),
+        result: (state == OperationState::Succeeded).then(|| "{\"role_id\":\"77\"}".to_owned()),
         made: None,
-        intent: Intent::Keep,
+        intent: IntentUpdate::Keep,
         progress: None,
         attempt: None,
         unknown_outcome: None,
@@ -186,7 +187,7 @@ pub(crate) async fn carry_out(store: Store, queue: Queue) {
         let waiting = store.load(queue, 0, 20).await.unwrap().operations;
         for stored in waiting {
             let shown = store.show(stored.operation.id).await.unwrap().unwrap();
-            for state in [State::Running, State::Succeeded] {
+            for state in [OperationState::Running, OperationState::Succeeded] {
                 store.record(vec![change(&shown, claim.fence, state)]).await.unwrap();
             }
         }

@@ -7,9 +7,11 @@ use guildhall::{
     settings,
     store::Store,
 };
-use guildhall_actors::operations::{Change, ClaimFrom, Intent, OperationStore as _, Recorded, desk::DeskConfig};
+use guildhall_actors::operations::{
+    ClaimFrom, IntentUpdate, OperationStore as _, OperationUpdate, UpdateResult, submission::SubmissionConfig,
+};
 use guildhall_core::{
-    operation::{Failure, FailureClass, OperationId, State},
+    operation::{Failure, FailureClass, OperationId, OperationState},
     time::UnixMs,
 };
 use serde_json::{Value, json};
@@ -34,13 +36,13 @@ impl OnSqlite {
     }
 
     pub(crate) async fn open_with(folder: &TempDir, max_queued: u64, control: ControlConfig) -> Self {
-        let settings = settings::Store {
+        let settings = settings::StoreSettings {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
             instance: None,
-            lease: settings::Lease::default(),
+            lease: settings::LeaseSettings::default(),
             migrate: true,
-            row_security: settings::RowSecurity::default(),
+            row_security: settings::RowSecuritySettings::default(),
             timeout: Duration::from_secs(20),
             lock_wait: Duration::ZERO,
             read_connections: 2,
@@ -52,7 +54,7 @@ impl OnSqlite {
             keep_keys: Duration::from_secs(3_600),
         };
         let store = Store::open(&settings).await.unwrap();
-        let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, DeskConfig::default());
+        let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, SubmissionConfig::default());
         let control = new_control(control);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
@@ -88,12 +90,12 @@ impl OnSqlite {
     pub(crate) async fn give_up(&self, id: &str) {
         let id: OperationId = id.parse().unwrap();
         let claim = self.store.claim(ClaimFrom::Queues(vec![GUILD_QUEUE])).await.unwrap().remove(0);
-        let change = Change {
+        let change = OperationUpdate {
             queue: GUILD_QUEUE,
             fence: claim.fence,
             id,
             guild: Some(GUILD.parse().unwrap()),
-            state: State::Dead,
+            state: OperationState::Dead,
             attempts: 1,
             delays: 0,
             eligible_at: UnixMs::new(BEGIN),
@@ -101,7 +103,7 @@ impl OnSqlite {
             error: Some(Failure::new(FailureClass::Forbidden, "Missing Permissions")),
             result: None,
             made: None,
-            intent: Intent::Keep,
+            intent: IntentUpdate::Keep,
             progress: None,
             attempt: None,
             unknown_outcome: None,
@@ -109,7 +111,7 @@ impl OnSqlite {
             unbind: Vec::new(),
             at: UnixMs::new(BEGIN + 5),
         };
-        assert_eq!(self.store.record(vec![change]).await.unwrap(), [Recorded::Done]);
+        assert_eq!(self.store.record(vec![change]).await.unwrap(), [UpdateResult::Done]);
         assert!(self.store.release(GUILD_QUEUE, claim.fence).await.unwrap());
     }
 }

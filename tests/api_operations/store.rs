@@ -6,15 +6,16 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use guildhall_actors::access::{DEFAULT_TENANT, Note};
+use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
 use guildhall_actors::operations::{
-    Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
-    OperationStore, Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, StoreUsage, Stored,
-    SubmitError, Submitted, Swept, WaitsFor, Wanted,
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, IdempotencyKey, Instance, NewOperation, OperationDetails,
+    OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention,
+    StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnresolvedReference,
+    UpdateResult, WaitReason,
 };
 use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
-    operation::{Failure, FailureClass, ManagedKind, OperationId, Progress, Queue, State},
+    operation::{Failure, FailureClass, ManagedKind, OperationId, OperationState, Progress, Queue},
     time::UnixMs,
     usage::UsageScope,
 };
@@ -34,7 +35,7 @@ pub(crate) enum Fault {
 
 #[derive(Default)]
 struct Inner {
-    rows: Vec<Shown>,
+    rows: Vec<OperationDetails>,
     keys: HashMap<IdempotencyKey, ([u8; 32], OperationId)>,
     letters: Vec<DeadLetter>,
     everything_paused: bool,
@@ -85,16 +86,16 @@ impl Memory {
     }
 
     /// Has something become of an operation.
-    pub(crate) fn become_state(&self, id: &str, state: State) {
+    pub(crate) fn become_state(&self, id: &str, state: OperationState) {
         let id: OperationId = id.parse().unwrap();
         let mut inner = self.inner();
         let row = inner.find(id).unwrap();
         row.stored.state = state;
-        if state == State::Succeeded {
+        if state == OperationState::Succeeded {
             row.result = Some("{\"role_id\":\"77\"}".to_owned());
         }
         let row = row.clone();
-        if state == State::Dead {
+        if state == OperationState::Dead {
             let operation = row.stored.operation;
             let queue = queue_of(&operation);
             inner.letters.push(DeadLetter {
@@ -145,7 +146,7 @@ impl Memory {
 }
 
 impl Inner {
-    fn find(&mut self, id: OperationId) -> Option<&mut Shown> {
+    fn find(&mut self, id: OperationId) -> Option<&mut OperationDetails> {
         self.rows.iter_mut().find(|row| row.stored.operation.id == id)
     }
 
@@ -157,10 +158,10 @@ impl Inner {
         let place = self.rows.iter().filter(|row| queue_of(&row.stored.operation) == queue).count() as u64 + 1;
         let updated_at = operation.created_at;
         let (state, seq, waits_for) = match state_of(&operation) {
-            State::Scheduled => (State::Scheduled, 0, Some(WaitsFor::Delay)),
+            OperationState::Scheduled => (OperationState::Scheduled, 0, Some(WaitReason::Delay)),
             state => (state, place, None),
         };
-        let stored = Stored {
+        let stored = StoredOperation {
             operation,
             seq,
             state,
@@ -172,11 +173,18 @@ impl Inner {
             error: None,
             unknown_outcome: None,
         };
-        self.rows.push(Shown { stored, result: None, updated_at, finished_at: None, attempts: Vec::new(), waits_for });
+        self.rows.push(OperationDetails {
+            stored,
+            result: None,
+            updated_at,
+            finished_at: None,
+            attempts: Vec::new(),
+            waits_for,
+        });
         seq
     }
 
-    fn letters(&self, filter: &LetterFilter) -> Vec<DeadLetter> {
+    fn letters(&self, filter: &DeadLetterFilter) -> Vec<DeadLetter> {
         let fits = |letter: &&DeadLetter| {
             filter.id.is_none_or(|id| letter.id == id)
                 && is_among(filter.among.as_deref(), letter.guild)
@@ -203,8 +211,8 @@ fn queue_of(operation: &NewOperation) -> Queue {
     operation.queue.queue(tenant)
 }
 
-fn state_of(operation: &NewOperation) -> State {
-    if operation.eligible_at > operation.created_at { State::Scheduled } else { State::Queued }
+fn state_of(operation: &NewOperation) -> OperationState {
+    if operation.eligible_at > operation.created_at { OperationState::Scheduled } else { OperationState::Queued }
 }
 
 fn missing<T>() -> Result<T, StoreError> {
@@ -212,7 +220,7 @@ fn missing<T>() -> Result<T, StoreError> {
 }
 
 impl OperationStore for Memory {
-    fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+    fn noting(self: Arc<Self>, _: AuditRecord) -> Arc<dyn OperationStore> {
         self
     }
 
@@ -224,7 +232,7 @@ impl OperationStore for Memory {
         self.answer(|_| Ok(None))
     }
 
-    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError> {
         let most = self.most;
         self.answer(move |inner| {
             inner.submits += 1;
@@ -235,9 +243,10 @@ impl OperationStore for Memory {
                     if hash != operation.payload_hash {
                         return Err(SubmitError::KeyReused { index, id });
                     }
-                    let (state, result) =
-                        inner.find(id).map_or((State::Succeeded, None), |row| (row.stored.state, row.result.clone()));
-                    answers.push(Submitted::Existing { id, state, result });
+                    let (state, result) = inner
+                        .find(id)
+                        .map_or((OperationState::Succeeded, None), |row| (row.stored.state, row.result.clone()));
+                    answers.push(SubmitResult::Existing { id, state, result });
                     continue;
                 }
                 for id in &operation.refers_to {
@@ -245,15 +254,15 @@ impl OperationStore for Memory {
                         return Err(SubmitError::NoSuchOperation { index, id: *id });
                     }
                 }
-                answers.push(Submitted::Accepted { seq: 0, queue: queue_of(operation), state: state_of(operation) });
+                answers.push(SubmitResult::Accepted { seq: 0, queue: queue_of(operation), state: state_of(operation) });
             }
-            let new = answers.iter().filter(|answer| matches!(answer, Submitted::Accepted { .. })).count() as u64;
+            let new = answers.iter().filter(|answer| matches!(answer, SubmitResult::Accepted { .. })).count() as u64;
             let pending = inner.rows.len() as u64;
             if pending + new > most {
                 return Err(SubmitError::Full { queue: queue_of(&batch[0]), pending, most });
             }
             for (operation, answer) in batch.into_iter().zip(&mut answers) {
-                if let Submitted::Accepted { seq, .. } = answer {
+                if let SubmitResult::Accepted { seq, .. } = answer {
                     if let Some(key) = operation.idempotency.clone() {
                         inner.keys.insert(key, (operation.payload_hash, operation.id));
                     }
@@ -279,15 +288,20 @@ impl OperationStore for Memory {
         self.answer(|_| missing())
     }
 
-    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page> {
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
         self.answer(move |inner| {
             let rows = inner.rows.iter().map(|row| &row.stored);
             let waits =
                 rows.filter(|row| queue_of(&row.operation) == queue && row.seq > after && !row.state.is_final());
-            let scheduled =
-                |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
+            let scheduled = |row: &&OperationDetails| {
+                row.stored.state == OperationState::Scheduled && queue_of(&row.stored.operation) == queue
+            };
             let due = inner.rows.iter().filter(scheduled).map(|row| row.stored.operation.eligible_at).min();
-            Ok(Page { operations: waits.take(limit).cloned().collect(), scheduled: due, ..Page::default() })
+            Ok(OperationPage {
+                operations: waits.take(limit).cloned().collect(),
+                scheduled: due,
+                ..OperationPage::default()
+            })
         })
     }
 
@@ -297,17 +311,18 @@ impl OperationStore for Memory {
 
     fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
         self.answer(move |inner| {
-            let scheduled =
-                |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
+            let scheduled = |row: &&OperationDetails| {
+                row.stored.state == OperationState::Scheduled && queue_of(&row.stored.operation) == queue
+            };
             Ok(inner.rows.iter().filter(scheduled).take(limit).count() as u64)
         })
     }
 
-    fn record(&self, _: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {
+    fn record(&self, _: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
         self.answer(|_| missing())
     }
 
-    fn resolve(&self, _: Option<u64>, _: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>> {
+    fn resolve(&self, _: Option<u64>, _: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>> {
         self.answer(|_| missing())
     }
 
@@ -323,13 +338,13 @@ impl OperationStore for Memory {
         self.answer(|_| missing())
     }
 
-    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>> {
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
         self.answer(move |inner| Ok(inner.find(id).cloned()))
     }
 
-    fn list(&self, filter: ListFilter) -> StoreFuture<'_, Vec<Shown>> {
+    fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>> {
         self.answer(move |inner| {
-            let fits = |row: &&Shown| {
+            let fits = |row: &&OperationDetails| {
                 let operation = &row.stored.operation;
                 is_among(filter.among.as_deref(), operation.guild)
                     && filter.state.is_none_or(|state| row.stored.state == state)
@@ -347,31 +362,31 @@ impl OperationStore for Memory {
         })
     }
 
-    fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+    fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
         self.answer(move |inner| {
             Ok(inner.find(id).map(|row| {
                 let untried = row.stored.attempts == 0 && row.stored.intent.is_none() && row.stored.progress.is_empty();
                 if row.stored.state.may_cancel() && untried {
-                    row.stored.state = State::Cancelled;
+                    row.stored.state = OperationState::Cancelled;
                 }
                 (row.stored.state, queue_of(&row.stored.operation))
             }))
         })
     }
 
-    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
         self.answer(move |inner| {
             Ok(inner.find(id).map(|row| {
                 row.stored.operation.eligible_at = now;
-                if row.stored.state == State::Scheduled {
-                    (row.stored.state, row.stored.seq, row.waits_for) = (State::Queued, u64::MAX, None);
+                if row.stored.state == OperationState::Scheduled {
+                    (row.stored.state, row.stored.seq, row.waits_for) = (OperationState::Queued, u64::MAX, None);
                 }
                 (row.stored.state, queue_of(&row.stored.operation))
             }))
         })
     }
 
-    fn letters(&self, filter: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+    fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
         self.answer(move |inner| Ok(inner.letters(&filter)))
     }
 
@@ -405,7 +420,7 @@ impl OperationStore for Memory {
         })
     }
 
-    fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64> {
+    fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64> {
         self.answer(move |inner| {
             let found: BTreeSet<_> = inner.letters(&filter).into_iter().map(|letter| letter.id).collect();
             inner.letters.retain(|letter| !found.contains(&letter.id));
@@ -413,12 +428,12 @@ impl OperationStore for Memory {
         })
     }
 
-    fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()> {
+    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
         self.answer(move |inner| {
             match (what, paused) {
-                (Pausable::All, _) => inner.everything_paused = paused,
-                (Pausable::Queue(queue), true) => drop(inner.paused.insert(queue)),
-                (Pausable::Queue(queue), false) => drop(inner.paused.remove(&queue)),
+                (PauseTarget::All, _) => inner.everything_paused = paused,
+                (PauseTarget::Queue(queue), true) => drop(inner.paused.insert(queue)),
+                (PauseTarget::Queue(queue), false) => drop(inner.paused.remove(&queue)),
             }
             Ok(())
         })
@@ -440,7 +455,7 @@ impl OperationStore for Memory {
         Box::pin(async { Ok(StoreUsage::default()) })
     }
 
-    fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, Swept> {
+    fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, SweepSummary> {
         self.answer(|_| missing())
     }
 

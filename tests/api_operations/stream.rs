@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use guildhall::api::{ControlConfig, StreamsConfig};
 use guildhall_actors::operations::{OperationStore as _, Retention};
 use guildhall_core::{
-    operation::{Queue, State},
+    operation::{OperationState, Queue},
     time::UnixMs,
 };
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ fn a_stream_tells_of_operations_as_they_change_in_the_words_of_the_list() {
             (event.operation().unwrap(), event.data.unwrap()),
             (told(&id, "queued"), listed["operations"][0].clone())
         );
-        api.becomes(&before, State::Succeeded).await;
+        api.becomes(&before, OperationState::Succeeded).await;
         assert_eq!(stream.operation().await, told(&before, "succeeded"));
         assert_eq!(api.ask("POST", &format!("/v1/operations/{id}/cancel"), Value::Null).await.status, 200);
         assert_eq!(stream.operation().await, told(&id, "cancelled"));
@@ -68,7 +68,7 @@ fn whoever_was_cut_off_goes_on_after_the_last_event_also_over_a_restart() {
         assert_eq!(stream.operation().await, told(&one, "queued"));
         let last = stream.last.clone().unwrap();
         drop(stream);
-        api.becomes(&one, State::Succeeded).await;
+        api.becomes(&one, OperationState::Succeeded).await;
         api.store.close().await;
 
         let api = Real::open(&place).await;
@@ -189,7 +189,7 @@ fn a_stream_tells_what_was_asked_for_and_what_the_key_may_see_and_nothing_else()
         for id in [&ours, &other, &last] {
             admins.until(id, "queued").await;
         }
-        api.becomes(&ours, State::Succeeded).await;
+        api.becomes(&ours, OperationState::Succeeded).await;
         admins.until(&ours, "succeeded").await;
         assert_eq!(theirs.operation().await, told(&other, "queued"));
         assert_eq!(tenants.operation().await, told(&other, "queued"));
@@ -266,7 +266,7 @@ fn whoever_comes_too_late_is_told_of_a_gap_and_then_of_what_is_kept() {
         let greeted = stream.next().await.unwrap().id.unwrap();
         let gone = api.create_role(GUILD, "gone").await;
         stream.until(&gone, "queued").await;
-        api.becomes(&gone, State::Succeeded).await;
+        api.becomes(&gone, OperationState::Succeeded).await;
         stream.until(&gone, "succeeded").await;
         let told_all = stream.last.clone().unwrap();
         let none = Duration::ZERO;

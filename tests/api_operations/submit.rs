@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use guildhall_core::operation::{OperationId, QueueKey};
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use serde_json::json;
 
 use super::{Api, BEGIN, GUILD, GUILD_QUEUE, Heard, Setup, role, run};
@@ -22,7 +22,7 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
             "delay_ms": 1_000, "deadline_ms": 60_000,
         });
         let answer = api.post_with(&path(), &[("traceparent", trace)], asked).await;
-        let trace = Trace::read(trace).unwrap();
+        let trace = TraceContext::read(trace).unwrap();
         assert_eq!(answer.status, 202, "{answer:?}");
         let id = answer.text("id");
         assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{id}"));
@@ -155,7 +155,7 @@ fn the_same_key_and_payload_is_the_same_operation() {
         assert_eq!(api.store.count(), 1);
 
         let id = first.text("id");
-        api.store.become_state(&id, guildhall_core::operation::State::Succeeded);
+        api.store.become_state(&id, guildhall_core::operation::OperationState::Succeeded);
         let done = api.post_with(&path(), &[("Idempotency-Key", "once")], role("Pilots")).await;
         assert_eq!((done.text("state"), &done.json()["result"]["role_id"]), ("succeeded".to_owned(), &json!("77")));
     });
@@ -270,7 +270,7 @@ fn an_operation_may_say_which_trace_it_belongs_to_and_one_that_is_none_is_wrong(
         let mut own = role("a");
         own["trace"] = given.into();
         let answer = api.post(&path(), own).await;
-        assert_eq!(api.store.kept(&answer.text("id")).trace, Trace::read(given));
+        assert_eq!(api.store.kept(&answer.text("id")).trace, TraceContext::read(given));
         let mut wrong = role("a");
         wrong["trace"] = "00-nonsense".into();
         assert_eq!(api.post(&path(), wrong).await.is_problem(422, "invalid-operation").wrong(), ["trace"]);

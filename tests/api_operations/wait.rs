@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use guildhall::api::ControlConfig;
-use guildhall_actors::operations::{Changes as _, WaitsConfig};
-use guildhall_core::operation::State;
+use guildhall_actors::operations::{ChangeFeed as _, CompletionConfig};
+use guildhall_core::operation::OperationState;
 use serde_json::{Value, json};
 
 use super::{
@@ -19,7 +19,7 @@ async fn submit(api: &Real, prefer: &str, body: &Value) -> Answer {
 }
 
 /// Waits until something was accepted, and has this become of it.
-async fn ends_the_next(api: &Real, state: State) {
+async fn ends_the_next(api: &Real, state: OperationState) {
     let mut ticks = api.store.ticks();
     ticks.changed().await.unwrap();
     let listed = api.ask("GET", "/v1/operations?limit=1", Value::Null).await.json();
@@ -31,7 +31,8 @@ fn a_caller_that_wants_to_wait_is_answered_when_it_is_over_with_all_there_is_to_
     run(async {
         let api = Real::open(&Place::file()).await;
         let pilots = role("Pilots");
-        let (answer, ()) = tokio::join!(submit(&api, "wait=60", &pilots), ends_the_next(&api, State::Succeeded));
+        let (answer, ()) =
+            tokio::join!(submit(&api, "wait=60", &pilots), ends_the_next(&api, OperationState::Succeeded));
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.header("preference-applied").as_deref(), Some("wait=60"));
         let (shown, id) = (answer.json(), answer.text("id"));
@@ -41,7 +42,7 @@ fn a_caller_that_wants_to_wait_is_answered_when_it_is_over_with_all_there_is_to_
         assert_eq!(happened, ["accepted", "succeeded"]);
         assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{id}"));
         // One that fails is over, too.
-        let (answer, ()) = tokio::join!(submit(&api, "wait=60", &pilots), ends_the_next(&api, State::Dead));
+        let (answer, ()) = tokio::join!(submit(&api, "wait=60", &pilots), ends_the_next(&api, OperationState::Dead));
         assert_eq!((answer.status, answer.text("state").as_str()), (200, "dead"));
         api.store.close().await;
     });
@@ -106,7 +107,7 @@ fn a_key_that_was_used_before_is_waited_for_or_answered_at_once() {
         let first = submit(&api, "", &keyed).await;
         let id = first.text("id");
         let path = format!("/v1/operations/{id}");
-        let (again, ()) = tokio::join!(submit(&api, "wait=60", &keyed), api.becomes(&id, State::Succeeded));
+        let (again, ()) = tokio::join!(submit(&api, "wait=60", &keyed), api.becomes(&id, OperationState::Succeeded));
         assert_eq!((again.status, again.text("id"), again.text("state").as_str()), (200, id, "succeeded"));
         assert_eq!(again.header("idempotency-replayed").as_deref(), Some("true"));
         let shown = api.ask("GET", &path, Value::Null).await.json();
@@ -119,7 +120,7 @@ fn a_key_that_was_used_before_is_waited_for_or_answered_at_once() {
 #[test]
 fn too_many_that_wait_are_answered_as_if_they_had_not_asked_to() {
     run(async {
-        let waits = WaitsConfig { callers_most: 1, operations_most: 2, ..WaitsConfig::default() };
+        let waits = CompletionConfig { callers_most: 1, operations_most: 2, ..CompletionConfig::default() };
         let api = Real::with(&Place::file(), ControlConfig { waits, ..ControlConfig::default() }).await;
         let three = json!({"operations": [role("a"), role("b"), role("c")]});
         let answer = submit(&api, "wait=60", &three).await;
@@ -131,7 +132,7 @@ fn too_many_that_wait_are_answered_as_if_they_had_not_asked_to() {
             let refused = submit(&api, "wait=60", &role("d")).await;
             assert_eq!((refused.status, refused.header("preference-applied")), (202, None));
             let listed = api.ask("GET", "/v1/operations?limit=2", Value::Null).await.json();
-            api.becomes(listed["operations"][1]["id"].as_str().unwrap(), State::Succeeded).await;
+            api.becomes(listed["operations"][1]["id"].as_str().unwrap(), OperationState::Succeeded).await;
         };
         let (first, ()) = tokio::join!(first, second);
         assert_eq!((first.status, first.json()["payload"]["name"].as_str()), (200, Some("waits")));

@@ -102,7 +102,7 @@ async fn a_schema_that_does_not_fit_is_told_with_what_to_do() {
     found.is("store", "fail", "store.migrate is false");
     assert!(found.check("store").2.contains("guildhall migrate up"));
 
-    let loaded = guildhall::settings::load(guildhall::settings::Sources {
+    let loaded = guildhall::settings::load(guildhall::settings::SettingsSources {
         environment: vec![("GUILDHALL__STORE__URL".into(), url.clone().into())],
         ..Default::default()
     });

@@ -4,8 +4,8 @@ use std::{cell::RefCell, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall::{
     api::{self, AdminKey, Control, ControlConfig, Listener, PoliciesConfig, Readiness},
-    redis::{Keys, Redis, RedisConfig, RedisPolicies},
-    settings::Token,
+    redis::{RedisClient, RedisConfig, RedisKeys, RedisPolicies},
+    settings::SecretValue,
 };
 use guildhall_core::{
     policy::{Meter, Rate},
@@ -75,8 +75,8 @@ impl Member {
         let policies =
             PoliciesConfig { heavy: Some(heavy), heavy_max_wait: Duration::ZERO, ..PoliciesConfig::default() };
         let control =
-            Control::new(AdminKey::new(&Token::new(KEY)), ControlConfig { policies, ..ControlConfig::default() });
-        let shared = RedisPolicies::new(Redis::new(redis.clone()).unwrap(), Keys::new(42), Duration::ZERO);
+            Control::new(AdminKey::new(&SecretValue::new(KEY)), ControlConfig { policies, ..ControlConfig::default() });
+        let shared = RedisPolicies::new(RedisClient::new(redis.clone()).unwrap(), RedisKeys::new(42), Duration::ZERO);
         control.share_policies(Arc::new(shared));
         let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let metrics = PrometheusBuilder::new().build_recorder().handle();

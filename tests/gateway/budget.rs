@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall::discord::{IdentifyLimits, IdentifyQueue, SessionsLeft, ShardEvent};
+use guildhall::discord::{IdentifyLimits, IdentifyQueue, SessionStartLimit, ShardEvent};
 use guildhall_actors::operations::WallClock;
 use guildhall_core::time::UnixMs;
 use guildhall_sim::GatewayConfig;
@@ -111,7 +111,7 @@ async fn a_spent_day_is_waited_out_and_said_again_and_again() {
 #[tokio::test(start_paused = true)]
 async fn what_discord_says_is_left_counts_even_if_the_store_has_more() {
     let store = Counts::new();
-    let left = Some(SessionsLeft { remaining: 1, reset_after: Duration::from_secs(600) });
+    let left = Some(SessionStartLimit { remaining: 1, reset_after: Duration::from_secs(600) });
     let (queue, waits) = queue(&store, IdentifyLimits { left, ..LIMITS });
     queue.enqueue(0).await.unwrap();
     let start = Instant::now();

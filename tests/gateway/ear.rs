@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use guildhall::discord::{Session, ShardEvent};
-use guildhall_actors::events::{Allowance, Credit, Feed, Told};
+use guildhall::discord::{SessionKind, ShardEvent};
+use guildhall_actors::events::{Credit, FlowLimit, ShardMessage, ShardSender};
 use tokio::sync::{mpsc, watch};
 
 /// Longer than anything here takes; a test that waits so long is stuck.
@@ -73,20 +73,20 @@ impl Notes {
         &mut self.sessions[at]
     }
 
-    fn write(&mut self, told: Told) -> Option<(u32, usize, usize)> {
+    fn write(&mut self, told: ShardMessage) -> Option<(u32, usize, usize)> {
         match told {
-            Told::Began { shard, session, resume_url } => {
+            ShardMessage::Began { shard, session, resume_url } => {
                 let heard = self.session(shard, &session);
                 assert!(heard.numbers.is_empty() && !heard.began, "a session begins once, and first of all");
                 (heard.began, heard.resume_url) = (true, resume_url);
                 None
             }
-            Told::Ended { .. } => None,
-            Told::Passed { shard, session, seq } => {
+            ShardMessage::Ended { .. } => None,
+            ShardMessage::Passed { shard, session, seq } => {
                 self.session(shard, &session).numbers.push(seq);
                 None
             }
-            Told::Events(events) => {
+            ShardMessage::Events(events) => {
                 assert!(!events.is_empty());
                 self.largest_batch = self.largest_batch.max(events.len());
                 let bytes = events.iter().map(|event| event.text.bytes()).sum();
@@ -102,15 +102,15 @@ impl Notes {
 }
 
 pub(crate) struct Ear {
-    tell: mpsc::Sender<Told>,
+    tell: mpsc::Sender<ShardMessage>,
     notes: Arc<Mutex<Notes>>,
     credits: Arc<Mutex<BTreeMap<u32, Arc<Credit>>>>,
     changed: watch::Sender<()>,
-    allowance: Allowance,
+    allowance: FlowLimit,
 }
 
 impl Ear {
-    pub(crate) fn new(allowance: Allowance) -> Self {
+    pub(crate) fn new(allowance: FlowLimit) -> Self {
         let (tell, mut told) = mpsc::channel(64);
         let (notes, credits) = (Arc::new(Mutex::new(Notes::default())), Arc::new(Mutex::new(BTreeMap::new())));
         let (changed, _) = watch::channel(());
@@ -138,7 +138,7 @@ impl Ear {
     }
 
     /// Gives credit back for one event after the other, each only after so long.
-    pub(crate) fn slow(allowance: Allowance, each: Duration) -> Self {
+    pub(crate) fn slow(allowance: FlowLimit, each: Duration) -> Self {
         let ear = Self::new(allowance);
         ear.hold();
         let (notes, credits) = (Arc::clone(&ear.notes), Arc::clone(&ear.credits));
@@ -161,13 +161,13 @@ impl Ear {
 
     /// With more credit than any test uses.
     pub(crate) fn patient() -> Self {
-        Self::new(Allowance { events: 100_000, bytes: 1 << 30 })
+        Self::new(FlowLimit { events: 100_000, bytes: 1 << 30 })
     }
 
-    pub(crate) fn feed(&self, shard: u32) -> Feed {
+    pub(crate) fn feed(&self, shard: u32) -> ShardSender {
         let credit = Credit::new(self.allowance);
         self.credits.lock().unwrap().insert(shard, Arc::clone(&credit));
-        Feed::new(self.tell.clone(), credit)
+        ShardSender::new(self.tell.clone(), credit)
     }
 
     pub(crate) fn observer(&self) -> impl Fn(ShardEvent) + Send + Sync + 'static {
@@ -178,7 +178,7 @@ impl Ear {
                 ShardEvent::Connected { shard, session } => {
                     assert!(notes.connected.insert(shard), "it says so once");
                     *notes.connects.entry(shard).or_default() += 1;
-                    notes.resumed += u64::from(session == Session::Resumed);
+                    notes.resumed += u64::from(session == SessionKind::Resumed);
                 }
                 ShardEvent::Disconnected { shard } => assert!(notes.connected.remove(&shard), "it says so once"),
                 ShardEvent::PermissionsChanged { .. } => {}
@@ -203,7 +203,7 @@ impl Ear {
         }
     }
 
-    pub(crate) fn used(&self, shard: u32) -> Allowance {
+    pub(crate) fn used(&self, shard: u32) -> FlowLimit {
         self.credits.lock().unwrap()[&shard].used()
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::Allowance;
+use guildhall_actors::events::FlowLimit;
 use guildhall_sim::{GatewayConfig, StormEvent};
 
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
     stage::{all_heard, at_once, config, easy, eventually, metric, sim, start, storm},
 };
 
-const CREDIT: Allowance = Allowance { events: 50, bytes: 1 << 30 };
+const CREDIT: FlowLimit = FlowLimit { events: 50, bytes: 1 << 30 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_without_room_leaves_and_resumes_without_loss() {
     let sim = sim(easy()).await;
     let ear = Ear::new(CREDIT);
     let mut config = config(&sim, 1, at_once());
-    config.buffer = Allowance { events: 100, bytes: 1 << 30 };
+    config.buffer = FlowLimit { events: 100, bytes: 1 << 30 };
     let mut shards = start(config, &ear);
     all_heard(&sim, &ear, 1).await;
 
@@ -49,7 +49,7 @@ async fn what_is_true_for_a_moment_only_is_dropped_before_a_shard_leaves_and_kee
     let sim = sim(easy()).await;
     let ear = Ear::new(CREDIT);
     let mut config = config(&sim, 1, at_once());
-    config.buffer = Allowance { events: 100, bytes: 1 << 30 };
+    config.buffer = FlowLimit { events: 100, bytes: 1 << 30 };
     let mut shards = start(config, &ear);
     all_heard(&sim, &ear, 1).await;
 
@@ -76,7 +76,7 @@ async fn a_paused_shard_ends_when_it_is_told_to() {
     let sim = sim(easy()).await;
     let ear = Ear::new(CREDIT);
     let mut config = config(&sim, 1, at_once());
-    config.buffer = Allowance { events: 100, bytes: 1 << 30 };
+    config.buffer = FlowLimit { events: 100, bytes: 1 << 30 };
     let mut shards = start(config, &ear);
     all_heard(&sim, &ear, 1).await;
     ear.hold();
@@ -90,7 +90,7 @@ async fn a_paused_shard_ends_when_it_is_told_to() {
 async fn a_shard_with_little_room_lets_discord_wait_before_it_leaves() {
     // A heartbeat is so far away that Discord can wait for a while.
     let sim = sim(GatewayConfig { heartbeat_interval: Duration::from_secs(40), ..easy() }).await;
-    let tiny = Allowance { events: 32, bytes: 1 << 30 };
+    let tiny = FlowLimit { events: 32, bytes: 1 << 30 };
     let ear = Ear::slow(tiny, Duration::from_micros(200));
     let mut config = config(&sim, 1, at_once());
     config.buffer = tiny;

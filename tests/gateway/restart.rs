@@ -1,6 +1,6 @@
 //! Another process goes on where one has ended; and several share the shards.
 
-use guildhall_actors::events::KeptSession;
+use guildhall_actors::events::StoredSession;
 use guildhall_core::time::UnixMs;
 use guildhall_sim::StormEvent;
 
@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// A session that is confirmed so far.
-pub(crate) fn kept(heard: &Heard, shards: u32, confirmed: u64) -> KeptSession {
-    KeptSession {
+pub(crate) fn kept(heard: &Heard, shards: u32, confirmed: u64) -> StoredSession {
+    StoredSession {
         shard: heard.shard,
         shards,
         session: heard.id.clone(),

@@ -3,10 +3,10 @@
 use std::{sync::OnceLock, time::Duration};
 
 use guildhall::{
-    discord::{Reconnects, Shards, ShardsConfig},
-    settings::{ShardRange, Token},
+    discord::{BackoffConfig, ShardPool, ShardPoolConfig},
+    settings::{SecretValue, ShardRange},
 };
-use guildhall_actors::{events::Allowance, operations::WallClock};
+use guildhall_actors::{events::FlowLimit, operations::WallClock};
 use guildhall_sim::{GatewayConfig, Sim, SimConfig, SimHandle, StormEvent, StormSpec};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
@@ -55,9 +55,9 @@ pub(crate) fn at_once() -> InMemoryQueue {
     InMemoryQueue::new(0, 1_000, Duration::from_secs(1), 1_000)
 }
 
-pub(crate) fn config<Q>(sim: &SimHandle, shards: u32, queue: Q) -> ShardsConfig<Q> {
-    ShardsConfig {
-        token: Token::new("sim-bot-token"),
+pub(crate) fn config<Q>(sim: &SimHandle, shards: u32, queue: Q) -> ShardPoolConfig<Q> {
+    ShardPoolConfig {
+        token: SecretValue::new("sim-bot-token"),
         gateway_url: Some(sim.gateway_url()),
         shards,
         range: ShardRange::all(shards),
@@ -66,18 +66,18 @@ pub(crate) fn config<Q>(sim: &SimHandle, shards: u32, queue: Q) -> ShardsConfig<
         queue,
         resume: Vec::new(),
         threads: 1,
-        buffer: Allowance { events: 4_096, bytes: 16 << 20 },
-        reconnects: Reconnects { base: Duration::from_millis(10), cap: Duration::from_millis(50) },
+        buffer: FlowLimit { events: 4_096, bytes: 16 << 20 },
+        reconnects: BackoffConfig { base: Duration::from_millis(10), cap: Duration::from_millis(50) },
         hello_within: Duration::from_secs(20),
         clock: WallClock::system(),
     }
 }
 
-pub(crate) fn start<Q>(config: ShardsConfig<Q>, ear: &Ear) -> Shards
+pub(crate) fn start<Q>(config: ShardPoolConfig<Q>, ear: &Ear) -> ShardPool
 where
     Q: Queue + Clone + Unpin + Send + Sync + 'static,
 {
-    Shards::start(config, |shard| ear.feed(shard), ear.observer()).unwrap()
+    ShardPool::start(config, |shard| ear.feed(shard), ear.observer()).unwrap()
 }
 
 /// So many events, as fast as the machine allows.

@@ -7,8 +7,11 @@ use std::{
 };
 
 use guildhall_actors::{
-    access::Note,
-    events::{Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later},
+    access::AuditRecord,
+    events::{
+        CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry,
+        InboxKey, StoredSession,
+    },
     operations::{StoreError, StoreFuture},
 };
 use guildhall_core::interaction::ReceivedInteraction;
@@ -53,7 +56,7 @@ fn not_here<T>() -> StoreFuture<'static, T> {
 }
 
 impl EventStore for Counts {
-    fn identify(&self, ask: Identifies) -> StoreFuture<'_, Identify> {
+    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
         let mut state = self.state.lock().unwrap();
         state.asked += 1;
         let answer = if state.fails > 0 {
@@ -64,24 +67,24 @@ impl EventStore for Counts {
             let since = state.last.get(&ask.bucket).map(|last| ask.now.since(*last));
             match (today.first(), since) {
                 (Some(first), _) if today.len() >= ask.a_day as usize => {
-                    Ok(Identify::Spent(DAY.saturating_sub(ask.now.since(*first))))
+                    Ok(IdentifyDecision::Spent(DAY.saturating_sub(ask.now.since(*first))))
                 }
-                (_, Some(since)) if since < ask.spacing => Ok(Identify::Wait(ask.spacing - since)),
+                (_, Some(since)) if since < ask.spacing => Ok(IdentifyDecision::Wait(ask.spacing - since)),
                 (_, _) => {
                     state.granted.push(ask.now);
                     state.last.insert(ask.bucket, ask.now);
-                    Ok(Identify::Now)
+                    Ok(IdentifyDecision::Now)
                 }
             }
         };
         Box::pin(async { answer })
     }
 
-    fn sessions(&self) -> StoreFuture<'_, Vec<KeptSession>> {
+    fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
         not_here()
     }
 
-    fn keep_sessions(&self, _: Vec<KeptSession>) -> StoreFuture<'_, ()> {
+    fn keep_sessions(&self, _: Vec<StoredSession>) -> StoreFuture<'_, ()> {
         not_here()
     }
 
@@ -89,7 +92,7 @@ impl EventStore for Counts {
         not_here()
     }
 
-    fn commit(&self, _: Vec<Handled>) -> StoreFuture<'_, Vec<Committed>> {
+    fn commit(&self, _: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
         not_here()
     }
 
@@ -97,7 +100,7 @@ impl EventStore for Counts {
         not_here()
     }
 
-    fn put_off(&self, _: InboxKey, _: Later, _: UnixMs) -> StoreFuture<'_, bool> {
+    fn put_off(&self, _: InboxKey, _: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
         not_here()
     }
 
@@ -105,7 +108,7 @@ impl EventStore for Counts {
         not_here()
     }
 
-    fn revive(&self, _: i64, _: Note) -> StoreFuture<'_, bool> {
+    fn revive(&self, _: i64, _: AuditRecord) -> StoreFuture<'_, bool> {
         not_here()
     }
 

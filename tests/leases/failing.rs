@@ -4,7 +4,7 @@ use std::{str::FromStr as _, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall::store::SqlLeases;
-use guildhall_actors::leases::{LeaseError, LeaseFence, Leases};
+use guildhall_actors::leases::{LeaseError, LeaseFence, LeaseStore};
 use sea_orm::{
     ConnectionTrait as _, Database, DatabaseConnection, SqlxPostgresConnector,
     sqlx::postgres::{PgConnectOptions, PgPoolOptions},
@@ -147,7 +147,7 @@ impl Writes for DatabaseConnection {
 }
 
 /// Rows that ended long ago go a few at a time, those of late stay, and what comes after has a greater fence.
-async fn old_rows_go(leases: impl Leases, raw: DatabaseConnection) {
+async fn old_rows_go(leases: impl LeaseStore, raw: DatabaseConnection) {
     let mut fences = Vec::new();
     for nth in 0..40 {
         let lease = take(&leases, &format!("old-{nth}"), LONG).await;

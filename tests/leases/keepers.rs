@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall::{
-    redis::{Keys, Redis, RedisConfig, RedisLeases, RedisUrl},
-    settings::{self, Sources},
+    redis::{RedisClient, RedisConfig, RedisKeys, RedisLeases, RedisUrl},
+    settings::{self, SettingsSources},
     store::{SqlLeases, migrate},
 };
-use guildhall_actors::leases::{Lease, LeaseName, Leases};
+use guildhall_actors::leases::{Lease, LeaseName, LeaseStore};
 use tempfile::TempDir;
 
 use crate::{postgres, redis_server::RedisServer};
@@ -29,8 +29,8 @@ pub(crate) enum Engine {
 
 /// Leases of two processes that share a keeper.
 pub(crate) struct Pair {
-    pub(crate) one: Arc<dyn Leases>,
-    pub(crate) two: Arc<dyn Leases>,
+    pub(crate) one: Arc<dyn LeaseStore>,
+    pub(crate) two: Arc<dyn LeaseStore>,
     _keeper: Keeper,
 }
 
@@ -65,10 +65,10 @@ impl Pair {
     }
 }
 
-pub(crate) fn settings_for(url: &str, timeout_ms: &str) -> settings::Store {
+pub(crate) fn settings_for(url: &str, timeout_ms: &str) -> settings::StoreSettings {
     let environment = [("GUILDHALL__STORE__URL", url), ("GUILDHALL__STORE__TIMEOUT_MS", timeout_ms)];
     let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
-    settings::load(Sources { environment, ..Sources::default() }).unwrap().settings.store
+    settings::load(SettingsSources { environment, ..SettingsSources::default() }).unwrap().settings.store
 }
 
 /// Leases in a database that is as it should be.
@@ -83,7 +83,7 @@ pub(crate) async fn migrated(url: &str) -> SqlLeases {
 }
 
 pub(crate) fn redis(url: RedisUrl, timeout: Duration) -> RedisLeases {
-    RedisLeases::new(Redis::new(RedisConfig { url, ca_file: None, timeout }).unwrap(), Keys::new(42))
+    RedisLeases::new(RedisClient::new(RedisConfig { url, ca_file: None, timeout }).unwrap(), RedisKeys::new(42))
 }
 
 pub(crate) fn name(text: &str) -> LeaseName {
@@ -91,12 +91,12 @@ pub(crate) fn name(text: &str) -> LeaseName {
 }
 
 /// Takes a lease that must be free.
-pub(crate) async fn take(leases: &dyn Leases, text: &str, ttl: Duration) -> Lease {
+pub(crate) async fn take(leases: &dyn LeaseStore, text: &str, ttl: Duration) -> Lease {
     leases.acquire(&name(text), "a test", ttl).await.unwrap().expect("nobody has it")
 }
 
 /// Whether somebody has it, by trying to take it; gives it back if not.
-pub(crate) async fn is_free(leases: &dyn Leases, text: &str) -> bool {
+pub(crate) async fn is_free(leases: &dyn LeaseStore, text: &str) -> bool {
     match leases.acquire(&name(text), "who looks", LONG).await.unwrap() {
         Some(lease) => leases.release(&lease).await.unwrap(),
         None => false,
@@ -104,7 +104,7 @@ pub(crate) async fn is_free(leases: &dyn Leases, text: &str) -> bool {
 }
 
 /// Takes a lease that is about to end, as soon as it has ended.
-pub(crate) async fn take_at_last(leases: &dyn Leases, text: &str) -> Lease {
+pub(crate) async fn take_at_last(leases: &dyn LeaseStore, text: &str) -> Lease {
     let trying = async {
         loop {
             if let Some(lease) = leases.acquire(&name(text), "who waits", LONG).await.unwrap() {

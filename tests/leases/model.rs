@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::leases::{Lease, LeaseFence, LeaseName, Leases};
+use guildhall_actors::leases::{Lease, LeaseFence, LeaseName, LeaseStore};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -44,7 +44,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 /// What should be: who holds each name, by the place of the lease among those given out, and its last fence.
 struct Model {
-    ways: [Arc<dyn Leases>; 2],
+    ways: [Arc<dyn LeaseStore>; 2],
     names: [LeaseName; NAMES],
     holders: [Option<usize>; NAMES],
     last: [LeaseFence; NAMES],

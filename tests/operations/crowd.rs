@@ -8,15 +8,16 @@ use std::{
     time::Duration,
 };
 
-use guildhall::{api::Readiness, app::OperationsPart, settings, store::Store};
+use guildhall::{api::Readiness, app::OperationsComponent, settings, store::Store};
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::operations::{
-    DelayedBy, Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
+    DelayedBy, Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, NewOperation, OperationExecutor,
+    OperationStore as _, ReconcileResult,
 };
 use guildhall_core::{
     access::{Bounds, Grant, ScopeSet},
     lane::Lane,
-    operation::{Kind, OperationId, QueueKey},
+    operation::{OperationId, OperationKind, QueueKey},
     time::UnixMs,
 };
 use tokio::sync::{Notify, Semaphore};
@@ -39,8 +40,8 @@ struct Door {
     changed: Notify,
 }
 
-impl Perform for Door {
-    fn perform(&self, _: Work) -> PerformFuture<'_, Performed> {
+impl OperationExecutor for Door {
+    fn perform(&self, _: Execution) -> ExecutorFuture<'_, ExecutionResult> {
         Box::pin(async move {
             let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
             self.most_inside.fetch_max(inside, Ordering::SeqCst);
@@ -49,16 +50,16 @@ impl Perform for Door {
             self.inside.fetch_sub(1, Ordering::SeqCst);
             self.done.fetch_add(1, Ordering::SeqCst);
             self.changed.notify_waiters();
-            Performed::Done(Done::default())
+            ExecutionResult::Done(ExecutionOutput::default())
         })
     }
 
-    fn reconcile(&self, _: Work) -> PerformFuture<'_, Reconciled> {
-        Box::pin(async { Reconciled::Absent })
+    fn reconcile(&self, _: Execution) -> ExecutorFuture<'_, ReconcileResult> {
+        Box::pin(async { ReconcileResult::Absent })
     }
 
-    fn verify(&self, _: Work) -> PerformFuture<'_, Reconciled> {
-        Box::pin(async { Reconciled::Absent })
+    fn verify(&self, _: Execution) -> ExecutorFuture<'_, ReconcileResult> {
+        Box::pin(async { ReconcileResult::Absent })
     }
 }
 
@@ -92,7 +93,7 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
         caller: Arc::from("admin"),
         bounds: Bounds::Anywhere,
         scopes: ScopeSet::of(&Grant::everything()),
-        kind: Kind::SendMessage,
+        kind: OperationKind::SendMessage,
         payload: format!(r#"{{"channel_id":"{}","content":"{content}"}}"#, guild + 1),
         payload_hash: [0; 32],
         lane: Lane::Operation,
@@ -119,7 +120,7 @@ fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
             ("GUILDHALL__OPERATIONS__ACTIVE_GUILDS", ACTIVE.to_string()),
         ];
         let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
-        let sources = settings::Sources { environment, ..settings::Sources::default() };
+        let sources = settings::SettingsSources { environment, ..settings::SettingsSources::default() };
         let settings = settings::load(sources).unwrap().settings;
         let store = Store::open(&settings.store).await.unwrap();
         for guilds in (1..=GUILDS).collect::<Vec<_>>().chunks(200) {
@@ -137,7 +138,7 @@ fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
         });
         let part = Readiness::default().register("store");
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
-        let operations = OperationsPart::start(&settings, 1, store.clone(), door.clone(), None, roles, part);
+        let operations = OperationsComponent::start(&settings, 1, store.clone(), door.clone(), None, roles, part);
         let waits = async {
             door.until(|door| door.inside.load(Ordering::SeqCst) == ACTIVE).await;
             door.permits.add_permits(DONE);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{Performed, Work};
-use guildhall_core::access::{Bounds, Whose};
+use guildhall_actors::operations::{Execution, ExecutionResult};
+use guildhall_core::access::{Bounds, Owner};
 use guildhall_core::operation::payload::Location;
-use guildhall_core::operation::{FailureClass, Kind, Payload};
+use guildhall_core::operation::{FailureClass, OperationKind, Payload};
 use guildhall_sim::FaultAction;
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ const LOOK: &str = "GET /channels/{channel.id}";
 const ANY_LOOK: &str = "GET /channels/*";
 
 /// An operation with a key for its guild alone, or for those of its tenant.
-fn confined(stage: &Stage, bounds: Bounds, payload: Payload) -> Work {
-    Work { bounds, ..stage.work(payload) }
+fn confined(stage: &Stage, bounds: Bounds, payload: Payload) -> Execution {
+    Execution { bounds, ..stage.work(payload) }
 }
 
 /// Every kind that calls a channel, for this one.
@@ -27,21 +27,24 @@ fn on_channel(place: &Place) -> Vec<Payload> {
     let channel = place.channel.to_string();
     let forward =
         json!({"content": "look", "message_reference": {"type": 1, "message_id": "1", "channel_id": channel}});
-    let of = |kind: Kind, payload: Value| Payload::parse(kind, &payload, Some(1)).unwrap();
+    let of = |kind: OperationKind, payload: Value| Payload::parse(kind, &payload, Some(1)).unwrap();
     let path = format!("/channels/{channel}");
     vec![
         send_message(place.channel, "hello"),
-        of(Kind::EnsureMessage, json!({"channel_id": channel, "key": "rules", "content": "be kind"})),
-        of(Kind::EditMessage, json!({"channel_id": channel, "message_id": "1", "content": "other words"})),
-        of(Kind::DeleteMessage, json!({"channel_id": channel, "message_id": "1"})),
-        of(Kind::DeleteChannel, json!({"channel_id": channel})),
-        of(Kind::ReplaceOverwrites, json!({"channel_id": channel, "overwrites": []})),
-        of(Kind::UpdatePermissions, json!({"channel_id": channel, "overwrites": [{"user_id": "5", "allow": "1024"}]})),
-        of(Kind::CreateChannel, json!({"name": "below", "parent_id": channel})),
-        of(Kind::EnsureChannel, json!({"name": "below", "key": "below", "parent_id": channel})),
-        of(Kind::Read, json!({"path": format!("{path}/messages?limit=1")})),
-        of(Kind::Request, json!({"method": "DELETE", "path": path})),
-        of(Kind::Request, json!({"method": "POST", "path": "/users/@me/channels", "body": forward})),
+        of(OperationKind::EnsureMessage, json!({"channel_id": channel, "key": "rules", "content": "be kind"})),
+        of(OperationKind::EditMessage, json!({"channel_id": channel, "message_id": "1", "content": "other words"})),
+        of(OperationKind::DeleteMessage, json!({"channel_id": channel, "message_id": "1"})),
+        of(OperationKind::DeleteChannel, json!({"channel_id": channel})),
+        of(OperationKind::ReplaceOverwrites, json!({"channel_id": channel, "overwrites": []})),
+        of(
+            OperationKind::UpdatePermissions,
+            json!({"channel_id": channel, "overwrites": [{"user_id": "5", "allow": "1024"}]}),
+        ),
+        of(OperationKind::CreateChannel, json!({"name": "below", "parent_id": channel})),
+        of(OperationKind::EnsureChannel, json!({"name": "below", "key": "below", "parent_id": channel})),
+        of(OperationKind::Read, json!({"path": format!("{path}/messages?limit=1")})),
+        of(OperationKind::Request, json!({"method": "DELETE", "path": path})),
+        of(OperationKind::Request, json!({"method": "POST", "path": "/users/@me/channels", "body": forward})),
     ]
 }
 
@@ -88,10 +91,10 @@ fn a_key_for_a_tenant_names_the_channels_of_that_tenants_guilds() {
     run(async {
         let stage = Stage::with_guilds(2).await;
         let [own, other] = [0, 1].map(|n| stage.world.places[n].clone());
-        let of = |place: &Place, tenant: &str| Whose { guild: Some(place.guild), tenant: tenant.to_owned() };
+        let of = |place: &Place, tenant: &str| Owner { guild: Some(place.guild), tenant: tenant.to_owned() };
         stage.known.place(Location::Channel(own.channel), of(&own, "acme"));
         stage.known.place(Location::Channel(other.channel), of(&other, "acme"));
-        let acme = |payload| Work { tenant: Arc::from("acme"), ..confined(&stage, Bounds::Tenant, payload) };
+        let acme = |payload| Execution { tenant: Arc::from("acme"), ..confined(&stage, Bounds::Tenant, payload) };
         stage.done(&acme(send_message(other.channel, "another guild of ours"))).await;
         stage.known.place(Location::Channel(other.channel), of(&other, "rival"));
         let failure = stage.failed(&acme(send_message(other.channel, "somebody else's"))).await;
@@ -99,8 +102,8 @@ fn a_key_for_a_tenant_names_the_channels_of_that_tenants_guilds() {
         // And without a guild, calls in the caller's own words reach that tenant's guilds alone.
         stage.known.place(Location::Guild(own.guild), of(&own, "acme"));
         stage.known.place(Location::Guild(other.guild), of(&other, "rival"));
-        let read = |path: String| Payload::parse(Kind::Read, &json!({ "path": path }), None).unwrap();
-        let alone = |path: String| Work { guild: None, ..acme(read(path)) };
+        let read = |path: String| Payload::parse(OperationKind::Read, &json!({ "path": path }), None).unwrap();
+        let alone = |path: String| Execution { guild: None, ..acme(read(path)) };
         stage.done(&alone(format!("/guilds/{}/roles", own.guild))).await;
         let failure = stage.failed(&alone(format!("/guilds/{}/roles", other.guild))).await;
         assert_eq!(failure.class, FailureClass::NotFound, "{failure:?}");
@@ -111,7 +114,7 @@ fn a_key_for_a_tenant_names_the_channels_of_that_tenants_guilds() {
 fn a_channel_that_is_gone_is_nobodys_and_one_that_cannot_be_looked_up_is_not_called() {
     run(async {
         let stage = Stage::with_guilds(1).await;
-        let gone = Payload::parse(Kind::DeleteChannel, &json!({"channel_id": "5"}), Some(1)).unwrap();
+        let gone = Payload::parse(OperationKind::DeleteChannel, &json!({"channel_id": "5"}), Some(1)).unwrap();
         stage.done(&confined(&stage, Bounds::Guild, gone)).await;
         let route = "POST /channels/{channel.id}/messages";
         stage.world.fault_once(ANY_LOOK, FaultAction::Status { status: 503, code: 0 });
@@ -130,10 +133,10 @@ fn a_webhook_is_looked_up_like_a_channel_and_an_interactions_token_is_enough() {
         let stage = Stage::with_guilds(1).await;
         let request = |path: String| {
             let payload = json!({"method": "POST", "path": path, "body": {"content": "hi"}});
-            confined(&stage, Bounds::Guild, Payload::parse(Kind::Request, &payload, Some(1)).unwrap())
+            confined(&stage, Bounds::Guild, Payload::parse(OperationKind::Request, &payload, Some(1)).unwrap())
         };
-        let mine = Whose { guild: Some(stage.place.guild), tenant: "default".to_owned() };
-        let theirs = Whose { guild: Some(7), ..mine };
+        let mine = Owner { guild: Some(stage.place.guild), tenant: "default".to_owned() };
+        let theirs = Owner { guild: Some(7), ..mine };
         stage.known.place(Location::Webhook(9, Some("their-token".to_owned())), theirs);
         let before = stage.world.arrived();
         let failure = stage.failed(&request("/webhooks/9/their-token".to_owned())).await;
@@ -145,7 +148,7 @@ fn a_webhook_is_looked_up_like_a_channel_and_an_interactions_token_is_enough() {
         assert_eq!((posted, stage.world.arrived()), (0, before + 1), "{failure:?}");
         // A token of an interaction that has ended is Discord's to refuse.
         let own = stage.perform(&request(format!("/webhooks/{}/over", stage.application))).await;
-        let Performed::Failed(failure) = own else { panic!("{own:?}") };
+        let ExecutionResult::Failed(failure) = own else { panic!("{own:?}") };
         assert!(!failure.message.contains("as far as the key"), "{failure:?}");
     });
 }

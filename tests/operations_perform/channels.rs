@@ -1,9 +1,9 @@
 //! Channels: what each kind leaves behind.
 
-use guildhall_actors::operations::Work;
+use guildhall_actors::operations::Execution;
 use guildhall_core::operation::payload::{
     ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel, Overwrite, OverwriteMode, OverwriteTarget,
-    Place, Reorder, Reordered, ReplaceOverwrites, UpdatePermissions,
+    Reorder, ReorderPosition, ReorderTarget, ReplaceOverwrites, UpdatePermissions,
 };
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
 use http::Method;
@@ -97,16 +97,16 @@ fn an_order_is_one_call() {
     run(async {
         let stage = Stage::new().await;
         let channel = stage.done(&stage.work(create_channel("last"))).await.made.unwrap();
-        let place = |object: u64, position| Place { object: Reference::Id(object), position, parent: None };
+        let place = |object: u64, position| ReorderPosition { object: Reference::Id(object), position, parent: None };
         let places = vec![place(channel, 0), place(stage.place.channel, 5)];
-        stage.done(&stage.work(Payload::Reorder(Reorder { what: Reordered::Channels, places }))).await;
+        stage.done(&stage.work(Payload::Reorder(Reorder { what: ReorderTarget::Channels, places }))).await;
         assert_eq!(stage.get(&format!("/channels/{channel}")).await["position"], 0);
         assert_eq!(stage.get(&format!("/channels/{}", stage.place.channel)).await["position"], 5);
 
         let low = stage.done(&stage.work(create_role("low"))).await.made.unwrap();
         let high = stage.done(&stage.work(create_role("high"))).await.made.unwrap();
         let places = vec![place(low, 2), place(high, 1)];
-        stage.done(&stage.work(Payload::Reorder(Reorder { what: Reordered::Roles, places }))).await;
+        stage.done(&stage.work(Payload::Reorder(Reorder { what: ReorderTarget::Roles, places }))).await;
         let position = |role: &[Value]| role[0]["position"].as_u64().unwrap();
         let (low, high) = (stage.roles_named("low").await, stage.roles_named("high").await);
         assert!(position(&low) > position(&high));
@@ -121,13 +121,16 @@ fn ensuring_a_channel_sends_only_what_differs_and_never_a_name_that_is_so_alread
         let wanted = NewChannel { topic: Some("hello".into()), nsfw: Some(false), ..channel_named("The Lobby") };
         let made = stage.done(&stage.work(ensure(wanted.clone(), false))).await.made.unwrap();
         let bound = Some((made, None));
-        let again = stage.done(&Work { bound, ..stage.work(ensure(wanted.clone(), false)) }).await;
+        let again = stage.done(&Execution { bound, ..stage.work(ensure(wanted.clone(), false)) }).await;
         assert_eq!((again.made, &again.result["outcome"]), (Some(made), &json!("unchanged")));
         assert_eq!(stage.world.arrived_at(PATCH_CHANNEL), 0, "the-lobby is The Lobby");
         assert_eq!(stage.channels_named("the-lobby").await.len(), 1);
 
         let slow = NewChannel { rate_limit_per_user: Some(9), ..wanted };
-        assert_eq!(stage.done(&Work { bound, ..stage.work(ensure(slow, false)) }).await.result["outcome"], "updated");
+        assert_eq!(
+            stage.done(&Execution { bound, ..stage.work(ensure(slow, false)) }).await.result["outcome"],
+            "updated"
+        );
         let held = stage.get(&format!("/channels/{made}")).await;
         assert_eq!((&held["rate_limit_per_user"], &held["topic"]), (&json!(9), &json!("hello")));
         let log = stage.get(&format!("/guilds/{}/audit-logs?action_type=11", stage.place.guild)).await;
@@ -135,7 +138,7 @@ fn ensuring_a_channel_sends_only_what_differs_and_never_a_name_that_is_so_alread
         assert_eq!((changes.len(), &changes[0]["key"]), (1, &json!("rate_limit_per_user")));
 
         let voice = NewChannel { kind: ChannelType::Voice, ..channel_named("The Lobby") };
-        let conflict = stage.failed(&Work { bound, ..stage.work(ensure(voice, false)) }).await;
+        let conflict = stage.failed(&Execution { bound, ..stage.work(ensure(voice, false)) }).await;
         assert_eq!(conflict.class, FailureClass::Conflict, "{conflict}");
     });
 }
@@ -159,7 +162,7 @@ fn a_channel_is_adopted_by_name_type_and_parent_and_made_anew_when_it_is_gone() 
 
         let old = adopted.made.unwrap();
         stage.aside(Method::DELETE, &format!("/channels/{old}"), &Value::Null).await;
-        let anew = Work { bound: Some((old, None)), ..stage.work(ensure(channel_named("lobby"), false)) };
+        let anew = Execution { bound: Some((old, None)), ..stage.work(ensure(channel_named("lobby"), false)) };
         let anew = stage.done(&anew).await;
         assert_eq!((&anew.result["outcome"], anew.unbind), (&json!("created"), vec![(ManagedKind::Channel, old)]));
     });

@@ -1,8 +1,8 @@
 //! An operation that was accepted without the scope `danger` is judged right before it is sent.
 
-use guildhall_actors::operations::{Performed, Work};
+use guildhall_actors::operations::{Execution, ExecutionResult};
 use guildhall_core::access::{Grant, ScopeSet};
-use guildhall_core::operation::{FailureClass, Kind, Payload};
+use guildhall_core::operation::{FailureClass, OperationKind, Payload};
 use guildhall_sim::FaultAction;
 use http::Method;
 use serde_json::{Value, json};
@@ -15,18 +15,18 @@ const CHANNELS: &str = "GET /guilds/{guild.id}/channels";
 const ANY_ROLES: &str = "GET /guilds/*/roles";
 const GIVE: &str = "PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}";
 
-fn payload(kind: Kind, payload: &Value) -> Payload {
+fn payload(kind: OperationKind, payload: &Value) -> Payload {
     Payload::parse(kind, payload, Some(1)).unwrap()
 }
 
 /// An operation of a key without the scope.
-fn plain(stage: &Stage, payload: Payload) -> Work {
+fn plain(stage: &Stage, payload: Payload) -> Execution {
     let scopes = ScopeSet::of(&Grant::read(["operations:write"]).unwrap());
-    Work { scopes, ..stage.work(payload) }
+    Execution { scopes, ..stage.work(payload) }
 }
 
 fn assign(stage: &Stage, role: &str) -> Payload {
-    payload(Kind::AssignRole, &json!({"user_id": stage.place.member.to_string(), "role_id": role}))
+    payload(OperationKind::AssignRole, &json!({"user_id": stage.place.member.to_string(), "role_id": role}))
 }
 
 async fn make_role(stage: &Stage, permissions: &str) -> String {
@@ -67,11 +67,14 @@ fn own_changes_of_roles_and_channels_are_seen_at_once() {
         stage.done(&plain(&stage, assign(&stage, &role))).await;
         let permissions = |permissions: &str| {
             let request = json!({"method": "PATCH", "path": format!("/guilds/{guild}/roles/{role}"), "body": {"permissions": permissions}});
-            payload(Kind::Request, &request)
+            payload(OperationKind::Request, &request)
         };
         let allow = |allow: &str| {
             let overwrites = json!([{"role_id": role, "allow": allow}]);
-            payload(Kind::UpdatePermissions, &json!({"channel_id": channel.to_string(), "overwrites": overwrites}))
+            payload(
+                OperationKind::UpdatePermissions,
+                &json!({"channel_id": channel.to_string(), "overwrites": overwrites}),
+            )
         };
         for (change, back) in [(permissions("8"), permissions("0")), (allow("8192"), allow("0"))] {
             stage.done(&stage.work(change)).await;
@@ -94,7 +97,7 @@ fn operation_waits_if_the_roles_cannot_be_read() {
             .world
             .fault_once(ANY_ROLES, FaultAction::RateLimit { scope: guildhall_sim::Scope::User, retry_after_ms: 10 });
         let held = stage.perform(&work).await;
-        assert!(matches!(held, Performed::Held { .. }), "{held:?}");
+        assert!(matches!(held, ExecutionResult::Held { .. }), "{held:?}");
         for fault in [FaultAction::Status { status: 503, code: 0 }, FaultAction::DropAfter] {
             stage.world.fault_once(ANY_ROLES, fault);
             // Nothing was sent: it is tried again, and there is nothing to reconcile.
@@ -113,15 +116,15 @@ fn operation_that_is_sent_again_after_a_doubt_is_judged_again() {
     run(async {
         let stage = Stage::new().await;
         let overwrites = json!([{"user_id": stage.place.member.to_string(), "allow": "1024"}]);
-        let channel = payload(Kind::CreateChannel, &json!({"name": "room", "overwrites": overwrites}));
+        let channel = payload(OperationKind::CreateChannel, &json!({"name": "room", "overwrites": overwrites}));
         let work = plain(&stage, channel);
         stage.lost(&work, "POST /guilds/*/channels", FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&work).await, guildhall_actors::operations::Reconciled::Absent);
+        assert_eq!(stage.reconcile(&work).await, guildhall_actors::operations::ReconcileResult::Absent);
         stage.done(&work).await;
         // The same with what may not be given: neither the first time nor after it was looked for.
-        let boss = plain(&stage, payload(Kind::CreateRole, &json!({"name": "boss", "permissions": "8"})));
+        let boss = plain(&stage, payload(OperationKind::CreateRole, &json!({"name": "boss", "permissions": "8"})));
         assert_eq!(stage.failed(&boss).await.class, FailureClass::Forbidden);
-        assert_eq!(stage.reconcile(&boss).await, guildhall_actors::operations::Reconciled::Absent);
+        assert_eq!(stage.reconcile(&boss).await, guildhall_actors::operations::ReconcileResult::Absent);
         assert_eq!(stage.failed(&boss).await.class, FailureClass::Forbidden);
         assert_eq!(stage.roles_named("boss").await, [Value::Null; 0]);
     });

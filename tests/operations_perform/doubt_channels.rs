@@ -1,6 +1,6 @@
 //! Channels whose making nobody heard of.
 
-use guildhall_actors::operations::Reconciled;
+use guildhall_actors::operations::ReconcileResult;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, Snowflake};
@@ -26,7 +26,7 @@ fn a_channel_that_was_made_is_found_and_one_that_was_not_is_absent_whatever_the_
                 assert_eq!((found.bind[0].kind, found.bind[0].origin), (ManagedKind::Channel, origin));
                 let work = skewed(stage.work(create_channel(&format!("never {seconds}"))), seconds);
                 stage.lost(&work, CREATE, FaultAction::DropBefore).await;
-                assert_eq!(stage.reconcile(&work).await, Reconciled::Absent, "{bits} {seconds}");
+                assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent, "{bits} {seconds}");
             }
         }
     });
@@ -41,7 +41,7 @@ fn an_ensured_channel_is_found_and_done_again_when_it_adopts() {
             let work = stage.work(Payload::EnsureChannel(EnsureChannel { key: "k".into(), channel, adopt }));
             stage.lost(&work, CREATE, FaultAction::DropAfter).await;
             let made = if adopt {
-                assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+                assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent);
                 stage.done(&work).await.made
             } else {
                 stage.found(&work).await.made
@@ -64,7 +64,7 @@ fn a_like_named_channel_of_another_type_or_parent_is_another() {
         let channel = NewChannel { parent, kind: ChannelType::Text, ..channel_named("match") };
         let work = stage.work(Payload::CreateChannel(CreateChannel { key: None, channel }));
         stage.lost(&work, CREATE, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent);
         stage.lost(&work, CREATE, FaultAction::DropAfter).await;
         let right = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object.get();
         assert_eq!(stage.found(&work).await.made, Some(right));
@@ -91,7 +91,7 @@ fn a_channel_that_no_list_shows_is_found_by_its_marker() {
         assert_eq!(stage.found(&work).await.made, Some(made));
         let never = stage.work(create_hidden(stage.place.guild, "never"));
         stage.lost(&never, CREATE, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent, "the log is proof");
+        assert_eq!(stage.reconcile(&never).await, ReconcileResult::Absent, "the log is proof");
     });
 }
 
@@ -141,6 +141,6 @@ fn channel_that_the_audit_log_does_not_show_yet_is_found_in_the_list() {
         assert_eq!(stage.found(&work).await.made, Some(made.get()));
         let never = stage.work(create_channel("never"));
         stage.lost(&never, CREATE, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent, "neither the log nor the list has it");
+        assert_eq!(stage.reconcile(&never).await, ReconcileResult::Absent, "neither the log nor the list has it");
     });
 }

@@ -1,6 +1,6 @@
 //! Messages that nobody heard were sent.
 
-use guildhall_actors::operations::{Reconciled, Work};
+use guildhall_actors::operations::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, FireSpec, MessageSpec, Snowflake};
@@ -26,7 +26,7 @@ fn a_message_that_was_sent_is_found_and_one_that_was_not_is_absent_whatever_the_
             let never = format!("never {seconds}");
             let work = skewed(stage.work(send_message(channel, &never)), seconds);
             stage.lost(&work, SEND, FaultAction::DropBefore).await;
-            assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+            assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent);
             stage.done(&work).await;
             assert_eq!(count(&stage, channel, &never).await, 1);
 
@@ -69,11 +69,11 @@ fn messages_of_others_and_of_interactions_are_never_taken_for_it() {
         let reply = stage.work(Payload::SendMessage(reply));
         let work = stage.work(send_message(channel, "same"));
         stage.lost(&work, SEND, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent, "the other operation's own is known");
+        assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent, "the other operation's own is known");
         stage.lost(&work, SEND, FaultAction::DropAfter).await;
         let found = stage.found(&work).await.made.unwrap();
         assert_ne!(found, other);
-        assert_eq!(stage.reconcile(&reply).await, Reconciled::Absent, "an answer is no plain message");
+        assert_eq!(stage.reconcile(&reply).await, ReconcileResult::Absent, "an answer is no plain message");
         stage.lost(&reply, SEND, FaultAction::DropAfter).await;
         assert_ne!(stage.found(&reply).await.made, Some(found));
     });
@@ -132,7 +132,11 @@ fn a_history_that_the_bot_may_not_read_proves_nothing() {
         let stage = Stage::new().await;
         let channel = stage.place.channel;
         let quiet = stage.work(send_message(channel, "hush"));
-        assert_eq!(stage.reconcile(&quiet).await, Reconciled::Absent, "an empty history that can be read is proof");
+        assert_eq!(
+            stage.reconcile(&quiet).await,
+            ReconcileResult::Absent,
+            "an empty history that can be read is proof"
+        );
 
         let stage = Stage::with_permissions(PLAIN).await;
         let (channel, guild) = (stage.place.channel, stage.place.guild);
@@ -151,15 +155,15 @@ fn a_direct_message_is_found_in_its_own_channel() {
     run(async {
         let stage = Stage::new().await;
         let dm = |content: &str| Payload::SendDm(SendDm { user: stage.place.member, body: says(content) });
-        let never = Work { guild: None, ..stage.work(dm("never")) };
+        let never = Execution { guild: None, ..stage.work(dm("never")) };
         stage.lost(&never, SEND, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent);
-        let work = Work { guild: None, ..stage.work(dm("psst")) };
+        assert_eq!(stage.reconcile(&never).await, ReconcileResult::Absent);
+        let work = Execution { guild: None, ..stage.work(dm("psst")) };
         stage.lost(&work, SEND, FaultAction::DropAfter).await;
         let found = stage.found(&work).await;
         assert_eq!(count(&stage, number(&found.result["channel_id"]), "psst").await, 1);
         // Opening the channel makes nothing twice: a doubt about it is none about the message.
-        let opening = Work { guild: None, ..stage.work(dm("third")) };
+        let opening = Execution { guild: None, ..stage.work(dm("third")) };
         stage.world.fault_once("POST /users/@me/channels", FaultAction::DropAfter);
         let failure = stage.failed(&opening).await;
         assert_eq!(failure.class, guildhall_core::operation::FailureClass::Transient);
@@ -177,7 +181,7 @@ fn an_ensured_message_that_is_yet_to_be_pinned_is_finished_by_doing_it_again() {
         };
         let work = ensure(Some(true));
         stage.lost(&work, SEND, FaultAction::DropAfter).await;
-        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent);
         let done = stage.done(&work).await;
         assert_eq!((&done.result["outcome"], count(&stage, channel, "rules").await), (&json!("found"), 1));
         let pinned = stage.get(&format!("/channels/{channel}/messages/{}", done.made.unwrap())).await;
@@ -188,6 +192,10 @@ fn an_ensured_message_that_is_yet_to_be_pinned_is_finished_by_doing_it_again() {
         let found = stage.found(&other).await;
         assert_eq!(found.bind[0].key, "rules");
         let bound = Some((found.made.unwrap(), Some(channel)));
-        assert_eq!(stage.reconcile(&Work { bound, ..other }).await, Reconciled::Absent, "what is there was not sent");
+        assert_eq!(
+            stage.reconcile(&Execution { bound, ..other }).await,
+            ReconcileResult::Absent,
+            "what is there was not sent"
+        );
     });
 }

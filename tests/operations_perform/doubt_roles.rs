@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{Reconciled, Work};
+use guildhall_actors::operations::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureRole, NewRole};
 use guildhall_core::operation::{ManagedKind, Payload};
 use guildhall_sim::FaultAction;
@@ -31,7 +31,7 @@ fn a_role_that_was_made_is_found_and_one_that_was_not_is_absent_whatever_the_clo
                 let name = format!("never {seconds}");
                 let work = skewed(stage.work(create_role(&name)), seconds);
                 stage.lost(&work, CREATE, FaultAction::DropBefore).await;
-                assert_eq!(stage.reconcile(&work).await, Reconciled::Absent, "{bits} {seconds}");
+                assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent, "{bits} {seconds}");
                 stage.done(&work).await;
                 assert_eq!(stage.roles_named(&name).await.len(), 1);
             }
@@ -45,7 +45,7 @@ fn a_server_error_after_the_effect_is_a_doubt_like_any_other() {
         let stage = Stage::new().await;
         let work = stage.work(create_role("x"));
         stage.lost(&work, CREATE, FaultAction::Status { status: 502, code: 0 }).await;
-        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent);
     });
 }
 
@@ -63,7 +63,7 @@ fn among_roles_of_one_name_the_marker_tells_the_right_one() {
         let other = stage.work(create_role("twin"));
         assert_eq!(
             stage.reconcile(&other).await,
-            Reconciled::Absent,
+            ReconcileResult::Absent,
             "the log is whole, so the others are not its own"
         );
     });
@@ -86,8 +86,8 @@ fn without_the_log_several_of_one_name_are_unclear_unless_all_but_one_belong_to_
         let right = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object.get();
         assert_eq!(stage.found(&work).await.made, Some(right));
         // What was made long before the intent is not taken for it.
-        let late = Work { intent_at: work.intent_at + Duration::from_secs(200), ..work };
-        assert_eq!(stage.reconcile(&late).await, Reconciled::Absent);
+        let late = Execution { intent_at: work.intent_at + Duration::from_secs(200), ..work };
+        assert_eq!(stage.reconcile(&late).await, ReconcileResult::Absent);
     });
 }
 
@@ -131,8 +131,8 @@ fn an_ensured_role_is_found_and_one_whose_key_stands_for_something_was_not_made(
         // A stranger of the same name beside the bound one: nothing was sent, so nothing is adopted.
         let roles = format!("/guilds/{}/roles", stage.place.guild);
         stage.aside(Method::POST, &roles, &json!({ "name": "kept" })).await;
-        let again = Work { bound: Some((role, None)), ..stage.work(payload()) };
-        assert_eq!(stage.reconcile(&again).await, Reconciled::Absent);
+        let again = Execution { bound: Some((role, None)), ..stage.work(payload()) };
+        assert_eq!(stage.reconcile(&again).await, ReconcileResult::Absent);
     });
 }
 
@@ -143,7 +143,7 @@ fn what_fits_is_left_to_an_operation_that_adopts_and_is_never_made_twice() {
         let role = NewRole { color: Some(5), ..role_named("kept") };
         let work = stage.work(Payload::EnsureRole(EnsureRole { key: "k".into(), role, adopt: true }));
         stage.lost(&work, CREATE, FaultAction::DropAfter).await;
-        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent);
         let done = stage.done(&work).await;
         let held = stage.roles_named("kept").await;
         assert_eq!((held.len(), done.made), (1, Some(number(&held[0]["id"]))));
@@ -157,7 +157,7 @@ fn a_log_that_no_longer_reaches_back_is_no_proof() {
         let stage = Stage::with_permissions(PLAIN | VIEW_AUDIT_LOG).await;
         let work = stage.work(create_role("old"));
         let long_ago = work.intent_at.before(Duration::from_secs(50 * 24 * 60 * 60));
-        let work = Work { intent_at: long_ago, ..work };
+        let work = Execution { intent_at: long_ago, ..work };
         stage.lost(&work, CREATE, FaultAction::DropAfter).await;
         let found = stage.found(&work).await;
         assert_eq!(found.bind[0].origin, "adopted", "from the list");
@@ -172,11 +172,11 @@ fn a_question_that_cannot_be_asked_now_is_asked_later() {
         let work = stage.work(create_role("x"));
         stage.lost(&work, CREATE, FaultAction::DropAfter).await;
         stage.world.fault_once("GET /guilds/*/audit-logs", FaultAction::Status { status: 503, code: 0 });
-        assert!(matches!(stage.reconcile(&work).await, Reconciled::Failed(_)));
+        assert!(matches!(stage.reconcile(&work).await, ReconcileResult::Failed(_)));
         let limit = FaultAction::RateLimit { scope: guildhall_sim::Scope::User, retry_after_ms: 40_000 };
         stage.world.fault_once("GET /guilds/*/audit-logs", limit);
         match stage.reconcile(&work).await {
-            Reconciled::Held { retry_after, .. } => assert!(retry_after >= Duration::from_secs(40)),
+            ReconcileResult::Held { retry_after, .. } => assert!(retry_after >= Duration::from_secs(40)),
             other => panic!("{other:?}"),
         }
         assert_eq!(stage.roles_named("x").await.len(), 1);
@@ -215,6 +215,6 @@ fn role_that_others_made_by_the_log_is_not_taken_for_a_lagging_one() {
         let never = stage.work(create_role("twin"));
         stage.known.insert(ManagedKind::Role, made);
         stage.lost(&never, CREATE, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent);
+        assert_eq!(stage.reconcile(&never).await, ReconcileResult::Absent);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{Hold, Performed, Work};
+use guildhall_actors::operations::{Execution, ExecutionResult, HoldScope};
 use guildhall_core::operation::payload::{AssignRole, Method, Request};
 use guildhall_core::operation::{FailureClass, Payload, Reference};
 use guildhall_sim::{CloudflareForm, FaultAction, Scope};
@@ -13,7 +13,7 @@ use crate::stage::{PLAIN, Stage, create_role, send_message};
 const CREATE_ROLE: &str = "POST /guilds/*/roles";
 const ASSIGN: &str = "PUT /guilds/*/members/*/roles/*";
 
-fn assign(stage: &Stage) -> Work {
+fn assign(stage: &Stage) -> Execution {
     let role = Reference::Id(stage.place.role);
     stage.work(Payload::AssignRole(AssignRole { user: stage.place.member, role }))
 }
@@ -62,7 +62,7 @@ fn a_form_that_is_wrong_is_told_field_by_field() {
         assert!(failure.message.contains("color: "), "{failure}");
         // What is wrong before it is sent is not sent.
         let before = stage.world.arrived();
-        let nowhere = Work { guild: None, ..stage.work(create_role("x")) };
+        let nowhere = Execution { guild: None, ..stage.work(create_role("x")) };
         assert_eq!(stage.failed(&nowhere).await.class, FailureClass::Validation);
         let role = Reference::Key("nobody resolved it".into());
         let unresolved = Payload::AssignRole(AssignRole { user: stage.place.member, role });
@@ -76,28 +76,28 @@ fn a_limit_holds_and_says_whom_and_for_how_long() {
     run(async {
         let stage = Stage::new().await;
         let limit = |scope| FaultAction::RateLimit { scope, retry_after_ms: 90_000 };
-        let held = |performed: Performed| match performed {
-            Performed::Held { retry_after, hold, reason, status, .. } => (retry_after, hold, reason, status),
+        let held = |performed: ExecutionResult| match performed {
+            ExecutionResult::Held { retry_after, hold, reason, status, .. } => (retry_after, hold, reason, status),
             other => panic!("expected it to be held, got {other:?}"),
         };
         stage.world.fault_once(CREATE_ROLE, limit(Scope::User));
         let (retry_after, hold, reason, status) = held(stage.perform(&stage.work(create_role("x"))).await);
-        assert_eq!((hold, reason, status), (Hold::Route, "rate_limited", Some(429)));
+        assert_eq!((hold, reason, status), (HoldScope::Route, "rate_limited", Some(429)));
         assert!(retry_after.unwrap() > Duration::from_secs(80));
         let (retry_after, hold, reason, status) = held(stage.perform(&stage.work(create_role("x"))).await);
-        assert_eq!((hold, reason, status), (Hold::Route, "route_limit", None));
+        assert_eq!((hold, reason, status), (HoldScope::Route, "route_limit", None));
         assert!(retry_after.unwrap() > Duration::from_secs(60));
 
         stage.world.fault_once("POST /channels/*/messages", limit(Scope::Shared));
         let message = stage.work(send_message(stage.place.channel, "x"));
         let (_, hold, reason, _) = held(stage.perform(&message).await);
-        assert_eq!((hold, reason), (Hold::Route, "rate_limited_shared"));
+        assert_eq!((hold, reason), (HoldScope::Route, "rate_limited_shared"));
 
         stage.world.fault_once(ASSIGN, limit(Scope::Global));
         let (_, hold, reason, _) = held(stage.perform(&assign(&stage)).await);
-        assert_eq!((hold, reason), (Hold::All, "rate_limited_global"));
+        assert_eq!((hold, reason), (HoldScope::All, "rate_limited_global"));
         let (_, hold, reason, _) = held(stage.perform(&assign(&stage)).await);
-        assert_eq!((hold, reason), (Hold::All, "global_limit"));
+        assert_eq!((hold, reason), (HoldScope::All, "global_limit"));
     });
 }
 
@@ -112,8 +112,8 @@ fn a_ban_and_a_wrong_token_hold_everything() {
             stage.world.fault_once(CREATE_ROLE, fault);
             for status in [Some(if word == "blocked" { 429 } else { 401 }), None] {
                 match stage.perform(&stage.work(create_role("x"))).await {
-                    Performed::Held { hold, reason, status: found, .. } => {
-                        assert_eq!((hold, reason, found), (Hold::All, word, status));
+                    ExecutionResult::Held { hold, reason, status: found, .. } => {
+                        assert_eq!((hold, reason, found), (HoldScope::All, word, status));
                     }
                     other => panic!("expected it to be held, got {other:?}"),
                 }
@@ -132,11 +132,13 @@ fn an_open_breaker_holds_its_own_route_or_everything() {
         for _ in 0..2 {
             assert_eq!(stage.failed(&assign(&stage)).await.class, FailureClass::Transient);
         }
-        let held = |performed: Performed| match performed {
-            Performed::Held { retry_after, hold, reason, status: None, .. } => (retry_after.is_some(), hold, reason),
+        let held = |performed: ExecutionResult| match performed {
+            ExecutionResult::Held { retry_after, hold, reason, status: None, .. } => {
+                (retry_after.is_some(), hold, reason)
+            }
             other => panic!("expected it to be held, got {other:?}"),
         };
-        assert_eq!(held(stage.perform(&assign(&stage)).await), (true, Hold::Route, "breaker_open"));
+        assert_eq!(held(stage.perform(&assign(&stage)).await), (true, HoldScope::Route, "breaker_open"));
         stage.done(&stage.work(create_role("others go on"))).await;
         // Failures of two routes in a row are Discord's.
         let stage = Stage::with_breakers(2).await;
@@ -145,7 +147,7 @@ fn an_open_breaker_holds_its_own_route_or_everything() {
         stage.world.fault_once(CREATE_ROLE, outage);
         assert_eq!(stage.failed(&stage.work(create_role("x"))).await.class, FailureClass::Ambiguous);
         let message = stage.work(send_message(stage.place.channel, "x"));
-        assert_eq!(held(stage.perform(&message).await), (true, Hold::All, "breaker_open"));
+        assert_eq!(held(stage.perform(&message).await), (true, HoldScope::All, "breaker_open"));
     });
 }
 

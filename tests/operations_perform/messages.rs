@@ -1,6 +1,6 @@
 //! Messages: what each kind leaves behind.
 
-use guildhall_actors::operations::{Performed, Work};
+use guildhall_actors::operations::{Execution, ExecutionResult};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
 use guildhall_sim::FaultAction;
@@ -59,8 +59,8 @@ fn a_user_is_written_to_in_one_channel_of_their_own() {
     run(async {
         let stage = Stage::new().await;
         let dm = |content: &str| Payload::SendDm(SendDm { user: stage.place.member, body: says(content) });
-        let first = stage.done(&Work { guild: None, ..stage.work(dm("one")) }).await;
-        let second = stage.done(&Work { guild: None, ..stage.work(dm("two")) }).await;
+        let first = stage.done(&Execution { guild: None, ..stage.work(dm("one")) }).await;
+        let second = stage.done(&Execution { guild: None, ..stage.work(dm("two")) }).await;
         assert_eq!(first.result["channel_id"], second.result["channel_id"]);
         let held = messages(&stage, number(&first.result["channel_id"])).await;
         assert_eq!(held.iter().map(|one| &one["content"]).collect::<Vec<_>>(), [&json!("two"), &json!("one")]);
@@ -90,14 +90,14 @@ fn ensuring_a_message_twice_sends_one_and_changes_nothing() {
         let made = stage.done(&stage.work(ensure(channel, body(), Some(true)))).await;
         let bound = Some((made.made.unwrap(), Some(channel)));
         assert_eq!(made.bind[0].channel, Some(channel));
-        let again = stage.done(&Work { bound, ..stage.work(ensure(channel, body(), Some(true))) }).await;
+        let again = stage.done(&Execution { bound, ..stage.work(ensure(channel, body(), Some(true))) }).await;
         assert_eq!(again.result["outcome"], "unchanged");
         assert_eq!((stage.world.arrived_at(PATCH_MESSAGE), stage.world.arrived_at(POST_MESSAGE)), (0, 1));
         let pins = stage.get(&format!("/channels/{channel}/messages/pins")).await;
         assert_eq!(pins["items"].as_array().unwrap().len(), 1);
 
         let other = MessageBody { content: Some("read that".into()), ..MessageBody::default() };
-        let changed = stage.done(&Work { bound, ..stage.work(ensure(channel, other, Some(false))) }).await;
+        let changed = stage.done(&Execution { bound, ..stage.work(ensure(channel, other, Some(false))) }).await;
         assert_eq!(changed.result["outcome"], "updated");
         let held = stage.get(&format!("/channels/{channel}/messages/{}", made.made.unwrap())).await;
         assert_eq!((&held["content"], &held["pinned"]), (&json!("read that"), &json!(false)));
@@ -116,7 +116,7 @@ fn a_message_that_could_not_be_pinned_yet_is_pinned_by_the_next_try_and_not_sent
             FaultAction::Status { status: 503, code: 0 },
         );
         assert_eq!(stage.failed(&work).await.class, FailureClass::Transient);
-        let Performed::Done(done) = stage.perform(&work).await else { panic!("not done") };
+        let ExecutionResult::Done(done) = stage.perform(&work).await else { panic!("not done") };
         assert_eq!(done.result["outcome"], "found");
         let held = messages(&stage, channel).await;
         assert_eq!(held.iter().filter(|one| one["content"] == "rules").count(), 1);
@@ -133,7 +133,7 @@ fn a_message_that_was_deleted_is_sent_anew() {
         let gone = DeleteMessage { channel: Reference::Id(channel), message: Reference::Id(made) };
         stage.done(&stage.work(Payload::DeleteMessage(gone))).await;
         let bound = Some((made, Some(channel)));
-        let anew = stage.done(&Work { bound, ..stage.work(ensure(channel, says("rules"), None)) }).await;
+        let anew = stage.done(&Execution { bound, ..stage.work(ensure(channel, says("rules"), None)) }).await;
         assert_eq!((&anew.result["outcome"], anew.unbind), (&json!("created"), vec![(ManagedKind::Message, made)]));
         assert_eq!(messages(&stage, channel).await.len(), 1);
     });

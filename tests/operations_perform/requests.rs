@@ -1,6 +1,6 @@
 //! Reads and calls of any kind.
 
-use guildhall_actors::operations::Reconciled;
+use guildhall_actors::operations::ReconcileResult;
 use guildhall_core::operation::payload::{Method, Read, Request};
 use guildhall_core::operation::{FailureClass, Payload};
 use guildhall_sim::FaultAction;
@@ -64,6 +64,6 @@ fn only_a_post_is_in_doubt() {
         let patch = stage.work(request(Method::Patch, path, Some(json!({ "name": "new" }))));
         stage.world.fault_once("PATCH /guilds/*/roles/*", FaultAction::DropBefore);
         assert_eq!(stage.failed(&patch).await.class, FailureClass::Transient);
-        assert_eq!(stage.reconcile(&patch).await, Reconciled::Absent);
+        assert_eq!(stage.reconcile(&patch).await, ReconcileResult::Absent);
     });
 }

@@ -1,6 +1,6 @@
 //! Roles: what each kind leaves behind.
 
-use guildhall_actors::operations::{Binding, Work};
+use guildhall_actors::operations::{Binding, Execution};
 use guildhall_core::operation::payload::{AssignRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
 use http::Method;
@@ -68,14 +68,14 @@ fn ensuring_a_role_twice_makes_one_and_changes_nothing() {
         let first = stage.done(&stage.work(ensure(captain(), false))).await;
         let role = first.made.unwrap();
         assert_eq!(first.result["outcome"], "created");
-        let again = Work { bound: Some((role, None)), ..stage.work(ensure(captain(), false)) };
+        let again = Execution { bound: Some((role, None)), ..stage.work(ensure(captain(), false)) };
         let second = stage.done(&again).await;
         assert_eq!((second.made, &second.result["outcome"]), (Some(role), &json!("unchanged")));
         assert_eq!(stage.roles_named("Captain").await.len(), 1);
         assert_eq!(stage.world.arrived_at(PATCH_ROLE), 0);
 
         let blue = NewRole { color: Some(7), hoist: None, ..captain() };
-        let third = stage.done(&Work { bound: Some((role, None)), ..stage.work(ensure(blue, false)) }).await;
+        let third = stage.done(&Execution { bound: Some((role, None)), ..stage.work(ensure(blue, false)) }).await;
         assert_eq!(third.result["outcome"], "updated");
         let held = &stage.roles_named("Captain").await[0];
         assert_eq!((&held["color"], &held["hoist"], &held["permissions"]), (&json!(7), &json!(true), &json!("1024")));
@@ -88,7 +88,7 @@ fn a_role_that_was_deleted_is_made_anew_and_the_old_one_forgotten() {
         let stage = Stage::new().await;
         let role = stage.done(&stage.work(ensure(captain(), false))).await.made.unwrap();
         stage.done(&stage.work(Payload::DeleteRole(DeleteRole { role: Reference::Id(role) }))).await;
-        let again = stage.done(&Work { bound: Some((role, None)), ..stage.work(ensure(captain(), false)) }).await;
+        let again = stage.done(&Execution { bound: Some((role, None)), ..stage.work(ensure(captain(), false)) }).await;
         assert_ne!(again.made, Some(role));
         assert_eq!((again.unbind, again.bind.len()), (vec![(ManagedKind::Role, role)], 1));
     });

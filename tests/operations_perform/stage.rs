@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use guildhall::discord::operations::{Known, PerformConfig, Performer};
-use guildhall_actors::operations::{Done, Journal, Perform as _, Performed, Reconciled, StoreFuture, Work};
-use guildhall_actors::rest::{Gate, GateConfig, Outcome, Rest as _};
-use guildhall_actors::right::Right;
-use guildhall_core::access::{Bounds, Grant, ScopeSet, Whose};
-use guildhall_core::answer::Credential;
+use guildhall::discord::operations::{DiscordExecutor, ExecutorConfig, ObjectOwnership};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::operations::{
+    Execution, ExecutionOutput, ExecutionResult, Journal, OperationExecutor as _, ReconcileResult, StoreFuture,
+};
+use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _};
+use guildhall_core::access::{Bounds, Grant, Owner, ScopeSet};
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::operation::payload::{
@@ -20,6 +21,7 @@ use guildhall_core::operation::payload::{
 use guildhall_core::operation::{
     Failure, FailureClass, ManagedKind, Marker, OperationId, Payload, Progress, Reference,
 };
+use guildhall_core::response::Credential;
 use guildhall_core::time::UnixMs;
 use guildhall_sim::{FaultAction, GuildsSpec};
 use http::Method;
@@ -38,7 +40,7 @@ const PATIENT: u32 = 1_000;
 
 /// The objects that belong to somebody.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>, Arc<Mutex<BTreeMap<Location, Whose>>>);
+pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>, Arc<Mutex<BTreeMap<Location, Owner>>>);
 
 impl Bound {
     pub(crate) fn insert(&self, kind: ManagedKind, id: u64) {
@@ -46,26 +48,26 @@ impl Bound {
     }
 
     /// Somebody has found out whose this is.
-    pub(crate) fn place(&self, location: Location, whose: Whose) {
+    pub(crate) fn place(&self, location: Location, whose: Owner) {
         self.1.lock().unwrap().insert(location, whose);
     }
 }
 
-impl Known for Bound {
+impl ObjectOwnership for Bound {
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         let bound = self.0.lock().unwrap();
         let kept = ids.into_iter().filter(|id| bound.contains(&(kind, *id))).collect();
         Box::pin(async move { Ok(kept) })
     }
 
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
         let whose = self.1.lock().unwrap();
         let found = locations.iter().map(|location| whose.get(location).cloned()).collect();
         Box::pin(async move { Ok(found) })
     }
 
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
-        let whose = Whose { guild, tenant: "default".to_owned() };
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        let whose = Owner { guild, tenant: "default".to_owned() };
         self.1.lock().unwrap().insert(location, whose.clone());
         Box::pin(async move { Ok(whose) })
     }
@@ -74,7 +76,7 @@ impl Known for Bound {
 pub(crate) struct Stage {
     pub(crate) world: World,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) performer: Performer,
+    pub(crate) performer: DiscordExecutor,
     pub(crate) known: Bound,
     pub(crate) place: Place,
     pub(crate) application: u64,
@@ -118,20 +120,20 @@ impl Stage {
         let gate = world.gate(GateConfig { limits, breakers, ..GateConfig::default() });
         let Credential::Application(application) = world.bot else { panic!("a bot has an application") };
         let known = Bound::default();
-        let config = PerformConfig { most_result: 4 * 1024, ..PerformConfig::default() };
+        let config = ExecutorConfig { most_result: 4 * 1024, ..ExecutorConfig::default() };
         let rest = Arc::clone(&gate) as Arc<_>;
-        let performer = Performer::new(rest, Id::new(application), Id::new(application), known.clone(), config);
+        let performer = DiscordExecutor::new(rest, Id::new(application), Id::new(application), known.clone(), config);
         let place = world.places[0].clone();
         Self { world, gate, performer, known, place, application, next: AtomicU64::new(1) }
     }
 
     /// An operation that is to be done now.
-    pub(crate) fn work(&self, payload: Payload) -> Work {
+    pub(crate) fn work(&self, payload: Payload) -> Execution {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap();
         let mut random = [0; 10];
         random[2..].copy_from_slice(&self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes());
         let id = OperationId::new(now, random);
-        Work {
+        Execution {
             id,
             guild: Some(self.place.guild),
             tenant: Arc::from("default"),
@@ -146,20 +148,20 @@ impl Stage {
             reason: Some("asked for".to_owned()),
             max_wait: Duration::from_secs(5),
             intent_at: UnixMs::new(now),
-            right: Right::always(),
+            right: LeaseGuard::always(),
             journal: Journal::none(),
             trace: None,
         }
     }
 
-    pub(crate) async fn perform(&self, work: &Work) -> Performed {
+    pub(crate) async fn perform(&self, work: &Execution) -> ExecutionResult {
         self.performer.perform(work.clone()).await
     }
 
     /// Does it, and keeps what is told of it, as a store does.
-    pub(crate) async fn done(&self, work: &Work) -> Done {
+    pub(crate) async fn done(&self, work: &Execution) -> ExecutionOutput {
         match self.perform(work).await {
-            Performed::Done(done) => {
+            ExecutionResult::Done(done) => {
                 self.keep(work, &done);
                 done
             }
@@ -167,7 +169,7 @@ impl Stage {
         }
     }
 
-    pub(crate) fn keep(&self, work: &Work, done: &Done) {
+    pub(crate) fn keep(&self, work: &Execution, done: &ExecutionOutput) {
         for binding in &done.bind {
             self.known.insert(binding.kind, binding.discord_id);
         }
@@ -181,38 +183,38 @@ impl Stage {
         }
     }
 
-    pub(crate) async fn failed(&self, work: &Work) -> Failure {
+    pub(crate) async fn failed(&self, work: &Execution) -> Failure {
         match self.perform(work).await {
-            Performed::Failed(failure) | Performed::Unknown(failure) => failure,
+            ExecutionResult::Failed(failure) | ExecutionResult::Unknown(failure) => failure,
             other => panic!("expected it to fail, got {other:?}"),
         }
     }
 
     /// Does it while the connection is cut before or after the effect: nobody knows what came of it.
-    pub(crate) async fn lost(&self, work: &Work, route: &str, action: FaultAction) {
+    pub(crate) async fn lost(&self, work: &Execution, route: &str, action: FaultAction) {
         self.world.fault_once(route, action);
         let failure = self.failed(work).await;
         assert_eq!(failure.class, FailureClass::Ambiguous, "{failure:?}");
     }
 
-    pub(crate) async fn reconcile(&self, work: &Work) -> Reconciled {
+    pub(crate) async fn reconcile(&self, work: &Execution) -> ReconcileResult {
         self.performer.reconcile(work.clone()).await
     }
 
-    pub(crate) async fn verify(&self, work: &Work) -> Reconciled {
+    pub(crate) async fn verify(&self, work: &Execution) -> ReconcileResult {
         self.performer.verify(work.clone()).await
     }
 
-    pub(crate) async fn found(&self, work: &Work) -> Done {
+    pub(crate) async fn found(&self, work: &Execution) -> ExecutionOutput {
         match self.reconcile(work).await {
-            Reconciled::Found(done) => done,
+            ReconcileResult::Found(done) => done,
             other => panic!("expected it to be found, got {other:?}"),
         }
     }
 
-    pub(crate) async fn unclear(&self, work: &Work) -> String {
+    pub(crate) async fn unclear(&self, work: &Execution) -> String {
         match self.reconcile(work).await {
-            Reconciled::Unclear(why) => why,
+            ReconcileResult::Unclear(why) => why,
             other => panic!("expected it to be unclear, got {other:?}"),
         }
     }
@@ -229,7 +231,7 @@ impl Stage {
     /// Does something in Discord that is no operation's.
     pub(crate) async fn aside(&self, method: Method, path: &str, body: &Value) -> Value {
         let outcome = self.gate.call(self.world.with(method, path.to_owned(), body)).await;
-        let Outcome::Answered(answer) = outcome else { panic!("{path}: {outcome:?}") };
+        let CallOutcome::Answered(answer) = outcome else { panic!("{path}: {outcome:?}") };
         assert!(answer.status.is_success(), "{path}: {answer:?}");
         serde_json::from_slice(&answer.body).unwrap_or_default()
     }
@@ -306,7 +308,7 @@ pub(crate) fn number(id: &Value) -> u64 {
 }
 
 /// This process's clock, so many seconds ahead of Discord's or behind it.
-pub(crate) fn skewed(work: Work, seconds: i64) -> Work {
+pub(crate) fn skewed(work: Execution, seconds: i64) -> Execution {
     let intent_at = UnixMs::new(work.intent_at.millis().saturating_add_signed(seconds * 1_000));
-    Work { intent_at, ..work }
+    Execution { intent_at, ..work }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use guildhall_core::budget::{Acquired, Ask, Budget, BudgetError, Limits, Observation, Partner, Points};
+use guildhall_core::budget::{
+    Budget, BudgetDecision, BudgetError, BudgetLimits, BudgetMember, Observation, Points, SpendRequest,
+};
 use guildhall_core::time::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -19,9 +21,9 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 /// What is done with a budget.
 #[derive(Clone, Debug)]
 enum Step {
-    Acquire(Vec<Ask>),
+    Acquire(Vec<SpendRequest>),
     Observe(Observation),
-    Configure(Limits),
+    Configure(BudgetLimits),
     Show,
     /// Somebody spent so much out of reach.
     Charge(Points),
@@ -37,7 +39,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(limits: Limits, now: Timestamp) -> Self {
+    fn new(limits: BudgetLimits, now: Timestamp) -> Self {
         Self { budget: Budget::new(limits, now).unwrap(), gift: limits.maximum }
     }
 
@@ -57,10 +59,10 @@ impl Model {
         }
     }
 
-    fn acquire(&mut self, ask: Ask, now: Timestamp) -> Outcome {
+    fn acquire(&mut self, ask: SpendRequest, now: Timestamp) -> Outcome {
         match self.budget.acquire(ask.cost, ask.max_wait, now) {
-            Ok(Acquired::Allowed { delay, remaining }) => Outcome::Allowed(delay, remaining),
-            Ok(Acquired::Refused { retry_after, remaining }) => {
+            Ok(BudgetDecision::Allowed { delay, remaining }) => Outcome::Allowed(delay, remaining),
+            Ok(BudgetDecision::Refused { retry_after, remaining }) => {
                 Outcome::Refused(retry_after.map(|wait| wait.min(LONGEST)), remaining)
             }
             Err(BudgetError::CostAboveMaximum { .. }) => Outcome::AboveMaximum,
@@ -111,7 +113,7 @@ fn same_standing(answer: &Answer, budget: &Budget) -> Result<(), TestCaseError> 
 }
 
 /// Drives both, and finds no difference.
-fn both(caller: &mut Caller, limits: Limits, steps: &[(u64, Step)]) -> Result<(), TestCaseError> {
+fn both(caller: &mut Caller, limits: BudgetLimits, steps: &[(u64, Step)]) -> Result<(), TestCaseError> {
     redis::cmd("FLUSHALL").exec(caller.connection()).unwrap();
     (caller.limits, caller.spent) = (limits, None);
     caller.epoch.clear();
@@ -144,16 +146,16 @@ fn duration(most: u64) -> impl Strategy<Value = Duration> {
     prop_oneof![1 => Just(0), 3 => 0..=most, 1 => 0..=999u64].prop_map(Duration::from_micros)
 }
 
-fn limits(most: u64) -> impl Strategy<Value = Limits> {
+fn limits(most: u64) -> impl Strategy<Value = BudgetLimits> {
     (1..=most, micros(most)).prop_map(|(maximum, restore_per_second)| {
         let maximum = Points::from_micros(maximum).unwrap();
-        Limits { maximum, restore_per_second }
+        BudgetLimits { maximum, restore_per_second }
     })
 }
 
-fn asks(most: u64) -> impl Strategy<Value = Vec<Ask>> {
+fn asks(most: u64) -> impl Strategy<Value = Vec<SpendRequest>> {
     let ask = (micros(most), prop_oneof![duration(5_000_000), duration(3_600_000_000_000)])
-        .prop_map(|(cost, max_wait)| Ask { cost, max_wait });
+        .prop_map(|(cost, max_wait)| SpendRequest { cost, max_wait });
     proptest::collection::vec(ask, 1..6)
 }
 
@@ -213,14 +215,14 @@ fn the_script_is_its_model_by_the_servers_own_clock() {
 #[test]
 fn waits_that_end_on_a_microsecond_end_there_at_any_scale() {
     let server = RedisServer::start();
-    let most = Partner::MOST;
+    let most = BudgetMember::MOST;
     // What comes back in so many microseconds, and a millionth more or less.
     let sequences = (1..=1_000_000_000u64, 1..1_000_000u64, -1..=1i64);
     runner(300)
         .run(&sequences, |(per_second, micros, more)| {
-            let limits = Limits { maximum: most, restore_per_second: Points::whole(per_second) };
+            let limits = BudgetLimits { maximum: most, restore_per_second: Points::whole(per_second) };
             let cost = Points::from_micros((per_second * micros).saturating_add_signed(more)).unwrap();
-            let step = |cost| (0, Step::Acquire(vec![Ask { cost, max_wait: Duration::ZERO }]));
+            let step = |cost| (0, Step::Acquire(vec![SpendRequest { cost, max_wait: Duration::ZERO }]));
             both(&mut Caller::with_clock(&server, limits, START), limits, &[step(most), step(cost)])
         })
         .unwrap();
@@ -237,10 +239,12 @@ fn close_below(less: u128, more: u128) -> Result<(), TestCaseError> {
 #[test]
 fn amounts_whose_sums_are_no_longer_exact_are_rounded_against_the_asker_alone() {
     let server = RedisServer::start();
-    let most = Partner::MOST.micros();
+    let most = BudgetMember::MOST.micros();
     let half = || (most / 2..=most).prop_map(|micros| Points::from_micros(micros).unwrap());
-    let greedy = (half(), 1..=most)
-        .prop_map(|(maximum, restore)| Limits { maximum, restore_per_second: Points::from_micros(restore).unwrap() });
+    let greedy = (half(), 1..=most).prop_map(|(maximum, restore)| BudgetLimits {
+        maximum,
+        restore_per_second: Points::from_micros(restore).unwrap(),
+    });
     let charges = proptest::collection::vec(half(), 10..40);
     let sequences = (greedy, charges, proptest::collection::vec((0..3_000_000u64, half()), 1..20), any::<bool>());
     runner(200)
@@ -264,9 +268,9 @@ fn amounts_whose_sums_are_no_longer_exact_are_rounded_against_the_asker_alone() 
             }
             for (later, cost) in asks {
                 caller.clock = caller.clock.map(|clock| clock + later);
-                let answer = caller.acquire(&[Ask { cost, max_wait: Duration::from_secs(3_600) }]);
+                let answer = caller.acquire(&[SpendRequest { cost, max_wait: Duration::from_secs(3_600) }]);
                 let mut after = model.clone();
-                let expected = after.acquire(Ask { cost, max_wait: Duration::from_secs(3_600) }, answer.now);
+                let expected = after.acquire(SpendRequest { cost, max_wait: Duration::from_secs(3_600) }, answer.now);
                 match (answer.outcomes[0], expected) {
                     (Outcome::Allowed(later, remaining), Outcome::Allowed(sooner, more))
                     | (Outcome::Refused(Some(later), remaining), Outcome::Refused(Some(sooner), more)) => {
@@ -289,8 +293,8 @@ fn amounts_whose_sums_are_no_longer_exact_are_rounded_against_the_asker_alone() 
 #[test]
 fn a_hot_budget_remembers_as_many_bookings_as_the_model_and_forgets_none_of_their_sum() {
     let server = RedisServer::start();
-    let limits = Limits { maximum: Points::whole(100_000), restore_per_second: Points::whole(1) };
-    let hot = vec![Ask { cost: Points::whole(1), max_wait: Duration::ZERO }; 128];
+    let limits = BudgetLimits { maximum: Points::whole(100_000), restore_per_second: Points::whole(1) };
+    let hot = vec![SpendRequest { cost: Points::whole(1), max_wait: Duration::ZERO }; 128];
     let mut steps: Vec<_> = (0..25).map(|_| (40_000, Step::Acquire(hot.clone()))).collect();
     let report = |points, age| {
         Step::Observe(Observation {

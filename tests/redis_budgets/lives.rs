@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use guildhall_core::budget::{Ask, Budget, Limits, Observation, Points};
+use guildhall_core::budget::{Budget, BudgetLimits, Observation, Points, SpendRequest};
 
 use crate::script::{BOOKINGS, BUDGET, Caller, MEMBERS, Outcome, SPENT};
 use crate::support::RedisServer;
 
 const START: u64 = 1_780_000_000_000_000;
-const LIMITS: Limits = Limits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
+const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
 
 fn caller(server: &RedisServer, member: &str) -> Caller {
     let mut caller = Caller::with_clock(server, LIMITS, START);
@@ -17,7 +17,7 @@ fn caller(server: &RedisServer, member: &str) -> Caller {
 }
 
 fn take(caller: &mut Caller, cost: u64, max_wait: u64) -> Outcome {
-    let ask = Ask { cost: Points::whole(cost), max_wait: Duration::from_secs(max_wait) };
+    let ask = SpendRequest { cost: Points::whole(cost), max_wait: Duration::from_secs(max_wait) };
     caller.acquire(&[ask]).outcomes[0]
 }
 
@@ -122,7 +122,7 @@ fn a_clock_that_is_put_back_goes_on_from_where_it_was() {
 fn everything_is_kept_as_long_as_it_matters_and_not_for_ever() {
     let server = RedisServer::start();
     let mut one = caller(&server, "a");
-    one.limits = Limits { restore_per_second: Points::new(0.001).unwrap(), ..LIMITS };
+    one.limits = BudgetLimits { restore_per_second: Points::new(0.001).unwrap(), ..LIMITS };
     one.spent = Some((1, Points::whole(1)));
     let Outcome::Allowed(delay, _) = take(&mut one, 10, 10_000) else { panic!("refused") };
     assert_eq!(delay, Duration::from_secs(1_000));
@@ -144,7 +144,7 @@ fn bookings_that_begin_anew_are_not_kept_for_ever_either() {
     let mut one = caller(&server, "a");
     for round in 0..3 {
         one.clock = Some(START + round * 100_000_000);
-        let fresh = [Ask { cost: Points::whole(1), max_wait: Duration::ZERO }; 3];
+        let fresh = [SpendRequest { cost: Points::whole(1), max_wait: Duration::ZERO }; 3];
         one.acquire(&fresh);
         let kept: usize = redis::cmd("LLEN").arg(BOOKINGS).query(one.connection()).unwrap();
         assert_eq!(kept, 2, "and the oldest is with the budget itself");

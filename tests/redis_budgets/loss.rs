@@ -3,45 +3,46 @@
 use std::time::Duration;
 
 use guildhall::redis::RedisUrl;
-use guildhall_actors::budgets::NamedBudgets;
+use guildhall_actors::budget::BudgetsHandle;
 use guildhall_core::budget::{
-    Acquired, BudgetError, BudgetName, BudgetSnapshot, Kept, Limits, Observation, OnLoss, OutOfReach, Points,
+    BudgetDecision, BudgetError, BudgetFallback, BudgetLimits, BudgetName, BudgetSnapshot, BudgetSource,
+    BudgetUnreachable, Observation, Points,
 };
 
 use crate::process::{LONGEST_WAIT, RETRY, on_a_system, shared};
 use crate::support::{RedisServer, Relay};
 
 /// A point takes a hundred seconds to come back.
-fn limits() -> Limits {
-    Limits { maximum: Points::whole(100), restore_per_second: Points::new(0.01).unwrap() }
+fn limits() -> BudgetLimits {
+    BudgetLimits { maximum: Points::whole(100), restore_per_second: Points::new(0.01).unwrap() }
 }
 
 fn shop() -> BudgetName {
     BudgetName::new("shop").unwrap()
 }
 
-async fn open(url: &RedisUrl, member: &str, on_loss: OnLoss) -> NamedBudgets {
+async fn open(url: &RedisUrl, member: &str, on_loss: BudgetFallback) -> BudgetsHandle {
     let budgets = shared(url, member, on_loss);
     budgets.configure(&shop(), limits()).await.unwrap();
     budgets
 }
 
-async fn take(budgets: &NamedBudgets, cost: u64, max_wait: Duration) -> Result<Acquired, BudgetError> {
+async fn take(budgets: &BudgetsHandle, cost: u64, max_wait: Duration) -> Result<BudgetDecision, BudgetError> {
     budgets.acquire(&shop(), Points::whole(cost), max_wait).await
 }
 
 /// Takes what is there at once.
-async fn spend(budgets: &NamedBudgets, cost: u64) {
+async fn spend(budgets: &BudgetsHandle, cost: u64) {
     let asked = take(budgets, cost, Duration::ZERO).await;
-    assert!(matches!(asked, Ok(Acquired::Allowed { delay: Duration::ZERO, .. })), "{asked:?}");
+    assert!(matches!(asked, Ok(BudgetDecision::Allowed { delay: Duration::ZERO, .. })), "{asked:?}");
 }
 
-async fn show(budgets: &NamedBudgets) -> BudgetSnapshot {
+async fn show(budgets: &BudgetsHandle) -> BudgetSnapshot {
     budgets.show().await.unwrap().remove(0)
 }
 
 /// Asks until the budget is kept so.
-async fn until(budgets: &NamedBudgets, kept: Kept) -> BudgetSnapshot {
+async fn until(budgets: &BudgetsHandle, kept: BudgetSource) -> BudgetSnapshot {
     loop {
         let standing = show(budgets).await;
         if standing.kept == kept {
@@ -61,23 +62,23 @@ fn a_process_that_is_cut_off_spends_its_share_and_tells_of_it_when_it_is_back() 
     on_a_system(async {
         let server = RedisServer::start();
         let relay = Relay::to(&server);
-        let two = open(&server.url(), "two", OnLoss::Share).await;
-        let one = open(&relay.url(), "one", OnLoss::Share).await;
+        let two = open(&server.url(), "two", BudgetFallback::Share).await;
+        let one = open(&relay.url(), "one", BudgetFallback::Share).await;
         spend(&one, 10).await;
         relay.cut();
-        let share = until(&one, Kept::Meanwhile).await;
+        let share = until(&one, BudgetSource::Meanwhile).await;
         assert_eq!(share.limits, limits().share(2));
         about(share.available, 0);
         // Three points at half the rate.
-        let Ok(Acquired::Allowed { delay, .. }) = take(&one, 3, LONGEST_WAIT).await else { panic!("refused") };
+        let Ok(BudgetDecision::Allowed { delay, .. }) = take(&one, 3, LONGEST_WAIT).await else { panic!("refused") };
         assert!(delay > Duration::from_secs(500), "{delay:?}");
-        let above = OutOfReach::AboveShare { cost: Points::whole(51), share: Points::whole(50) };
+        let above = BudgetUnreachable::AboveShare { cost: Points::whole(51), share: Points::whole(50) };
         let refusal = take(&one, 51, LONGEST_WAIT).await;
         assert_eq!(refusal, Err(BudgetError::OutOfReach { why: above, retry_after: RETRY }));
         // Whoever is not cut off does not notice.
         spend(&two, 20).await;
         relay.restore();
-        about(until(&one, Kept::Together).await.available, 67);
+        about(until(&one, BudgetSource::Together).await.available, 67);
         about(show(&two).await.available, 67);
     });
 }
@@ -87,20 +88,20 @@ fn out_of_reach_a_closed_budget_gives_nothing_and_an_open_one_everything() {
     on_a_system(async {
         let server = RedisServer::start();
         let relay = Relay::to(&server);
-        let closed = open(&relay.url(), "closed", OnLoss::Closed).await;
-        let open = open(&relay.url(), "open", OnLoss::Open).await;
+        let closed = open(&relay.url(), "closed", BudgetFallback::Closed).await;
+        let open = open(&relay.url(), "open", BudgetFallback::Open).await;
         spend(&closed, 30).await;
         relay.cut();
-        until(&closed, Kept::Meanwhile).await;
-        until(&open, Kept::Meanwhile).await;
-        let refusal = Err(BudgetError::OutOfReach { why: OutOfReach::Closed, retry_after: RETRY });
+        until(&closed, BudgetSource::Meanwhile).await;
+        until(&open, BudgetSource::Meanwhile).await;
+        let refusal = Err(BudgetError::OutOfReach { why: BudgetUnreachable::Closed, retry_after: RETRY });
         assert_eq!(take(&closed, 1, LONGEST_WAIT).await, refusal);
         spend(&open, 100).await;
         relay.restore();
         // It owes what it took.
-        until(&open, Kept::Together).await;
-        until(&closed, Kept::Together).await;
-        let Ok(Acquired::Refused { retry_after, .. }) = take(&closed, 1, Duration::ZERO).await else {
+        until(&open, BudgetSource::Together).await;
+        until(&closed, BudgetSource::Together).await;
+        let Ok(BudgetDecision::Refused { retry_after, .. }) = take(&closed, 1, Duration::ZERO).await else {
             panic!("allowed")
         };
         assert!(retry_after > Some(Duration::from_secs(3_000)), "{retry_after:?}");
@@ -113,13 +114,13 @@ fn a_process_that_never_reached_redis_spends_nothing_until_it_does() {
         let server = RedisServer::start();
         let relay = Relay::to(&server);
         relay.cut();
-        for on_loss in [OnLoss::Share, OnLoss::Closed] {
+        for on_loss in [BudgetFallback::Share, BudgetFallback::Closed] {
             relay.cut();
             let fresh = open(&relay.url(), "fresh", on_loss).await;
-            let refusal = Err(BudgetError::OutOfReach { why: OutOfReach::Never, retry_after: RETRY });
+            let refusal = Err(BudgetError::OutOfReach { why: BudgetUnreachable::Never, retry_after: RETRY });
             assert_eq!(take(&fresh, 1, LONGEST_WAIT).await, refusal);
             relay.restore();
-            assert_eq!(until(&fresh, Kept::Together).await.limits, limits(), "its defaults were told");
+            assert_eq!(until(&fresh, BudgetSource::Together).await.limits, limits(), "its defaults were told");
             spend(&fresh, 1).await;
         }
     });
@@ -129,17 +130,19 @@ fn a_process_that_never_reached_redis_spends_nothing_until_it_does() {
 fn an_emptied_redis_gives_nothing_of_what_was_known_and_all_of_what_is_new() {
     on_a_system(async {
         let mut server = RedisServer::start();
-        let one = open(&server.url(), "one", OnLoss::Share).await;
+        let one = open(&server.url(), "one", BudgetFallback::Share).await;
         spend(&one, 40).await;
         // A promise that an emptied server does not know of.
-        let Ok(Acquired::Allowed { delay, .. }) = take(&one, 61, LONGEST_WAIT).await else { panic!("refused") };
+        let Ok(BudgetDecision::Allowed { delay, .. }) = take(&one, 61, LONGEST_WAIT).await else { panic!("refused") };
         let seen = Observation { restore_per_second: Some(Points::new(0.02).unwrap()), ..Observation::default() };
         one.observe(&shop(), seen).await.unwrap();
         server.restart_empty();
-        let after = until(&one, Kept::Together).await;
+        let after = until(&one, BudgetSource::Together).await;
         about(after.available, 0);
         assert_eq!((after.limits.restore_per_second, after.observed), (Points::new(0.02).unwrap(), true));
-        let Ok(Acquired::Allowed { delay: later, .. }) = take(&one, 1, LONGEST_WAIT).await else { panic!("refused") };
+        let Ok(BudgetDecision::Allowed { delay: later, .. }) = take(&one, 1, LONGEST_WAIT).await else {
+            panic!("refused")
+        };
         assert!(later > delay, "{later:?} is before {delay:?}");
         let new = BudgetName::new("a-new-one").unwrap();
         one.configure(&new, limits()).await.unwrap();
@@ -151,13 +154,13 @@ fn an_emptied_redis_gives_nothing_of_what_was_known_and_all_of_what_is_new() {
 fn a_redis_that_hangs_is_not_waited_for_and_what_it_may_have_done_is_not_given_back() {
     on_a_system(async {
         let server = RedisServer::start();
-        let one = open(&server.url(), "one", OnLoss::Share).await;
+        let one = open(&server.url(), "one", BudgetFallback::Share).await;
         spend(&one, 10).await;
         server.stop();
-        let Ok(Acquired::Allowed { delay, .. }) = take(&one, 2, LONGEST_WAIT).await else { panic!("refused") };
+        let Ok(BudgetDecision::Allowed { delay, .. }) = take(&one, 2, LONGEST_WAIT).await else { panic!("refused") };
         assert!(delay > Duration::from_secs(100), "{delay:?} is no share that starts empty");
         server.resume();
-        let left = until(&one, Kept::Together).await.available;
+        let left = until(&one, BudgetSource::Together).await.available;
         assert!(left < Points::new(88.5).unwrap() && left >= Points::whole(86), "{left}");
     });
 }
@@ -167,10 +170,10 @@ fn what_an_upstream_said_to_a_process_that_was_cut_off_is_passed_on() {
     on_a_system(async {
         let server = RedisServer::start();
         let relay = Relay::to(&server);
-        let two = open(&server.url(), "two", OnLoss::Share).await;
-        let one = open(&relay.url(), "one", OnLoss::Share).await;
+        let two = open(&server.url(), "two", BudgetFallback::Share).await;
+        let one = open(&relay.url(), "one", BudgetFallback::Share).await;
         relay.cut();
-        until(&one, Kept::Meanwhile).await;
+        until(&one, BudgetSource::Meanwhile).await;
         let pause = Duration::from_secs(3_000);
         let seen = Observation { retry_after: Some(pause), maximum: Some(Points::whole(60)), ..Observation::default() };
         one.observe(&shop(), seen).await.unwrap();

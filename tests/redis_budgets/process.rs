@@ -4,9 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall::redis::{Keys, Redis, RedisBudgets, RedisConfig, RedisUrl};
-use guildhall_actors::budgets::{NamedBudgets, SharedConfig};
-use guildhall_core::budget::{OnLoss, PartnerConfig};
+use guildhall::redis::{RedisBudgets, RedisClient, RedisConfig, RedisKeys, RedisUrl};
+use guildhall_actors::budget::{BudgetsHandle, SharedBudgetsConfig};
+use guildhall_core::budget::{BudgetFallback, BudgetMemberConfig};
 use tokio::task::LocalSet;
 
 /// Longer than any test waits.
@@ -19,17 +19,17 @@ pub(crate) const RETRY: Duration = Duration::from_millis(20);
 pub(crate) const MOST: usize = 3;
 
 /// Budgets of one process.
-pub(crate) fn alone() -> NamedBudgets {
-    NamedBudgets::start(MOST, LONGEST_WAIT)
+pub(crate) fn alone() -> BudgetsHandle {
+    BudgetsHandle::start(MOST, LONGEST_WAIT)
 }
 
 /// Budgets that are shared over Redis.
-pub(crate) fn shared(url: &RedisUrl, member: &str, on_loss: OnLoss) -> NamedBudgets {
+pub(crate) fn shared(url: &RedisUrl, member: &str, on_loss: BudgetFallback) -> BudgetsHandle {
     let config = RedisConfig { url: url.clone(), ca_file: None, timeout: Duration::from_secs(2) };
-    let redis = Redis::new(config).unwrap();
-    let port = Arc::new(RedisBudgets::new(redis, Keys::new(1), member));
-    let partner = PartnerConfig { most: MOST, longest_wait: LONGEST_WAIT, on_loss, retry_after: RETRY };
-    NamedBudgets::start_shared(port, SharedConfig { partner, most_under_way: 1_000 })
+    let redis = RedisClient::new(config).unwrap();
+    let port = Arc::new(RedisBudgets::new(redis, RedisKeys::new(1), member));
+    let partner = BudgetMemberConfig { most: MOST, longest_wait: LONGEST_WAIT, on_loss, retry_after: RETRY };
+    BudgetsHandle::start_shared(port, SharedBudgetsConfig { partner, most_under_way: 1_000 })
 }
 
 /// Runs a test where actors can live.

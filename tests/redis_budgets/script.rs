@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_core::budget::{Ask, Limits, Observation, Observed, Points};
+use guildhall_core::budget::{BudgetLimits, Observation, ObservedLimits, Points, SpendRequest};
 use guildhall_core::time::Timestamp;
 use redis::{Connection, Value};
 
@@ -28,9 +28,9 @@ pub(crate) struct Caller {
     pub(crate) run_id: String,
     pub(crate) member: String,
     pub(crate) epoch: String,
-    pub(crate) limits: Limits,
+    pub(crate) limits: BudgetLimits,
     pub(crate) booked_for: Duration,
-    pub(crate) configure: Option<Limits>,
+    pub(crate) configure: Option<BudgetLimits>,
     pub(crate) spent: Option<(u64, Points)>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct Answer {
     pub(crate) epoch: String,
     pub(crate) now: Timestamp,
     pub(crate) members: i64,
-    pub(crate) limits: Limits,
-    pub(crate) observed: Observed,
+    pub(crate) limits: BudgetLimits,
+    pub(crate) observed: ObservedLimits,
     pub(crate) available: Points,
     /// `None` unless it was asked to show.
     pub(crate) booked: Option<Points>,
@@ -60,7 +60,7 @@ pub(crate) enum Outcome {
 
 impl Caller {
     /// A caller by the server's clock.
-    pub(crate) fn new(server: &RedisServer, limits: Limits) -> Self {
+    pub(crate) fn new(server: &RedisServer, limits: BudgetLimits) -> Self {
         Self {
             connection: server.client().get_connection().unwrap(),
             script: redis::Script::new(TEXT),
@@ -76,13 +76,13 @@ impl Caller {
     }
 
     /// A caller of the same script by a clock of the test's own.
-    pub(crate) fn with_clock(server: &RedisServer, limits: Limits, start: u64) -> Self {
+    pub(crate) fn with_clock(server: &RedisServer, limits: BudgetLimits, start: u64) -> Self {
         assert_eq!(TEXT.matches(TIME).count(), 1);
         let script = redis::Script::new(&TEXT.replace(TIME, "{ KEYS[5], KEYS[6] }"));
         Self { script, clock: Some(start), ..Self::new(server, limits) }
     }
 
-    pub(crate) fn acquire(&mut self, asks: &[Ask]) -> Answer {
+    pub(crate) fn acquire(&mut self, asks: &[SpendRequest]) -> Answer {
         let rest: Vec<_> = asks.iter().flat_map(|ask| [ask.cost.micros(), micros(ask.max_wait)]).map(text).collect();
         self.call("acquire", &rest)
     }
@@ -151,8 +151,8 @@ impl Answer {
             epoch: String::from_utf8(epoch.clone()).unwrap(),
             now: Timestamp::from_micros(u64::try_from(numbers[0]).unwrap()),
             members: numbers[1],
-            limits: Limits { maximum: points(numbers[2]), restore_per_second: points(numbers[3]) },
-            observed: Observed { maximum: numbers[4] & 1 != 0, restore: numbers[4] & 2 != 0 },
+            limits: BudgetLimits { maximum: points(numbers[2]), restore_per_second: points(numbers[3]) },
+            observed: ObservedLimits { maximum: numbers[4] & 1 != 0, restore: numbers[4] & 2 != 0 },
             available: points(numbers[5]),
             booked: (numbers[6] >= 0).then(|| points(numbers[6])),
             booked_for: wait(numbers[7]).unwrap(),

@@ -1,6 +1,6 @@
 //! Scripts, and what is answered to them.
 
-use guildhall::redis::{Keys, Lost, Reason, Script};
+use guildhall::redis::{RedisCallError, RedisErrorReason, RedisKeys, Script};
 use redis::{AsyncTypedCommands as _, Value};
 
 use crate::{STUCK, command, connect, id_of_guildhall, lost_at_last, run_id, say, soon, support::RedisServer, wire};
@@ -10,7 +10,7 @@ async fn a_script_gets_its_keys_and_the_run_id_of_its_very_server() {
     let server = RedisServer::start();
     let redis = connect(format!("redis://127.0.0.1:{}/2", server.port()).parse().unwrap());
     let script = Script::new("set", "return redis.call('SET', KEYS[1], ARGV[1], 'EX', 60)");
-    let key = Keys::new(1).of("who");
+    let key = RedisKeys::new(1).of("who");
     let answer = redis.run(&script, std::slice::from_ref(&key), |run_id| vec![run_id.into()]).await.unwrap();
     assert_eq!(answer, Value::Okay);
     let mut wire = wire(&server).await;
@@ -67,7 +67,7 @@ async fn an_error_of_a_script_loses_the_call_and_not_the_connection() {
     assert!(!clients.contains("name=guildhall"), "{clients}");
     assert!(say(&redis, "before").await.is_ok());
     let before = id_of_guildhall(&server).await;
-    assert_eq!(redis.run(&wrong, &[], |_| Vec::new()).await, Err(Lost { why: Reason::Error }));
+    assert_eq!(redis.run(&wrong, &[], |_| Vec::new()).await, Err(RedisCallError { why: RedisErrorReason::Error }));
     assert!(say(&redis, "after").await.is_ok());
     assert_eq!(id_of_guildhall(&server).await, before);
 }
@@ -81,9 +81,9 @@ async fn a_full_or_busy_server_loses_calls_and_keeps_the_connection() {
 
     command(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     let write = Script::new("write", "return redis.call('SET', KEYS[1], 'x', 'EX', 60)");
-    let key = Keys::new(1).of("a");
+    let key = RedisKeys::new(1).of("a");
     let answer = redis.run(&write, std::slice::from_ref(&key), |_| Vec::new()).await;
-    assert_eq!(answer, Err(Lost { why: Reason::Full }));
+    assert_eq!(answer, Err(RedisCallError { why: RedisErrorReason::Full }));
     command(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_eq!(redis.run(&write, &[key], |_| Vec::new()).await, Ok(Value::Okay));
 
@@ -91,7 +91,7 @@ async fn a_full_or_busy_server_loses_calls_and_keeps_the_connection() {
     other.set_response_timeout(STUCK);
     let endless =
         tokio::spawn(async move { redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut other).await });
-    lost_at_last(&redis, Reason::Busy).await;
+    lost_at_last(&redis, RedisErrorReason::Busy).await;
     soon(async { while redis::cmd("SCRIPT").arg("KILL").exec_async(&mut wire(&server).await).await.is_err() {} }).await;
     endless.await.unwrap().unwrap_err();
     assert!(say(&redis, "after").await.is_ok());

@@ -1,32 +1,35 @@
 //! What is published, and who hears it.
 
-use guildhall::redis::{Event, Keys, Reason, Redis, Script, Subscription};
+use guildhall::redis::{RedisClient, RedisErrorReason, RedisKeys, Script, Subscription, SubscriptionEvent};
 
 use crate::{SHORT, connect, connect_within, lost_at_last, say_at_last, soon, support::RedisServer};
 
 /// Publishes words on a channel, as a script would.
-async fn publish(redis: &Redis, channel: &str, words: &[&str]) {
+async fn publish(redis: &RedisClient, channel: &str, words: &[&str]) {
     let script = Script::new("publish", "for _, word in ipairs(ARGV) do redis.call('PUBLISH', KEYS[1], word) end");
     let args = words.iter().map(|word| word.as_bytes().to_vec()).collect();
     redis.run(&script, &[channel.to_owned()], |_| args).await.unwrap();
 }
 
-async fn next(subscription: &mut Subscription) -> Event {
+async fn next(subscription: &mut Subscription) -> SubscriptionEvent {
     soon(subscription.next()).await
 }
 
-fn message(word: &str) -> Event {
-    Event::Message(word.to_owned().into())
+fn message(word: &str) -> SubscriptionEvent {
+    SubscriptionEvent::Message(word.to_owned().into())
 }
 
 #[tokio::test]
 async fn messages_arrive_in_order_on_the_channel_they_were_published_on() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let (a, b) = (Keys::new(1).of("a"), Keys::new(1).of("b"));
+    let (a, b) = (RedisKeys::new(1).of("a"), RedisKeys::new(1).of("b"));
     let mut on_a = redis.subscribe(&a);
     let mut on_b = redis.subscribe(&b);
-    assert_eq!((next(&mut on_a).await, next(&mut on_b).await), (Event::Subscribed, Event::Subscribed));
+    assert_eq!(
+        (next(&mut on_a).await, next(&mut on_b).await),
+        (SubscriptionEvent::Subscribed, SubscriptionEvent::Subscribed)
+    );
     publish(&redis, &a, &["1", "2"]).await;
     publish(&redis, &b, &["3"]).await;
     publish(&redis, &a, &["4"]).await;
@@ -40,16 +43,16 @@ async fn messages_arrive_in_order_on_the_channel_they_were_published_on() {
 async fn a_second_listener_is_told_that_it_is_subscribed_and_hears_what_comes_then() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let channel = Keys::new(1).of("a");
+    let channel = RedisKeys::new(1).of("a");
     let mut first = redis.subscribe(&channel);
-    assert_eq!(next(&mut first).await, Event::Subscribed);
+    assert_eq!(next(&mut first).await, SubscriptionEvent::Subscribed);
     publish(&redis, &channel, &["early"]).await;
     let mut second = redis.subscribe(&channel);
-    assert_eq!(next(&mut second).await, Event::Subscribed);
+    assert_eq!(next(&mut second).await, SubscriptionEvent::Subscribed);
     publish(&redis, &channel, &["late"]).await;
     assert_eq!(next(&mut second).await, message("late"));
     // Being told once more does no harm.
-    for event in [message("early"), Event::Subscribed, message("late")] {
+    for event in [message("early"), SubscriptionEvent::Subscribed, message("late")] {
         assert_eq!(next(&mut first).await, event);
     }
 }
@@ -58,34 +61,34 @@ async fn a_second_listener_is_told_that_it_is_subscribed_and_hears_what_comes_th
 async fn a_subscription_survives_a_restart_and_says_so() {
     let mut server = RedisServer::start();
     let redis = connect(server.url());
-    let channel = Keys::new(1).of("a");
+    let channel = RedisKeys::new(1).of("a");
     let mut subscription = redis.subscribe(&channel);
     for word in ["before", "after"] {
-        assert_eq!(next(&mut subscription).await, Event::Subscribed);
+        assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
         publish(&redis, &channel, &[word]).await;
         assert_eq!(next(&mut subscription).await, message(word));
         server.restart_empty();
-        assert_eq!(next(&mut subscription).await, Event::Lost);
+        assert_eq!(next(&mut subscription).await, SubscriptionEvent::Lost);
     }
-    assert_eq!(next(&mut subscription).await, Event::Subscribed);
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
 }
 
 #[tokio::test]
 async fn a_subscription_is_lost_with_the_calls_when_nothing_arrives_any_more() {
     let server = RedisServer::start();
     let redis = connect_within(SHORT, server.url());
-    let mut subscription = redis.subscribe(&Keys::new(1).of("a"));
+    let mut subscription = redis.subscribe(&RedisKeys::new(1).of("a"));
     say_at_last(&redis).await;
     server.stop();
-    lost_at_last(&redis, Reason::Timeout).await;
+    lost_at_last(&redis, RedisErrorReason::Timeout).await;
     server.resume();
     let mut events = vec![next(&mut subscription).await];
     // On a slow machine the connection may have been lost more often than that.
-    while events.len() < 3 || events.last() != Some(&Event::Subscribed) {
+    while events.len() < 3 || events.last() != Some(&SubscriptionEvent::Subscribed) {
         events.push(next(&mut subscription).await);
     }
     for (number, event) in events.iter().enumerate() {
-        let expected = if number % 2 == 0 { Event::Subscribed } else { Event::Lost };
+        let expected = if number % 2 == 0 { SubscriptionEvent::Subscribed } else { SubscriptionEvent::Lost };
         assert_eq!(*event, expected, "{events:?}");
     }
 }
@@ -94,26 +97,26 @@ async fn a_subscription_is_lost_with_the_calls_when_nothing_arrives_any_more() {
 async fn a_listener_that_falls_behind_is_told_to_read_everything_anew() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let channel = Keys::new(1).of("a");
+    let channel = RedisKeys::new(1).of("a");
     let mut subscription = redis.subscribe(&channel);
-    assert_eq!(next(&mut subscription).await, Event::Subscribed);
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
     let words: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
     publish(&redis, &channel, &words.iter().map(String::as_str).collect::<Vec<_>>()).await;
     // Its `Subscribed` comes after all of the messages, so they have arrived.
     let mut other = redis.subscribe(&channel);
-    assert_eq!(next(&mut other).await, Event::Subscribed);
-    assert_eq!(next(&mut subscription).await, Event::Subscribed);
+    assert_eq!(next(&mut other).await, SubscriptionEvent::Subscribed);
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
     let first = next(&mut subscription).await;
-    assert!(matches!(first, Event::Message(_)) && first != message("0"), "{first:?}");
+    assert!(matches!(first, SubscriptionEvent::Message(_)) && first != message("0"), "{first:?}");
     while next(&mut subscription).await != message("999") {}
 }
 
 #[tokio::test]
 async fn a_subscription_alone_keeps_the_connection_up() {
     let mut server = RedisServer::start();
-    let mut subscription = connect(server.url()).subscribe(&Keys::new(1).of("a"));
-    assert_eq!(next(&mut subscription).await, Event::Subscribed);
+    let mut subscription = connect(server.url()).subscribe(&RedisKeys::new(1).of("a"));
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
     server.restart_empty();
-    assert_eq!(next(&mut subscription).await, Event::Lost);
-    assert_eq!(next(&mut subscription).await, Event::Subscribed);
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Lost);
+    assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
 }

@@ -2,7 +2,10 @@
 
 use std::{fs, path::PathBuf};
 
-use guildhall::redis::{ACL_RULES, Event, Keys, Reason, Redis, RedisConfig, RedisConfigError, RedisUrl, Script};
+use guildhall::redis::{
+    ACL_RULES, RedisClient, RedisConfig, RedisConfigError, RedisErrorReason, RedisKeys, RedisUrl, Script,
+    SubscriptionEvent,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redis::Value;
 use tempfile::TempDir;
@@ -27,8 +30,8 @@ fn certificates() -> TempDir {
     folder
 }
 
-fn trusting(url: RedisUrl, ca_file: PathBuf) -> Result<Redis, RedisConfigError> {
-    Redis::new(RedisConfig { url, ca_file: Some(ca_file), timeout: STUCK })
+fn trusting(url: RedisUrl, ca_file: PathBuf) -> Result<RedisClient, RedisConfigError> {
+    RedisClient::new(RedisConfig { url, ca_file: Some(ca_file), timeout: STUCK })
 }
 
 #[tokio::test]
@@ -48,7 +51,7 @@ async fn a_certificate_has_to_come_from_an_authority_that_is_trusted() {
     say_at_last(&redis).await;
 
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
-    lost_at_last(&connect(url), Reason::Unreachable).await;
+    lost_at_last(&connect(url), RedisErrorReason::Unreachable).await;
     assert!(log.text().contains("name that in redis.ca_file"), "{}", log.text());
 }
 
@@ -70,9 +73,9 @@ async fn the_rules_that_are_named_are_all_that_a_user_needs() {
     let redis = connect(format!("redis://me:p%40ss%2Fword@127.0.0.1:{}/1", server.port()).parse().unwrap());
     assert_eq!(say_at_last(&redis).await, run_id(&server).await);
 
-    let channel = Keys::new(1).of("channel");
+    let channel = RedisKeys::new(1).of("channel");
     let mut subscription = redis.subscribe(&channel);
-    assert_eq!(soon(subscription.next()).await, Event::Subscribed);
+    assert_eq!(soon(subscription.next()).await, SubscriptionEvent::Subscribed);
     let script = Script::new(
         "everything",
         "local now = redis.call('TIME')
@@ -86,9 +89,9 @@ async fn the_rules_that_are_named_are_all_that_a_user_needs() {
         redis.call('PUBLISH', ARGV[1], 'done')
         return redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])",
     );
-    let keys: Vec<_> = ["string", "hash", "set"].iter().map(|name| Keys::new(1).of(name)).collect();
+    let keys: Vec<_> = ["string", "hash", "set"].iter().map(|name| RedisKeys::new(1).of(name)).collect();
     assert_eq!(redis.run(&script, &keys, |_| vec![channel.into()]).await, Ok(Value::Int(3)));
-    assert_eq!(soon(subscription.next()).await, Event::Message("done".into()));
+    assert_eq!(soon(subscription.next()).await, SubscriptionEvent::Message("done".into()));
 }
 
 #[tokio::test]
@@ -97,7 +100,7 @@ async fn a_user_who_may_not_look_around_is_told_the_rules_it_needs() {
     command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "-info", "~*", "&*"]).await;
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
     let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
-    lost_at_last(&redis, Reason::Denied).await;
+    lost_at_last(&redis, RedisErrorReason::Denied).await;
     assert!(log.text().contains(ACL_RULES) && !log.text().contains(CANARY), "{}", log.text());
     command(&server, &["ACL", "SETUSER", "me", "+info"]).await;
     say_at_last(&redis).await;
@@ -110,11 +113,11 @@ async fn a_user_who_may_not_listen_is_told_the_rules_it_needs() {
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
     let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
     say_at_last(&redis).await;
-    let mut subscription = redis.subscribe(&Keys::new(1).of("a"));
-    lost_at_last(&redis, Reason::Denied).await;
+    let mut subscription = redis.subscribe(&RedisKeys::new(1).of("a"));
+    lost_at_last(&redis, RedisErrorReason::Denied).await;
     assert!(log.text().contains(ACL_RULES), "{}", log.text());
     command(&server, &["ACL", "SETUSER", "me", "&guildhall:*"]).await;
-    assert_eq!(soon(subscription.next()).await, Event::Subscribed);
+    assert_eq!(soon(subscription.next()).await, SubscriptionEvent::Subscribed);
 }
 
 #[tokio::test]
@@ -122,8 +125,8 @@ async fn a_wrong_password_is_told_without_the_password_even_when_the_server_repe
     let plain = RedisServer::start_with(&["--requirepass", "another"]);
     let repeats = RedisServer::start_with(&["--requirepass", "another", "--rename-command", "HELLO", "BONJOUR"]);
     for (server, why, says) in [
-        (&plain, Reason::Denied, "check the user and the password in redis.url"),
-        (&repeats, Reason::Error, "unknown command"),
+        (&plain, RedisErrorReason::Denied, "check the user and the password in redis.url"),
+        (&repeats, RedisErrorReason::Error, "unknown command"),
     ] {
         let (log, _guard) = Log::capture(tracing::Level::TRACE);
         let redis = connect(format!("redis://someone:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());

@@ -15,7 +15,7 @@ mod telemetry;
 
 use std::{future::Future, time::Duration};
 
-use guildhall::redis::{Lost, Reason, Redis, RedisConfig, RedisUrl, Script};
+use guildhall::redis::{RedisCallError, RedisClient, RedisConfig, RedisErrorReason, RedisUrl, Script};
 use redis::{Value, aio::MultiplexedConnection};
 use support::RedisServer;
 use tokio::{task::yield_now, time::timeout};
@@ -26,12 +26,12 @@ const STUCK: Duration = Duration::from_secs(60);
 /// For calls that are to be lost by it.
 const SHORT: Duration = Duration::from_millis(200);
 
-fn connect(url: RedisUrl) -> Redis {
+fn connect(url: RedisUrl) -> RedisClient {
     connect_within(STUCK, url)
 }
 
-fn connect_within(timeout: Duration, url: RedisUrl) -> Redis {
-    Redis::new(RedisConfig { url, ca_file: None, timeout }).unwrap()
+fn connect_within(timeout: Duration, url: RedisUrl) -> RedisClient {
+    RedisClient::new(RedisConfig { url, ca_file: None, timeout }).unwrap()
 }
 
 /// Waits for what is certain to come.
@@ -45,7 +45,7 @@ fn echo() -> Script {
 }
 
 /// Runs the echo; gives the server that it went to.
-async fn say(redis: &Redis, word: &str) -> Result<String, Lost> {
+async fn say(redis: &RedisClient, word: &str) -> Result<String, RedisCallError> {
     let answer = redis.run(&echo(), &[], |run_id| vec![run_id.into(), word.into()]).await?;
     let (run_id, said): (String, String) = redis::from_redis_value(answer).unwrap();
     assert_eq!(said, word, "the answer is another call's");
@@ -53,7 +53,7 @@ async fn say(redis: &Redis, word: &str) -> Result<String, Lost> {
 }
 
 /// Runs the echo as soon as there is a connection, until one call is answered.
-async fn say_at_last(redis: &Redis) -> String {
+async fn say_at_last(redis: &RedisClient) -> String {
     let trying = async {
         loop {
             redis.up().await;
@@ -65,14 +65,14 @@ async fn say_at_last(redis: &Redis) -> String {
     soon(trying).await
 }
 
-async fn lost(redis: &Redis) -> Reason {
+async fn lost(redis: &RedisClient) -> RedisErrorReason {
     soon(say(redis, "lost")).await.expect_err("the call should be lost").why
 }
 
 /// Runs the echo until a call is lost for this reason.
-async fn lost_at_last(redis: &Redis, why: Reason) {
+async fn lost_at_last(redis: &RedisClient, why: RedisErrorReason) {
     soon(async {
-        while say(redis, "lost at last").await != Err(Lost { why }) {
+        while say(redis, "lost at last").await != Err(RedisCallError { why }) {
             yield_now().await;
         }
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall::redis::{Keys, Lost, Reason, Redis, RedisUrl, Script};
+use guildhall::redis::{RedisCallError, RedisClient, RedisErrorReason, RedisKeys, RedisUrl, Script};
 use redis::Value;
 use tokio::time::interval;
 
@@ -26,7 +26,7 @@ async fn sentinels_are_asked_for_the_primary_each_time_and_dead_ones_are_passed_
 
     command(&sentinel, &["SENTINEL", "REMOVE", "bots"]).await;
     first.kill();
-    lost_at_last(&redis, Reason::Unreachable).await;
+    lost_at_last(&redis, RedisErrorReason::Unreachable).await;
     monitor(&sentinel, &second).await;
     assert_eq!(say_at_last(&redis).await, run_id(&second).await);
 }
@@ -35,14 +35,14 @@ async fn sentinels_are_asked_for_the_primary_each_time_and_dead_ones_are_passed_
 async fn a_server_is_no_sentinel_and_a_sentinel_no_server() {
     let (server, sentinel) = (RedisServer::start(), RedisServer::start_sentinel());
     let url: RedisUrl = format!("redis+sentinel://127.0.0.1:{}/bots", server.port()).parse().unwrap();
-    assert_eq!(lost(&connect(url)).await, Reason::Error);
+    assert_eq!(lost(&connect(url)).await, RedisErrorReason::Error);
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
-    assert_eq!(lost(&connect(sentinel.url())).await, Reason::Error);
+    assert_eq!(lost(&connect(sentinel.url())).await, RedisErrorReason::Error);
     assert!(log.text().contains("for sentinels, write redis+sentinel://"), "{}", log.text());
 }
 
 /// Runs the write until it is answered or moved; a young cluster is down for a while, and tells nobody when it is up.
-async fn write_at_last(redis: &Redis, key: &str) -> Result<String, Lost> {
+async fn write_at_last(redis: &RedisClient, key: &str) -> Result<String, RedisCallError> {
     let script = Script::new("write", "redis.call('SET', KEYS[1], 'x', 'EX', 60) return ARGV[1]");
     let trying = async {
         let mut tries = interval(Duration::from_millis(10));
@@ -50,7 +50,7 @@ async fn write_at_last(redis: &Redis, key: &str) -> Result<String, Lost> {
             tries.tick().await;
             match redis.run(&script, &[key.to_owned()], |run_id| vec![run_id.into()]).await {
                 Ok(run_id) => return Ok(redis::from_redis_value(run_id).unwrap()),
-                Err(Lost { why: Reason::Busy }) => {}
+                Err(RedisCallError { why: RedisErrorReason::Busy }) => {}
                 Err(lost) => return Err(lost),
             }
         }
@@ -93,13 +93,13 @@ async fn the_node_of_a_cluster_that_has_the_keys_is_gone_to_and_returned_to() {
     let mut application = 0;
     let key = loop {
         application += 1;
-        let key = Keys::new(application).of("a");
+        let key = RedisKeys::new(application).of("a");
         if let Value::Int(8192..) = command(&named, &["CLUSTER", "KEYSLOT", &key]).await {
             break key;
         }
     };
     let redis = connect(named.url());
-    assert_eq!(write_at_last(&redis, &key).await, Err(Lost { why: Reason::Moved }));
+    assert_eq!(write_at_last(&redis, &key).await, Err(RedisCallError { why: RedisErrorReason::Moved }));
     let owner_id = run_id(&owner).await;
     assert_eq!(write_at_last(&redis, &key).await, Ok(owner_id.clone()));
     // Not lost to the node that was named first.
@@ -107,7 +107,7 @@ async fn the_node_of_a_cluster_that_has_the_keys_is_gone_to_and_returned_to() {
     let again = async {
         loop {
             match write_at_last(&redis, &key).await {
-                Err(Lost { why: Reason::Disconnected }) => {}
+                Err(RedisCallError { why: RedisErrorReason::Disconnected }) => {}
                 other => return other,
             }
         }
@@ -122,5 +122,5 @@ async fn a_replica_of_a_cluster_says_where_its_primary_is() {
     let id: String = redis::from_redis_value(command(&primary, &["CLUSTER", "MYID"]).await).unwrap();
     command(&replica, &["CLUSTER", "REPLICATE", &id]).await;
     let redis = connect(replica.url());
-    assert_eq!(write_at_last(&redis, &Keys::new(1).of("a")).await, Ok(run_id(&primary).await));
+    assert_eq!(write_at_last(&redis, &RedisKeys::new(1).of("a")).await, Ok(run_id(&primary).await));
 }

@@ -1,6 +1,6 @@
 //! What is logged and counted.
 
-use guildhall::redis::Reason;
+use guildhall::redis::RedisErrorReason;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tracing::Level;
 
@@ -23,7 +23,7 @@ async fn each_change_is_one_line_and_each_call_is_counted() {
     assert!(shown.contains("guildhall_redis_call_seconds_count 2"), "{shown}");
 
     server.kill();
-    lost_at_last(&redis, Reason::Unreachable).await;
+    lost_at_last(&redis, RedisErrorReason::Unreachable).await;
     let shown = metrics.render();
     assert!(shown.contains("guildhall_redis_up 0"), "{shown}");
     assert!(shown.contains("guildhall_redis_calls_total{script=\"echo\",result=\"unreachable\"}"), "{shown}");

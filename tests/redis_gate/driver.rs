@@ -9,11 +9,11 @@ use std::{
 
 use futures_util::future::join_all;
 use guildhall::{
-    app::{GateState, Rest, block_on},
+    app::{GateState, RestComponent, block_on},
     logging,
-    settings::{self, Settings, Sources},
+    settings::{self, Settings, SettingsSources},
 };
-use guildhall_actors::rest::{Outcome, Rest as _};
+use guildhall_actors::rest::{CallOutcome, Rest as _};
 use guildhall_core::lane::Lane;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use twilight_model::id::{Id, marker::ChannelMarker};
@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A gate with callers.
 struct Driven {
     name: String,
-    rest: Rest,
+    rest: RestComponent,
     channels: Vec<Id<ChannelMarker>>,
     asked: Cell<usize>,
     answered: Cell<u64>,
@@ -61,7 +61,7 @@ fn a_process_of_a_fleet() {
     let orders: Orders = serde_json::from_str(&orders).unwrap();
     // Ends the line that the test harness has begun.
     println!();
-    let sources = Sources { environment: std::env::vars_os().collect(), ..Sources::default() };
+    let sources = SettingsSources { environment: std::env::vars_os().collect(), ..SettingsSources::default() };
     let settings = settings::load(sources).unwrap().settings;
     logging::init(&settings.log, settings.discord.token.iter().cloned().collect()).unwrap();
     block_on(drive(orders, settings)).unwrap();
@@ -77,7 +77,11 @@ async fn drive(orders: Orders, settings: Settings) {
         .map(|(number, channels)| {
             let name = if many { format!("{}{number}", orders.name) } else { orders.name.clone() };
             let channels = channels.into_iter().map(Id::new).collect();
-            Rc::new(Driven::new(name, Rest::start(&settings, token.clone(), GateState::Forgetful).unwrap(), channels))
+            Rc::new(Driven::new(
+                name,
+                RestComponent::start(&settings, token.clone(), GateState::Forgetful).unwrap(),
+                channels,
+            ))
         })
         .collect();
     let pending = if many { PENDING / 8 } else { PENDING };
@@ -118,7 +122,7 @@ fn questions() -> UnboundedReceiver<String> {
 }
 
 impl Driven {
-    fn new(name: String, rest: Rest, channels: Vec<Id<ChannelMarker>>) -> Self {
+    fn new(name: String, rest: RestComponent, channels: Vec<Id<ChannelMarker>>) -> Self {
         let (asked, answered, not_sent, unknown, refused) = Default::default();
         Self { name, rest, channels, asked, answered, not_sent, unknown, refused }
     }
@@ -134,9 +138,9 @@ impl Driven {
             call.request.lane = lane;
             call.request.max_wait = STUCK;
             match self.rest.gate.call(call.request).await {
-                Outcome::Answered(_) => self.answered.set(self.answered.get() + 1),
-                Outcome::Unknown(_) => self.unknown.set(self.unknown.get() + 1),
-                Outcome::NotSent(refused) => {
+                CallOutcome::Answered(_) => self.answered.set(self.answered.get() + 1),
+                CallOutcome::Unknown(_) => self.unknown.set(self.unknown.get() + 1),
+                CallOutcome::NotSent(refused) => {
                     self.not_sent.set(self.not_sent.get() + 1);
                     self.refused.replace(refused.why);
                     tokio::time::sleep(refused.retry_after.unwrap_or(AGAIN).min(AGAIN)).await;

@@ -1,7 +1,7 @@
 //! What one process decides about a breaker, and what becomes of it in the others.
 
-use guildhall_actors::circuit_breaker::NewToken;
-use guildhall_core::breaker::{Origin, Why};
+use guildhall_actors::circuit_breaker::ReplaceToken;
+use guildhall_core::breaker::{BreakerReason, ChangeOrigin};
 
 use super::log::Log;
 use super::support::Relay;
@@ -26,7 +26,7 @@ fn a_ban_that_one_process_sees_stops_all_behind_its_address_and_nobody_else() {
         let (mut here, mut there, mut away) = (one.changes().await, other.changes().await, elsewhere.changes().await);
         one.run(call(7), BAN).await;
         let heard = change(&mut there, &BreakerKey::Address, "open").await;
-        assert_eq!((heard.why, heard.origin), (Why::Blocked, Origin::Elsewhere));
+        assert_eq!((heard.why, heard.origin), (BreakerReason::Blocked, ChangeOrigin::Elsewhere));
         assert!(heard.retry_after_ms.is_some_and(|wait| wait <= 3_600_000));
         assert_eq!(other.refusal().await, Some("blocked"));
         // What comes after it is heard there, so it was, too.
@@ -69,7 +69,7 @@ fn a_wrong_token_stops_those_who_have_it_until_it_is_replaced_or_reset() {
         with_new.until_state(&target("crm"), "forced_open").await;
         with_new.run(call(7), SUCCESS).await;
         // One who gets the new token goes on; the others still have the old one.
-        let new = NewToken { credential: BOT, fingerprint: "new".to_owned() };
+        let new = ReplaceToken { credential: BOT, fingerprint: "new".to_owned() };
         other.breaker.send(new).await.unwrap();
         other.run(call(7), SUCCESS).await;
         assert_eq!(one.refusal().await, Some("unauthorized"));
@@ -92,11 +92,11 @@ fn what_a_person_forces_and_resets_holds_in_all_processes() {
             let mut changes = other.changes().await;
             one.force(&key).await;
             let forced = change(&mut changes, &key, "forced_open").await;
-            assert_eq!((forced.why, forced.origin), (Why::Forced, Origin::Elsewhere));
+            assert_eq!((forced.why, forced.origin), (BreakerReason::Forced, ChangeOrigin::Elsewhere));
             let mut changes = one.changes().await;
             other.reset(&key).await;
             let closed = change(&mut changes, &key, "closed").await;
-            assert_eq!((closed.why, closed.origin), (Why::Reset, Origin::Elsewhere));
+            assert_eq!((closed.why, closed.origin), (BreakerReason::Reset, ChangeOrigin::Elsewhere));
         }
     });
 }
@@ -111,7 +111,7 @@ async fn half_open(server: &RedisServer) -> (Process, Process, BreakerKey) {
     for id in 0..5 {
         one.run(call(id), CallResult::TimedOut).await;
     }
-    assert_eq!(change(&mut there, &route, "open").await.origin, Origin::Elsewhere);
+    assert_eq!(change(&mut there, &route, "open").await.origin, ChangeOrigin::Elsewhere);
     change(&mut here, &route, "half_open").await;
     change(&mut there, &route, "half_open").await;
     (one, other, route)
@@ -139,7 +139,7 @@ fn route_that_fails_is_probed_by_one_process_which_closes_it_for_all() {
         }
         assert_eq!(prober.state_of(&route).await, "closed");
         let closed = change(&mut there, &route, "closed").await;
-        assert_eq!((closed.why, closed.origin), (Why::ProbesSucceeded, Origin::Elsewhere));
+        assert_eq!((closed.why, closed.origin), (BreakerReason::ProbesSucceeded, ChangeOrigin::Elsewhere));
     });
 }
 
@@ -316,6 +316,6 @@ fn a_block_is_handed_on_and_nonsense_is_not() {
             }
         })
         .await;
-        assert_eq!(heard, Block { scope: "bot".to_owned(), ms: 1_234, by: "m".to_owned() });
+        assert_eq!(heard, RateLimitBlock { scope: "bot".to_owned(), ms: 1_234, by: "m".to_owned() });
     });
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use fastrand::Rng;
-use guildhall_core::invalid::{Ask, CallOwner, Holder, Keeper, Ledger, Reservation, Synced};
+use guildhall_core::invalid::{CallOwner, Holder, InvalidLedger, Lender, LenderReply, LenderRequest, Reservation};
 use guildhall_core::time::Timestamp;
 use redis::Script;
 
@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(600);
 
 struct Teller {
     name: String,
-    ledger: Ledger,
+    ledger: InvalidLedger,
     calls: Vec<(CallOwner, Reservation)>,
     number: u64,
 }
@@ -25,12 +25,12 @@ struct World {
     now: Timestamp,
     script: Script,
     client: MultiplexedConnection,
-    keeper: Keeper,
+    keeper: Lender,
     server: u8,
     tellers: Vec<Teller>,
     names: u32,
     invalid: VecDeque<(Timestamp, CallOwner)>,
-    late: Vec<(String, u64, Ask)>,
+    late: Vec<(String, u64, LenderRequest)>,
     /// When the keeper knew nothing, or was somewhere else.
     births: Vec<Timestamp>,
     /// How many large holders were listed, in all answers.
@@ -70,7 +70,7 @@ impl World {
             now: Timestamp::from_millis(1_700_000_000_000 + chance.u64(..10_000)),
             script: Script::new(&scripts::with_clock(include_str!("../../src/redis/ledger.lua"))),
             client,
-            keeper: Keeper::new(limit, WINDOW),
+            keeper: Lender::new(limit, WINDOW),
             server: 0,
             tellers: Vec::new(),
             names: 0,
@@ -94,19 +94,19 @@ impl World {
         let interactive_percent = 1_000;
         let config =
             InvalidConfig { limit: self.limit, window: WINDOW, interactive_percent, ..InvalidConfig::default() };
-        let mut ledger = Ledger::new(config);
-        ledger.share(WhenLost::Stop, self.now);
+        let mut ledger = InvalidLedger::new(config);
+        ledger.share(LedgerFallback::Stop, self.now);
         Teller { name: format!("teller {}", self.names), ledger, calls: Vec::new(), number: 0 }
     }
 
-    fn ask(&mut self, who: usize) -> (String, u64, Ask) {
+    fn ask(&mut self, who: usize) -> (String, u64, LenderRequest) {
         let teller = &mut self.tellers[who];
         teller.number += 1;
         (teller.name.clone(), teller.number, teller.ledger.ask(self.now).unwrap())
     }
 
     /// What the script answers.
-    async fn run_script(&mut self, how: &str, name: &str, number: u64, ask: &Ask) -> Option<Synced> {
+    async fn run_script(&mut self, how: &str, name: &str, number: u64, ask: &LenderRequest) -> Option<LenderReply> {
         let mut call = self.script.prepare_invoke();
         call.key(LEDGER);
         for part in [":a", ":b", ":c"] {
@@ -141,7 +141,7 @@ impl World {
         large.sort_unstable();
         self.listed += large.len();
         let small = |number: u64| u32::try_from(number).unwrap();
-        Some(Synced {
+        Some(LenderReply {
             asked: ask.asked,
             acknowledged: ask.counted,
             ceiling,
@@ -156,7 +156,7 @@ impl World {
         })
     }
 
-    async fn deliver(&mut self, name: &str, number: u64, ask: Ask) -> Option<Synced> {
+    async fn deliver(&mut self, name: &str, number: u64, ask: LenderRequest) -> Option<LenderReply> {
         let answer = self.run_script("sync", name, number, &ask).await;
         let expected = self.keeper.sync(name, number, &ask, &self.server.to_string(), self.now);
         assert_eq!(answer, expected, "{name} asked {ask:?}");
@@ -254,7 +254,7 @@ impl World {
             self.sync(*who).await;
         }
         let () = redis::cmd("FLUSHALL").query_async(&mut self.client).await.unwrap();
-        self.keeper = Keeper::new(self.limit, WINDOW);
+        self.keeper = Lender::new(self.limit, WINDOW);
         self.births.push(self.now);
         self.late.clear();
         for who in &reach {

@@ -15,19 +15,20 @@ mod support;
 use std::{future::Future, time::Duration};
 
 use actix::{Actor as _, Addr};
-use guildhall::redis::{Block, Redis, RedisConfig, RedisUrl, SharedState, StateConfig};
+use guildhall::redis::{RateLimitBlock, RedisClient, RedisConfig, RedisUrl, SharedState, SharedStateConfig};
 use guildhall_actors::{
     circuit_breaker::{
-        Admit, BreakerChanged, CircuitBreaker, CircuitBreakerSnapshot, Force, Observe, Pass, Reset, Subscribe,
+        Admit, BreakerChanged, CircuitBreaker, CircuitBreakerSnapshot, ForceOpen, ObserveCircuitBreaker, Pass,
+        ResetBreaker, SubscribeBreakerChanges,
     },
     clock::Clock,
 };
 use guildhall_core::{
-    answer::{Class, Credential},
-    breaker::{BreakerConfig, BreakerKey, CallInfo, CallResult, Refused},
-    invalid::{InvalidConfig, Submitter, WhenLost},
+    breaker::{BreakerConfig, BreakerKey, CallInfo, CallRejection, CallResult},
+    invalid::{InvalidConfig, LedgerFallback, Submitter},
     lane::Lane,
-    route::{Major, RouteKey},
+    response::{Credential, ResponseClass},
+    route::{RouteKey, TopLevelId},
 };
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use support::RedisServer;
@@ -49,10 +50,10 @@ const LEDGER: &str = "guildhall:{42}:invalid:home";
 const BREAKERS: &str = "guildhall:{42}:breakers";
 const NEWS: &str = "guildhall:{42}:news";
 
-const BAN: CallResult = CallResult::Answered(Class::Blocked { retry_after: None });
-const UNAUTHORIZED: CallResult = CallResult::Answered(Class::Unauthorized);
-const FORBIDDEN: CallResult = CallResult::Answered(Class::Forbidden);
-const SUCCESS: CallResult = CallResult::Answered(Class::Success);
+const BAN: CallResult = CallResult::Answered(ResponseClass::Blocked { retry_after: None });
+const UNAUTHORIZED: CallResult = CallResult::Answered(ResponseClass::Unauthorized);
+const FORBIDDEN: CallResult = CallResult::Answered(ResponseClass::Forbidden);
+const SUCCESS: CallResult = CallResult::Answered(ResponseClass::Success);
 
 /// Runs a test: its actors in one local set, connections and tasks where they like.
 fn run<F: Future>(test: F) -> F::Output {
@@ -102,19 +103,19 @@ impl Spec {
 
     fn start(self) -> Process {
         let Self { url, name, token, ip_group, cooldown, limit, heartbeat } = self;
-        let redis = Redis::new(RedisConfig { url, ca_file: None, timeout: Duration::from_millis(250) }).unwrap();
+        let redis = RedisClient::new(RedisConfig { url, ca_file: None, timeout: Duration::from_millis(250) }).unwrap();
         let breakers =
             BreakerConfig { cooldown, max_cooldown: cooldown, jitter_percent: 0, ..BreakerConfig::default() };
         let invalid = InvalidConfig { limit, ..InvalidConfig::default() };
         let breaker = CircuitBreaker::new(Clock::start(), breakers, invalid, 1).start();
         let (heard, blocks) = mpsc::unbounded_channel();
-        let config = StateConfig {
+        let config = SharedStateConfig {
             application: APPLICATION,
             process: name.to_owned(),
             ip_group: ip_group.to_owned(),
             tokens: vec![(BOT, token.to_owned())],
             invalid,
-            when_lost: WhenLost::Stop,
+            when_lost: LedgerFallback::Stop,
             heartbeat,
         };
         let state = SharedState::start(redis, breaker.clone(), config, move |block| heard.send(block).unwrap());
@@ -125,7 +126,7 @@ impl Spec {
 struct Process {
     breaker: Addr<CircuitBreaker>,
     state: SharedState,
-    blocks: mpsc::UnboundedReceiver<Block>,
+    blocks: mpsc::UnboundedReceiver<RateLimitBlock>,
 }
 
 impl Process {
@@ -142,7 +143,7 @@ impl Process {
         process
     }
 
-    async fn admit(&self, call: CallInfo) -> Result<Pass, Refused> {
+    async fn admit(&self, call: CallInfo) -> Result<Pass, CallRejection> {
         self.breaker.send(Admit(call)).await.unwrap()
     }
 
@@ -157,7 +158,7 @@ impl Process {
     }
 
     async fn observe(&self) -> CircuitBreakerSnapshot {
-        self.breaker.send(Observe).await.unwrap()
+        self.breaker.send(ObserveCircuitBreaker).await.unwrap()
     }
 
     async fn lent(&self) -> u64 {
@@ -170,15 +171,15 @@ impl Process {
     }
 
     async fn force(&self, key: &BreakerKey) {
-        self.breaker.send(Force(key.clone())).await.unwrap().unwrap();
+        self.breaker.send(ForceOpen(key.clone())).await.unwrap().unwrap();
     }
 
     async fn reset(&self, key: &BreakerKey) {
-        self.breaker.send(Reset(key.clone())).await.unwrap();
+        self.breaker.send(ResetBreaker(key.clone())).await.unwrap();
     }
 
     async fn changes(&self) -> broadcast::Receiver<BreakerChanged> {
-        self.breaker.send(Subscribe).await.unwrap()
+        self.breaker.send(SubscribeBreakerChanges).await.unwrap()
     }
 
     /// Waits until a breaker is in a state of this name.
@@ -204,7 +205,7 @@ fn call(id: u64) -> CallInfo {
     CallInfo {
         credential: BOT,
         route: RouteKey::new(READ),
-        major: Major::of(id),
+        major: TopLevelId::of(id),
         lane: Lane::Interactive,
         guild: None,
         submitter: Submitter::default(),

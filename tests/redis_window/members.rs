@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use guildhall_core::{
-    limit::shared::{Call, Doing, Ended, How, Member, Reply, SharedConfig, Slot},
+    limit::shared::{Member, ScriptCall, ScriptCommand, ScriptReply, SharedLimitConfig, Slot, SlotOutcome, SlotReport},
     time::Timestamp,
 };
 use proptest::{collection::vec, prelude::*};
@@ -98,19 +98,19 @@ fn turn() -> impl Strategy<Value = Turn> {
         .prop_map(|(who, after, ways, fate, demand, fault)| Turn { who, after, ways, fate, demand, fault })
 }
 
-fn rules() -> impl Strategy<Value = SharedConfig> {
+fn rules() -> impl Strategy<Value = SharedLimitConfig> {
     (prop_oneof![1..9u32, Just(50u32)], any::<bool>(), 0..6u32).prop_map(|(limit, lasting, burst)| {
-        let soon = SharedConfig {
+        let soon = SharedLimitConfig {
             silence: Duration::from_millis(700),
             forget: Duration::from_secs(6),
             share_for: Duration::from_secs(3),
             newcomer: Duration::from_millis(600),
             request_timeout: Duration::from_secs(2),
-            ..SharedConfig::default()
+            ..SharedLimitConfig::default()
         };
-        let base = if lasting { SharedConfig::default() } else { soon };
+        let base = if lasting { SharedLimitConfig::default() } else { soon };
         // A heartbeat is an occasion to say something, and the turns are not many.
-        SharedConfig { limit, burst, heartbeat: Duration::from_millis(60), ..base }
+        SharedLimitConfig { limit, burst, heartbeat: Duration::from_millis(60), ..base }
     })
 }
 
@@ -123,12 +123,12 @@ struct Process {
     /// How many were answered since it last joined.
     cooling: u32,
     /// A call that it has given up, and Redis has not heard yet.
-    late: Option<Call>,
+    late: Option<ScriptCall>,
 }
 
 struct Fleet<'a, 'b> {
     pair: &'a mut Pair<'b>,
-    rules: SharedConfig,
+    rules: SharedLimitConfig,
     elapsed: Timestamp,
     processes: Vec<Process>,
     dead: Vec<String>,
@@ -136,7 +136,7 @@ struct Fleet<'a, 'b> {
 }
 
 impl<'a, 'b> Fleet<'a, 'b> {
-    fn new(rules: SharedConfig, pair: &'a mut Pair<'b>) -> Self {
+    fn new(rules: SharedLimitConfig, pair: &'a mut Pair<'b>) -> Self {
         let elapsed = Timestamp::ZERO;
         let processes = (0..PROCESSES).map(|who| Process::start(&rules, format!("p{who}"), 1, elapsed)).collect();
         Self { pair, rules, elapsed, processes, dead: Vec::new(), restarts: 0 }
@@ -211,25 +211,25 @@ impl<'a, 'b> Fleet<'a, 'b> {
 }
 
 impl Process {
-    fn start(rules: &SharedConfig, id: String, life: u64, now: Timestamp) -> Self {
+    fn start(rules: &SharedLimitConfig, id: String, life: u64, now: Timestamp) -> Self {
         let member = Member::new(rules.clone(), id.clone(), life, now);
         Self { member, id, life, flying: Vec::new(), cooling: 0, late: None }
     }
 
     /// Adds what a process with something to do says to what its member says.
-    fn say(&mut self, mut call: Call, demand: &Demand, dead: &mut Vec<String>) -> Call {
+    fn say(&mut self, mut call: ScriptCall, demand: &Demand, dead: &mut Vec<String>) -> ScriptCall {
         match &mut call.doing {
-            Doing::Look | Doing::Leave(_) => {}
-            Doing::Join(join) => {
+            ScriptCommand::Look | ScriptCommand::Leave(_) => {}
+            ScriptCommand::Join(join) => {
                 join.flying = u32::try_from(self.flying.len()).unwrap();
                 join.cooling = self.cooling;
                 join.untold = self.cooling / 2;
             }
-            Doing::Sync(sync) => {
+            ScriptCommand::Sync(sync) => {
                 let answered = self.flying.drain(..demand.answered.min(self.flying.len()));
                 self.cooling += u32::try_from(answered.len()).unwrap();
-                let how = How::Answered(demand.ago);
-                sync.ended.extend(answered.map(|Slot { token, booking, .. }| Ended { token, booking, how }));
+                let how = SlotOutcome::Answered(demand.ago);
+                sync.ended.extend(answered.map(|Slot { token, booking, .. }| SlotReport { token, booking, how }));
                 sync.want = demand.want;
                 sync.urgent = demand.urgent;
                 sync.block = demand.block;
@@ -239,9 +239,9 @@ impl Process {
         call
     }
 
-    fn hear(&mut self, call: &Call, mut reply: Reply, demand: &Demand, now: Timestamp) {
-        if let Reply::Done(standing) = &mut reply {
-            if matches!(call.doing, Doing::Join(_)) {
+    fn hear(&mut self, call: &ScriptCall, mut reply: ScriptReply, demand: &Demand, now: Timestamp) {
+        if let ScriptReply::Done(standing) = &mut reply {
+            if matches!(call.doing, ScriptCommand::Join(_)) {
                 self.flying = std::mem::take(&mut standing.slots);
                 self.cooling = 0;
             } else if demand.uses {

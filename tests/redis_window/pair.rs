@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use guildhall::redis::{
-    Keys,
-    window::{GATE, Place, Scope, read_reply},
+    RedisKeys,
+    window::{GATE, WindowKeys, WindowScope, read_reply},
 };
-use guildhall_core::limit::shared::{Call, Reply, SharedConfig, Window};
+use guildhall_core::limit::shared::{ReferenceWindow, ScriptCall, ScriptReply, SharedLimitConfig};
 use proptest::{
     strategy::Strategy,
     test_runner::{Config, TestCaseError, TestCaseResult, TestRunner},
@@ -54,8 +54,8 @@ pub(crate) fn for_all<T: std::fmt::Debug>(
 pub(crate) struct Pair<'a> {
     connection: &'a mut Connection,
     sha: &'a str,
-    place: Place,
-    window: Window,
+    place: WindowKeys,
+    window: ReferenceWindow,
     /// The clock of both.
     pub(crate) now: u64,
     /// The server that both run on.
@@ -65,8 +65,16 @@ pub(crate) struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn new(connection: &'a mut Connection, sha: &'a str) -> Self {
-        let place = Place::new(&Keys::new(7), Scope::Bot);
-        Self { connection, sha, place, window: Window::empty(), now: START, server: "first".to_owned(), calls: 0 }
+        let place = WindowKeys::new(&RedisKeys::new(7), WindowScope::Bot);
+        Self {
+            connection,
+            sha,
+            place,
+            window: ReferenceWindow::empty(),
+            now: START,
+            server: "first".to_owned(),
+            calls: 0,
+        }
     }
 
     pub(crate) fn pass(&mut self, time: Duration) {
@@ -75,11 +83,11 @@ impl<'a> Pair<'a> {
 
     pub(crate) fn flush(&mut self) {
         cmd("FLUSHALL").exec(self.connection).unwrap();
-        self.window = Window::empty();
+        self.window = ReferenceWindow::empty();
     }
 
     /// What both answer.
-    pub(crate) fn call(&mut self, call: &Call, rules: &SharedConfig) -> Result<Reply, TestCaseError> {
+    pub(crate) fn call(&mut self, call: &ScriptCall, rules: &SharedLimitConfig) -> Result<ScriptReply, TestCaseError> {
         let keys = self.place.keys();
         let answer = cmd("EVALSHA")
             .arg(self.sha)

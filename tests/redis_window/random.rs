@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use guildhall_core::limit::shared::{Call, Doing, Ended, How, Join, Reply, SharedConfig, Slot, Sync};
+use guildhall_core::limit::shared::{
+    JoinRequest, ScriptCall, ScriptCommand, ScriptReply, SharedLimitConfig, Slot, SlotOutcome, SlotReport, SyncRequest,
+};
 use proptest::{collection::vec, option, prelude::*, sample::Index};
 
 use crate::pair::{Pair, for_all};
@@ -36,7 +38,7 @@ struct Says {
     ready_in: Duration,
     want: u32,
     urgent: bool,
-    ended: Vec<(Which, How)>,
+    ended: Vec<(Which, SlotOutcome)>,
     block: Duration,
     dead: Vec<usize>,
 }
@@ -111,13 +113,13 @@ fn times() -> impl Strategy<Value = Duration> {
     ]
 }
 
-fn how() -> impl Strategy<Value = How> {
+fn how() -> impl Strategy<Value = SlotOutcome> {
     prop_oneof![
-        4 => micros(0..300_000).prop_map(How::Answered),
-        1 => micros(0..30_000_000).prop_map(How::Answered),
+        4 => micros(0..300_000).prop_map(SlotOutcome::Answered),
+        1 => micros(0..30_000_000).prop_map(SlotOutcome::Answered),
         // Longer ago than the clock has run.
-        1 => Just(How::Answered(Duration::from_secs(4_000_000_000))),
-        3 => Just(How::Unused),
+        1 => Just(SlotOutcome::Answered(Duration::from_secs(4_000_000_000))),
+        3 => Just(SlotOutcome::Unused),
     ]
 }
 
@@ -213,14 +215,20 @@ fn steps_of(members: usize) -> impl Strategy<Value = Vec<Step>> {
 const RULES: usize = 6;
 
 /// Rules that all go on, those that change something now and then, and those that nobody should choose.
-fn rules(which: usize, limit: u32) -> SharedConfig {
+fn rules(which: usize, limit: u32) -> SharedLimitConfig {
     let ms = Duration::from_millis;
-    let base = SharedConfig { limit, forget: ms(60_000), timeout: ms(200), ..SharedConfig::default() };
+    let base = SharedLimitConfig { limit, forget: ms(60_000), timeout: ms(200), ..SharedLimitConfig::default() };
     match which {
-        0 => SharedConfig { burst: 1, newcomer: ms(200), window: ms(1_000), request_timeout: ms(1_500), ..base },
-        1 => SharedConfig { burst: 1, window: ms(1_000), horizon: ms(2_000), newcomer: ms(0), ..base },
-        2 => SharedConfig { burst: 0, window: Duration::from_micros(1_234_567), guard: ms(7), retry: ms(50), ..base },
-        3 => SharedConfig { silence: ms(300), forget: ms(2_000), heartbeat: ms(100), timeout: ms(50), ..base },
+        0 => SharedLimitConfig { burst: 1, newcomer: ms(200), window: ms(1_000), request_timeout: ms(1_500), ..base },
+        1 => SharedLimitConfig { burst: 1, window: ms(1_000), horizon: ms(2_000), newcomer: ms(0), ..base },
+        2 => SharedLimitConfig {
+            burst: 0,
+            window: Duration::from_micros(1_234_567),
+            guard: ms(7),
+            retry: ms(50),
+            ..base
+        },
+        3 => SharedLimitConfig { silence: ms(300), forget: ms(2_000), heartbeat: ms(100), timeout: ms(50), ..base },
         _ => base,
     }
 }
@@ -259,7 +267,7 @@ impl Driver {
     }
 
     /// The call itself.
-    fn word(&mut self, who: usize, says: &Says, now: u64) -> Call {
+    fn word(&mut self, who: usize, says: &Says, now: u64) -> ScriptCall {
         let life = match says.life {
             Life::Same => self.callers[who].life,
             Life::New => {
@@ -271,19 +279,19 @@ impl Driver {
         };
         let not_after = says.left.map_or(0, |left| now.saturating_add_signed(left));
         let doing = match says.doing {
-            Kind::Look => Doing::Look,
-            Kind::Fitting if self.callers[who].is_member => Doing::Sync(self.sync(who, says)),
-            Kind::Join | Kind::Fitting => Doing::Join(self.join(who, says)),
-            Kind::Sync => Doing::Sync(self.sync(who, says)),
-            Kind::Leave => Doing::Leave(self.sync(who, says)),
+            Kind::Look => ScriptCommand::Look,
+            Kind::Fitting if self.callers[who].is_member => ScriptCommand::Sync(self.sync(who, says)),
+            Kind::Join | Kind::Fitting => ScriptCommand::Join(self.join(who, says)),
+            Kind::Sync => ScriptCommand::Sync(self.sync(who, says)),
+            Kind::Leave => ScriptCommand::Leave(self.sync(who, says)),
         };
-        Call { member: MEMBERS[who].to_owned(), life, not_after, doing }
+        ScriptCall { member: MEMBERS[who].to_owned(), life, not_after, doing }
     }
 
-    fn join(&self, who: usize, says: &Says) -> Join {
+    fn join(&self, who: usize, says: &Says) -> JoinRequest {
         let caller = &self.callers[who];
         let [flying, cooling, untold] = says.counts;
-        Join {
+        JoinRequest {
             epoch: self.epoch(who, says.epoch),
             renew: says.renew.map_or_else(String::new, |whence| self.epoch(who, whence)),
             held: says.held.unwrap_or(caller.share),
@@ -297,8 +305,8 @@ impl Driver {
         }
     }
 
-    fn sync(&mut self, who: usize, says: &Says) -> Sync {
-        Sync {
+    fn sync(&mut self, who: usize, says: &Says) -> SyncRequest {
+        SyncRequest {
             epoch: self.epoch(who, says.epoch),
             held: says.held.unwrap_or(self.callers[who].share),
             wants_share: says.wants_share,
@@ -319,7 +327,7 @@ impl Driver {
         }
     }
 
-    fn end(&mut self, who: usize, which: Which, how: How) -> Option<Ended> {
+    fn end(&mut self, who: usize, which: Which, how: SlotOutcome) -> Option<SlotReport> {
         let pick = |slots: &[Slot], index: Index| (!slots.is_empty()).then(|| *index.get(slots));
         let slot = match which {
             Which::Own(index) => {
@@ -335,13 +343,13 @@ impl Driver {
             Which::Told(index) => pick(&self.callers[who].told, index)?,
             Which::Never(token, booking) => Slot { token, booking, wait: Duration::ZERO },
         };
-        Some(Ended { token: slot.token, booking: slot.booking, how })
+        Some(SlotReport { token: slot.token, booking: slot.booking, how })
     }
 
-    fn hear(&mut self, who: usize, reply: Reply) {
+    fn hear(&mut self, who: usize, reply: ScriptReply) {
         let caller = &mut self.callers[who];
         match reply {
-            Reply::Done(standing) => {
+            ScriptReply::Done(standing) => {
                 caller.is_member = true;
                 if caller.epoch != standing.epoch {
                     caller.slots.clear();
@@ -351,8 +359,8 @@ impl Driver {
                 caller.epoch.clone_from(&standing.epoch);
                 self.newest = standing.epoch;
             }
-            Reply::Rejoin { .. } => caller.is_member = false,
-            Reply::Stale { .. } | Reply::Seen { .. } => {}
+            ScriptReply::Rejoin { .. } => caller.is_member = false,
+            ScriptReply::Stale { .. } | ScriptReply::Seen { .. } => {}
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
 use guildhall::redis::{
-    ACL_RULES, Event, Keys, Redis, RedisConfig, RedisUrl, RedisWindow,
-    window::{Place, Scope},
+    ACL_RULES, RedisClient, RedisConfig, RedisKeys, RedisUrl, RedisWindow, SubscriptionEvent,
+    window::{WindowKeys, WindowScope},
 };
 use guildhall_core::{
-    answer::Credential,
-    limit::shared::{Call, Doing, Join, Reply, SharedConfig, Standing, Sync},
+    limit::shared::{
+        JoinRequest, MembershipState, ScriptCall, ScriptCommand, ScriptReply, SharedLimitConfig, SyncRequest,
+    },
+    response::Credential,
 };
 use redis::{Connection, FromRedisValue, TypedCommands as _};
 use tokio::time::timeout;
@@ -27,17 +29,17 @@ const WITHOUT_QUEUE: usize = 7;
 const BOT: Credential = Credential::Application(42);
 
 /// Rules by which time changes nothing while a test runs.
-fn still() -> SharedConfig {
-    SharedConfig { silence: HOUR, forget: HOUR, newcomer: HOUR, horizon: HOUR, ..SharedConfig::default() }
+fn still() -> SharedLimitConfig {
+    SharedLimitConfig { silence: HOUR, forget: HOUR, newcomer: HOUR, horizon: HOUR, ..SharedLimitConfig::default() }
 }
 
 /// Rules by which everything is there at once for those who come first.
-fn at_once() -> SharedConfig {
-    SharedConfig { newcomer: Duration::ZERO, ..still() }
+fn at_once() -> SharedLimitConfig {
+    SharedLimitConfig { newcomer: Duration::ZERO, ..still() }
 }
 
-fn connect(url: RedisUrl) -> Redis {
-    Redis::new(RedisConfig { url, ca_file: None, timeout: STUCK }).unwrap()
+fn connect(url: RedisUrl) -> RedisClient {
+    RedisClient::new(RedisConfig { url, ca_file: None, timeout: STUCK }).unwrap()
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -51,63 +53,63 @@ fn command<T: FromRedisValue>(redis: &mut Connection, words: &[&str]) -> T {
 /// A process of the fleet, as far as a call shows.
 #[derive(Clone)]
 struct Process {
-    redis: Redis,
-    keys: Keys,
+    redis: RedisClient,
+    keys: RedisKeys,
     credential: Credential,
     member: &'static str,
     epoch: String,
 }
 
 impl Process {
-    fn new(redis: &Redis, application: u64, credential: Credential, member: &'static str) -> Self {
-        Self { redis: redis.clone(), keys: Keys::new(application), credential, member, epoch: String::new() }
+    fn new(redis: &RedisClient, application: u64, credential: Credential, member: &'static str) -> Self {
+        Self { redis: redis.clone(), keys: RedisKeys::new(application), credential, member, epoch: String::new() }
     }
 
-    async fn call(&self, doing: Doing, not_after: u64, rules: SharedConfig) -> Reply {
-        let call = Call { member: self.member.to_owned(), life: 0xbeef, not_after, doing };
+    async fn call(&self, doing: ScriptCommand, not_after: u64, rules: SharedLimitConfig) -> ScriptReply {
+        let call = ScriptCall { member: self.member.to_owned(), life: 0xbeef, not_after, doing };
         let window = RedisWindow::new(self.redis.clone(), &self.keys, rules);
         window.call(self.credential, &call).await.unwrap()
     }
 
     async fn look(&self) -> String {
-        let reply = self.call(Doing::Look, 0, still()).await;
-        let Reply::Seen { epoch, .. } = reply else { panic!("{reply:?}") };
+        let reply = self.call(ScriptCommand::Look, 0, still()).await;
+        let ScriptReply::Seen { epoch, .. } = reply else { panic!("{reply:?}") };
         epoch
     }
 
-    async fn join(&mut self, join: Join, rules: SharedConfig) -> Standing {
-        let reply = self.call(Doing::Join(join), 0, rules).await;
-        let Reply::Done(standing) = reply else { panic!("{reply:?}") };
+    async fn join(&mut self, join: JoinRequest, rules: SharedLimitConfig) -> MembershipState {
+        let reply = self.call(ScriptCommand::Join(join), 0, rules).await;
+        let ScriptReply::Done(standing) = reply else { panic!("{reply:?}") };
         self.epoch.clone_from(&standing.epoch);
         standing
     }
 
-    async fn say(&self, sync: Sync, rules: SharedConfig) -> Reply {
-        self.call(Doing::Sync(Sync { epoch: self.epoch.clone(), ..sync }), 0, rules).await
+    async fn say(&self, sync: SyncRequest, rules: SharedLimitConfig) -> ScriptReply {
+        self.call(ScriptCommand::Sync(SyncRequest { epoch: self.epoch.clone(), ..sync }), 0, rules).await
     }
 
-    async fn sync(&self, sync: Sync, rules: SharedConfig) -> Standing {
+    async fn sync(&self, sync: SyncRequest, rules: SharedLimitConfig) -> MembershipState {
         let reply = self.say(sync, rules).await;
-        let Reply::Done(standing) = reply else { panic!("{reply:?}") };
+        let ScriptReply::Done(standing) = reply else { panic!("{reply:?}") };
         standing
     }
 
     /// A window with something under each of its keys but the queue's; a process that is in touch.
-    async fn busy_window(redis: &Redis, application: u64) -> Self {
+    async fn busy_window(redis: &RedisClient, application: u64) -> Self {
         let mut lost = Self::new(redis, application, BOT, "lost");
-        lost.join(Join::default(), still()).await;
+        lost.join(JoinRequest::default(), still()).await;
         let mut present = Self::new(redis, application, BOT, "present");
         // Nobody has watched the clock meanwhile; what was sent before is over all the same.
         let nothing = Duration::ZERO;
-        let rules = SharedConfig { silence: nothing, window: nothing, guard: nothing, ..at_once() };
-        let standing = present.join(Join { flying: 1, ..Join::default() }, rules).await;
+        let rules = SharedLimitConfig { silence: nothing, window: nothing, guard: nothing, ..at_once() };
+        let standing = present.join(JoinRequest { flying: 1, ..JoinRequest::default() }, rules).await;
         assert_eq!((standing.slots.len(), standing.members, standing.live), (1, 2, 1));
         present
     }
 }
 
-fn place(application: u64) -> Place {
-    Place::new(&Keys::new(application), Scope::Bot)
+fn place(application: u64) -> WindowKeys {
+    WindowKeys::new(&RedisKeys::new(application), WindowScope::Bot)
 }
 
 #[tokio::test]
@@ -115,9 +117,9 @@ async fn a_script_that_the_server_has_forgotten_is_given_to_it_again() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut process = Process::new(&redis, 42, BOT, "a");
-    process.join(Join::default(), at_once()).await;
+    process.join(JoinRequest::default(), at_once()).await;
     let () = command(&mut server.client().get_connection().unwrap(), &["SCRIPT", "FLUSH"]);
-    assert_eq!(process.sync(Sync { want: 2, ..Sync::default() }, at_once()).await.slots.len(), 2);
+    assert_eq!(process.sync(SyncRequest { want: 2, ..SyncRequest::default() }, at_once()).await.slots.len(), 2);
 }
 
 #[tokio::test]
@@ -130,9 +132,9 @@ async fn every_key_carries_the_applications_tag_and_ends_by_itself_whatever_call
     assert_eq!(there, place(42).keys()[..WITHOUT_QUEUE].iter().cloned().collect());
     assert!(there.iter().all(|key| key.starts_with("guildhall:{42}:bot:")), "{there:?}");
 
-    let leave = Doing::Leave(Sync { epoch: process.epoch.clone(), ..Sync::default() });
-    let sync = Doing::Sync(Sync { epoch: process.epoch.clone(), ..Sync::default() });
-    for doing in [sync, Doing::Join(Join::default()), leave] {
+    let leave = ScriptCommand::Leave(SyncRequest { epoch: process.epoch.clone(), ..SyncRequest::default() });
+    let sync = ScriptCommand::Sync(SyncRequest { epoch: process.epoch.clone(), ..SyncRequest::default() });
+    for doing in [sync, ScriptCommand::Join(JoinRequest::default()), leave] {
         for key in &there {
             let () = command(&mut wire, &["PEXPIRE", key, "100000"]);
         }
@@ -144,9 +146,9 @@ async fn every_key_carries_the_applications_tag_and_ends_by_itself_whatever_call
     }
 
     let mut waiting = Process::new(&redis, 43, BOT, "a");
-    waiting.join(Join::default(), at_once()).await;
-    let rules = SharedConfig { horizon: Duration::ZERO, ..at_once() };
-    assert!(waiting.sync(Sync { want: 99, ..Sync::default() }, rules).await.again.is_some());
+    waiting.join(JoinRequest::default(), at_once()).await;
+    let rules = SharedLimitConfig { horizon: Duration::ZERO, ..at_once() };
+    assert!(waiting.sync(SyncRequest { want: 99, ..SyncRequest::default() }, rules).await.again.is_some());
     for key in &place(43).keys()[WITHOUT_QUEUE..] {
         let left: i64 = command(&mut wire, &["PTTL", key]);
         assert!((3_600_000..=3_600_000 + 360_000).contains(&left), "{key} has {left} ms left");
@@ -174,13 +176,13 @@ async fn a_call_that_comes_too_late_does_nothing() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut process = Process::new(&redis, 42, BOT, "a");
-    let reply = process.call(Doing::Join(Join::default()), 1, at_once()).await;
-    let Reply::Stale { now } = reply else { panic!("{reply:?}") };
+    let reply = process.call(ScriptCommand::Join(JoinRequest::default()), 1, at_once()).await;
+    let ScriptReply::Stale { now } = reply else { panic!("{reply:?}") };
     let time: Vec<u64> = command(&mut server.client().get_connection().unwrap(), &["TIME"]);
     // The same clock, in microseconds.
     assert!(now.abs_diff(time[0] * 1_000_000 + time[1]) < 3_600_000_000, "{now} is not about {time:?}");
     assert_eq!(process.look().await, "");
-    process.join(Join::default(), at_once()).await;
+    process.join(JoinRequest::default(), at_once()).await;
     assert!(process.epoch.ends_with("-beef"), "{}", process.epoch);
 }
 
@@ -196,10 +198,10 @@ async fn a_window_that_has_lost_any_part_of_itself_is_none() {
         assert_eq!(process.look().await, process.epoch);
         let () = command(&mut wire, &["DEL", &place(application).keys()[number]]);
         assert_eq!(process.look().await, "", "{part}");
-        let reply = process.say(Sync::default(), still()).await;
-        assert!(matches!(reply, Reply::Rejoin { replaced: false, .. }), "{part}: {reply:?}");
+        let reply = process.say(SyncRequest::default(), still()).await;
+        assert!(matches!(reply, ScriptReply::Rejoin { replaced: false, .. }), "{part}: {reply:?}");
         let before = process.epoch.clone();
-        process.join(Join::default(), still()).await;
+        process.join(JoinRequest::default(), still()).await;
         assert_ne!(process.epoch, before, "{part}");
     }
 }
@@ -211,7 +213,7 @@ async fn a_window_of_an_earlier_version_goes_on_with_an_empty_queue() {
     let redis = connect(server.url());
     let mut wire = server.client().get_connection().unwrap();
     let mut process = Process::new(&redis, 42, BOT, "a");
-    process.join(Join::default(), at_once()).await;
+    process.join(JoinRequest::default(), at_once()).await;
     let place = place(42);
     let [state, .., queue, due] = place.keys() else { panic!("{:?}", place.keys()) };
     for (key, lasts) in [(queue, "1"), (due, "9000000000000000")] {
@@ -221,10 +223,10 @@ async fn a_window_of_an_earlier_version_goes_on_with_an_empty_queue() {
     }
     let deleted: u32 = command(&mut wire, &["HDEL", state, "queued"]);
     assert_eq!(deleted, 1);
-    assert_eq!(process.sync(Sync { want: 2, ..Sync::default() }, at_once()).await.slots.len(), 2);
+    assert_eq!(process.sync(SyncRequest { want: 2, ..SyncRequest::default() }, at_once()).await.slots.len(), 2);
     // Half a queue is none, either.
     let _: u32 = command(&mut wire, &["ZADD", queue, "1", "gone"]);
-    assert_eq!(process.sync(Sync { want: 1, ..Sync::default() }, at_once()).await.slots.len(), 1);
+    assert_eq!(process.sync(SyncRequest { want: 1, ..SyncRequest::default() }, at_once()).await.slots.len(), 1);
     // An earlier version needs the field that the queue has replaced.
     let line: Option<u64> = command(&mut wire, &["HGET", state, "line"]);
     assert_eq!(line, Some(0));
@@ -239,7 +241,7 @@ async fn a_window_belongs_to_one_application_and_one_credential() {
     let mut other = Process::new(&redis, 43, Credential::Application(43), "a");
     for process in [&mut bot, &mut anonymous, &mut other] {
         assert_eq!(process.look().await, "");
-        assert_eq!(process.join(Join::default(), at_once()).await.members, 1);
+        assert_eq!(process.join(JoinRequest::default(), at_once()).await.members, 1);
     }
 }
 
@@ -247,27 +249,28 @@ async fn a_window_belongs_to_one_application_and_one_credential() {
 async fn everybody_hears_at_once_when_discord_wants_to_be_left_alone() {
     let server = RedisServer::start();
     let redis = connect(server.url());
-    let mut news = redis.subscribe(&Keys::new(42).of("news"));
-    assert_eq!(soon(news.next()).await, Event::Subscribed);
-    let block = |micros| Sync { block: Duration::from_micros(micros), ..Sync::default() };
+    let mut news = redis.subscribe(&RedisKeys::new(42).of("news"));
+    assert_eq!(soon(news.next()).await, SubscriptionEvent::Subscribed);
+    let block = |micros| SyncRequest { block: Duration::from_micros(micros), ..SyncRequest::default() };
 
     let mut bot = Process::new(&redis, 42, BOT, "a \"strange\" one");
     let millisecond = Duration::from_millis(1);
-    let joined = bot.join(Join { block: HOUR, global_block: millisecond, ..Join::default() }, at_once()).await;
+    let joined =
+        bot.join(JoinRequest { block: HOUR, global_block: millisecond, ..JoinRequest::default() }, at_once()).await;
     assert!(joined.global_block <= millisecond && joined.blocked > HOUR / 2, "{joined:?}");
     // Neither a call that is not done nor one without a global block is published.
-    bot.call(Doing::Join(Join { block: HOUR, ..Join::default() }), 0, at_once()).await;
-    bot.call(Doing::Join(Join { global_block: HOUR, ..Join::default() }), 1, at_once()).await;
-    bot.clone().say(Sync::default(), at_once()).await;
+    bot.call(ScriptCommand::Join(JoinRequest { block: HOUR, ..JoinRequest::default() }), 0, at_once()).await;
+    bot.call(ScriptCommand::Join(JoinRequest { global_block: HOUR, ..JoinRequest::default() }), 1, at_once()).await;
+    bot.clone().say(SyncRequest::default(), at_once()).await;
     Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), at_once()).await;
     bot.sync(block(2_000_001), at_once()).await;
     let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "b");
-    anonymous.join(Join::default(), at_once()).await;
-    let leave = Doing::Leave(Sync { epoch: anonymous.epoch.clone(), ..block(3_000) });
+    anonymous.join(JoinRequest::default(), at_once()).await;
+    let leave = ScriptCommand::Leave(SyncRequest { epoch: anonymous.epoch.clone(), ..block(3_000) });
     anonymous.call(leave, 0, at_once()).await;
 
     for (scope, ms, by) in [("bot", 1, bot.member), ("bot", 2_001, bot.member), ("anonymous", 3, anonymous.member)] {
-        let Event::Message(told) = soon(news.next()).await else { panic!("no message") };
+        let SubscriptionEvent::Message(told) = soon(news.next()).await else { panic!("no message") };
         let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
         assert_eq!(told, serde_json::json!({ "kind": "block", "scope": scope, "ms": ms, "by": by }));
     }
@@ -281,7 +284,7 @@ async fn a_user_with_no_more_rights_than_the_documented_ones_may_do_all_of_it() 
     let () = command(&mut wire, &[&["ACL", "SETUSER", "guildhall", "on", ">secret"], &rules[..]].concat());
     let redis = connect(format!("redis://guildhall:secret@127.0.0.1:{}", server.port()).parse().unwrap());
     let process = Process::busy_window(&redis, 42).await;
-    process.sync(Sync { block: Duration::from_secs(1), ..Sync::default() }, still()).await;
-    let leave = Doing::Leave(Sync { epoch: process.epoch.clone(), ..Sync::default() });
-    assert!(matches!(process.call(leave, 0, still()).await, Reply::Seen { .. }));
+    process.sync(SyncRequest { block: Duration::from_secs(1), ..SyncRequest::default() }, still()).await;
+    let leave = ScriptCommand::Leave(SyncRequest { epoch: process.epoch.clone(), ..SyncRequest::default() });
+    assert!(matches!(process.call(leave, 0, still()).await, ScriptReply::Seen { .. }));
 }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    access::{Action, Added, AuditFilter, Caller, KeyFilter, KeyStore as _, NewKey, Note, Revoked, Rotated},
-    operations::{LetterFilter, NewOperation, OperationStore, Pausable, SubmitError},
+    access::{
+        AddKeyResult, AuditAction, AuditFilter, AuditRecord, Caller, KeyFilter, KeyStore as _, NewApiKey, RevokeResult,
+        RotateResult,
+    },
+    operations::{DeadLetterFilter, NewOperation, OperationStore, PauseTarget, SubmitError},
 };
 use guildhall_core::{
     access::{Grant, KeyId},
@@ -13,8 +16,8 @@ use guildhall_core::{
 
 use crate::setup::{GUILD, accepted, at, fresh, in_guild, keyed, new_id, on_both, operation, refused, submit};
 
-pub(crate) fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
-    NewKey {
+pub(crate) fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewApiKey {
+    NewApiKey {
         id: KeyId::from_chance(n),
         tenant: Arc::from(tenant),
         name: format!("key {n}"),
@@ -25,11 +28,11 @@ pub(crate) fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
     }
 }
 
-pub(crate) fn note(action: Action) -> Note {
+pub(crate) fn note(action: AuditAction) -> AuditRecord {
     Caller::operator().note(action, at(9)).on(&"it")
 }
 
-async fn actions(store: &guildhall::store::Store) -> Vec<Action> {
+async fn actions(store: &guildhall::store::Store) -> Vec<AuditAction> {
     let filter = AuditFilter { limit: 100, ..AuditFilter::default() };
     let mut rows = store.audit(filter).await.unwrap();
     rows.reverse();
@@ -45,7 +48,7 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let keys = [key(1, "default", &["operations:write"]), key(2, "acme", &["operations:read", "guild:7", "guild:8"])];
         for new in &keys {
-            assert_eq!(store.add_key(new.clone(), note(Action::KeysCreate)).await.unwrap(), Added::Done);
+            assert_eq!(store.add_key(new.clone(), note(AuditAction::KeysCreate)).await.unwrap(), AddKeyResult::Done);
         }
         let found = store.key(keys[1].id).await.unwrap().unwrap();
         assert_eq!((&found.made, found.revoked_at, found.rotated_to), (&keys[1], None, None));
@@ -64,19 +67,19 @@ on_both! {
     async fn a_key_is_taken_back_once_and_replaced_once(engine) {
         let (store, _place) = fresh(engine).await;
         let (old, new, other) = (key(1, "acme", &["audit", "guild:7"]), key(2, "acme", &["audit", "guild:7"]), key(3, "acme", &["audit"]));
-        store.add_key(old.clone(), note(Action::KeysCreate)).await.unwrap();
-        let rotated = store.rotate_key(old.id, new.clone(), at(50), note(Action::KeysRotate)).await.unwrap();
-        assert_eq!(rotated, Rotated::Done);
+        store.add_key(old.clone(), note(AuditAction::KeysCreate)).await.unwrap();
+        let rotated = store.rotate_key(old.id, new.clone(), at(50), note(AuditAction::KeysRotate)).await.unwrap();
+        assert_eq!(rotated, RotateResult::Done);
         let found = store.key(old.id).await.unwrap().unwrap();
         assert_eq!((found.revoked_at, found.rotated_to), (Some(at(50)), Some(new.id)));
         assert!(found.is_good(at(49)) && !found.is_good(at(50)));
-        let again = store.rotate_key(old.id, other.clone(), at(60), note(Action::KeysRotate)).await.unwrap();
-        assert_eq!(again, Rotated::Over);
-        assert_eq!(store.rotate_key(other.id, new.clone(), at(60), note(Action::KeysRotate)).await.unwrap(), Rotated::Unknown);
-        assert_eq!(store.revoke_key(old.id, note(Action::KeysRevoke)).await.unwrap(), Revoked::Now, "sooner than it would end");
-        assert_eq!(store.revoke_key(old.id, note(Action::KeysRevoke)).await.unwrap(), Revoked::Before);
-        assert_eq!(store.revoke_key(other.id, note(Action::KeysRevoke)).await.unwrap(), Revoked::Unknown);
-        assert_eq!(actions(&store).await, [Action::KeysCreate, Action::KeysRotate, Action::KeysRevoke]);
+        let again = store.rotate_key(old.id, other.clone(), at(60), note(AuditAction::KeysRotate)).await.unwrap();
+        assert_eq!(again, RotateResult::Over);
+        assert_eq!(store.rotate_key(other.id, new.clone(), at(60), note(AuditAction::KeysRotate)).await.unwrap(), RotateResult::Unknown);
+        assert_eq!(store.revoke_key(old.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Now, "sooner than it would end");
+        assert_eq!(store.revoke_key(old.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Before);
+        assert_eq!(store.revoke_key(other.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Unknown);
+        assert_eq!(actions(&store).await, [AuditAction::KeysCreate, AuditAction::KeysRotate, AuditAction::KeysRevoke]);
     }
 
     async fn a_guild_belongs_to_the_tenant_whose_key_named_it_first(engine) {
@@ -86,10 +89,10 @@ on_both! {
         let foreign = of("acme");
         assert!(matches!(refused(&store, vec![foreign]).await, SubmitError::NotYours { index: 0 }));
         let scopes = ["operations:write", guild.as_str()];
-        assert_eq!(store.add_key(key(1, "acme", &scopes), note(Action::KeysCreate)).await.unwrap(), Added::Done);
+        assert_eq!(store.add_key(key(1, "acme", &scopes), note(AuditAction::KeysCreate)).await.unwrap(), AddKeyResult::Done);
         assert_eq!(store.tenant(GUILD).await.unwrap().as_deref(), Some("acme"));
-        let taken = store.add_key(key(2, "other", &scopes), note(Action::KeysCreate)).await.unwrap();
-        assert_eq!(taken, Added::GuildTaken(GUILD));
+        let taken = store.add_key(key(2, "other", &scopes), note(AuditAction::KeysCreate)).await.unwrap();
+        assert_eq!(taken, AddKeyResult::GuildTaken(GUILD));
         assert_eq!(store.key(KeyId::from_chance(2)).await.unwrap(), None);
         assert_eq!(submit(&store, &of("acme")).await, accepted(1));
         assert!(matches!(refused(&store, vec![of("other")]).await, SubmitError::NotYours { index: 0 }));
@@ -106,43 +109,43 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let errand = |action| Arc::clone(&(Arc::new(store.clone()) as Arc<dyn OperationStore>)).noting(note(action));
         let (one, two) = (keyed("a"), in_guild());
-        let submitting = errand(Action::OperationsSubmit);
+        let submitting = errand(AuditAction::OperationsSubmit);
         submitting.submit(vec![one.clone(), two.clone()]).await.unwrap();
         submitting.submit(vec![in_guild()]).await.unwrap();
-        assert_eq!(actions(&store).await, [Action::OperationsSubmit], "one errand, one note");
-        errand(Action::OperationsSubmit).submit(vec![one.clone()]).await.unwrap();
-        errand(Action::OperationsCancel).cancel(new_id(), at(1)).await.unwrap();
-        errand(Action::LettersDiscard).discard(LetterFilter { limit: 5, ..LetterFilter::default() }).await.unwrap();
-        assert_eq!(actions(&store).await, [Action::OperationsSubmit], "nothing was changed");
-        errand(Action::OperationsCancel).cancel(two.id, at(1)).await.unwrap();
-        errand(Action::GuildsPause).pause(Pausable::Queue(Queue::Guild(GUILD)), true).await.unwrap();
-        errand(Action::StatePut).set_state("a", Some("1".to_owned()), None).await.unwrap();
-        let expected = [Action::OperationsSubmit, Action::OperationsCancel, Action::GuildsPause, Action::StatePut];
+        assert_eq!(actions(&store).await, [AuditAction::OperationsSubmit], "one errand, one note");
+        errand(AuditAction::OperationsSubmit).submit(vec![one.clone()]).await.unwrap();
+        errand(AuditAction::OperationsCancel).cancel(new_id(), at(1)).await.unwrap();
+        errand(AuditAction::LettersDiscard).discard(DeadLetterFilter { limit: 5, ..DeadLetterFilter::default() }).await.unwrap();
+        assert_eq!(actions(&store).await, [AuditAction::OperationsSubmit], "nothing was changed");
+        errand(AuditAction::OperationsCancel).cancel(two.id, at(1)).await.unwrap();
+        errand(AuditAction::GuildsPause).pause(PauseTarget::Queue(Queue::Guild(GUILD)), true).await.unwrap();
+        errand(AuditAction::StatePut).set_state("a", Some("1".to_owned()), None).await.unwrap();
+        let expected = [AuditAction::OperationsSubmit, AuditAction::OperationsCancel, AuditAction::GuildsPause, AuditAction::StatePut];
         assert_eq!(actions(&store).await, expected);
-        assert!(errand(Action::OperationsCancel).submit(vec![NewOperation { refers_to: vec![new_id()], ..in_guild() }]).await.is_err());
+        assert!(errand(AuditAction::OperationsCancel).submit(vec![NewOperation { refers_to: vec![new_id()], ..in_guild() }]).await.is_err());
         assert_eq!(actions(&store).await, expected, "what was refused is not there");
     }
 
     async fn what_is_done_in_a_guild_is_noted_for_whose_it_is(engine) {
         let (store, _place) = fresh(engine).await;
         let scopes = ["operations:write", &format!("guild:{GUILD}")];
-        store.add_key(key(1, "acme", &scopes), note(Action::KeysCreate).of(&Arc::from("acme"))).await.unwrap();
-        store.note(note(Action::GuildsPause).in_guild(Some(GUILD))).await.unwrap();
-        store.note(note(Action::GuildsPause).in_guild(Some(GUILD + 1))).await.unwrap();
-        store.note(note(Action::FleetPause)).await.unwrap();
+        store.add_key(key(1, "acme", &scopes), note(AuditAction::KeysCreate).of(&Arc::from("acme"))).await.unwrap();
+        store.note(note(AuditAction::GuildsPause).in_guild(Some(GUILD))).await.unwrap();
+        store.note(note(AuditAction::GuildsPause).in_guild(Some(GUILD + 1))).await.unwrap();
+        store.note(note(AuditAction::FleetPause)).await.unwrap();
         let told = async |tenant: &str| {
             let filter = AuditFilter { tenant: Some(Arc::from(tenant)), limit: 9, ..AuditFilter::default() };
             let rows = store.audit(filter).await.unwrap();
             rows.into_iter().map(|row| (row.note.action, row.note.guild)).collect::<Vec<_>>()
         };
-        assert_eq!(told("acme").await, [(Action::GuildsPause, Some(GUILD)), (Action::KeysCreate, None)]);
-        assert_eq!(told("default").await, [(Action::FleetPause, None), (Action::GuildsPause, Some(GUILD + 1))]);
+        assert_eq!(told("acme").await, [(AuditAction::GuildsPause, Some(GUILD)), (AuditAction::KeysCreate, None)]);
+        assert_eq!(told("default").await, [(AuditAction::FleetPause, None), (AuditAction::GuildsPause, Some(GUILD + 1))]);
     }
 
     async fn notes_are_told_by_key_action_and_guild_and_forgotten_after_their_time(engine) {
         let (store, _place) = fresh(engine).await;
         for n in 0..4_u64 {
-            let mut note = note(if n % 2 == 0 { Action::Refused } else { Action::KeysCreate }).in_guild(Some(n / 2 + 1)).saying("why");
+            let mut note = note(if n % 2 == 0 { AuditAction::Refused } else { AuditAction::KeysCreate }).in_guild(Some(n / 2 + 1)).saying("why");
             (note.key, note.at) = (Arc::from(format!("k{n}")), at(n * 10));
             store.note(note).await.unwrap();
         }
@@ -152,19 +155,19 @@ on_both! {
         };
         assert_eq!(told(AuditFilter::default()).await, ["k3", "k2", "k1", "k0"]);
         assert_eq!(told(AuditFilter { key: Some("k1".to_owned()), ..AuditFilter::default() }).await, ["k1"]);
-        assert_eq!(told(AuditFilter { action: Some(Action::Refused), ..AuditFilter::default() }).await, ["k2", "k0"]);
+        assert_eq!(told(AuditFilter { action: Some(AuditAction::Refused), ..AuditFilter::default() }).await, ["k2", "k0"]);
         assert_eq!(told(AuditFilter { among: Some(vec![2, 7]), ..AuditFilter::default() }).await, ["k3", "k2"]);
         assert_eq!(told(AuditFilter { among: Some(vec![]), ..AuditFilter::default() }).await, [""; 0]);
         assert_eq!(told(AuditFilter { tenant: Some(Arc::from("acme")), ..AuditFilter::default() }).await, [""; 0]);
         let rows = store.audit(AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
         assert_eq!((rows[0].note.target.as_str(), rows[0].note.detail.as_str()), ("it", "why"));
         assert_eq!(told(AuditFilter { before: Some(rows[1].place), ..AuditFilter::default() }).await, ["k1", "k0"]);
-        let (over, good) = (NewKey { expires_at: Some(at(5)), ..key(1, "default", &["audit"]) }, key(2, "default", &["audit"]));
+        let (over, good) = (NewApiKey { expires_at: Some(at(5)), ..key(1, "default", &["audit"]) }, key(2, "default", &["audit"]));
         for key in [&over, &good] {
-            store.add_key(key.clone(), note(Action::KeysCreate)).await.unwrap();
+            store.add_key(key.clone(), note(AuditAction::KeysCreate)).await.unwrap();
         }
         while store.sweep_access(at(20)).await.unwrap() > 0 {}
-        assert_eq!(told(AuditFilter { action: Some(Action::Refused), ..AuditFilter::default() }).await, [""; 0]);
+        assert_eq!(told(AuditFilter { action: Some(AuditAction::Refused), ..AuditFilter::default() }).await, [""; 0]);
         assert_eq!(told(AuditFilter { key: Some("k3".to_owned()), ..AuditFilter::default() }).await, ["k3"]);
         assert!(store.key(over.id).await.unwrap().is_none() && store.key(good.id).await.unwrap().is_some());
     }

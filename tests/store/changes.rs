@@ -4,9 +4,11 @@ use std::{collections::HashMap, time::Duration};
 
 use guildhall::store::Store;
 use guildhall_actors::operations::{
-    Change, Changes as _, Followed, LetterFilter, ListFilter, NewOperation, OperationStore as _,
+    ChangeFeed as _, ChangePage, DeadLetterFilter, NewOperation, OperationFilter, OperationStore as _, OperationUpdate,
 };
-use guildhall_core::operation::{Failure, FailureClass, Frontier, Kind, OperationId, Queue, QueueKey, State};
+use guildhall_core::operation::{
+    ChangeCursor, Failure, FailureClass, OperationId, OperationKind, OperationState, Queue, QueueKey,
+};
 use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement, TransactionTrait as _};
 use tokio::time::timeout;
 
@@ -17,16 +19,16 @@ use crate::setup::{
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
-async fn now(store: &Store) -> Frontier {
-    Frontier::at(store.seen().await.unwrap())
+async fn now(store: &Store) -> ChangeCursor {
+    ChangeCursor::at(store.seen().await.unwrap())
 }
 
-async fn follow(store: &Store, from: &Frontier, most: usize) -> Followed {
-    store.follow(from.clone(), ListFilter::default(), most).await.unwrap()
+async fn follow(store: &Store, from: &ChangeCursor, most: usize) -> ChangePage {
+    store.follow(from.clone(), OperationFilter::default(), most).await.unwrap()
 }
 
 /// Goes on from a frontier to the end, in pages of this size; what was told, in its order.
-async fn catch_up(store: &Store, from: &mut Frontier, page: usize) -> Vec<(OperationId, State)> {
+async fn catch_up(store: &Store, from: &mut ChangeCursor, page: usize) -> Vec<(OperationId, OperationState)> {
     let mut told = Vec::new();
     loop {
         let followed = follow(store, from, page).await;
@@ -41,8 +43,12 @@ async fn catch_up(store: &Store, from: &mut Frontier, page: usize) -> Vec<(Opera
     }
 }
 
-fn retryable(operation: &NewOperation, fence: guildhall_actors::operations::Fence, state: State) -> Change {
-    Change {
+fn retryable(
+    operation: &NewOperation,
+    fence: guildhall_actors::operations::Fence,
+    state: OperationState,
+) -> OperationUpdate {
+    OperationUpdate {
         error: Some(Failure::new(FailureClass::Transient, "Nobody Answered 100%")),
         ..change(operation, fence, state)
     }
@@ -57,17 +63,17 @@ on_both! {
         assert!(catch_up(&store, &mut from, 10).await.is_empty(), "it begins now");
         let (one, two) = (in_guild(), operation(QueueKey::user(5)));
         store.submit(vec![one.clone(), two.clone()]).await.unwrap();
-        assert_eq!(catch_up(&store, &mut from, 10).await, [(one.id, State::Queued), (two.id, State::Queued)]);
+        assert_eq!(catch_up(&store, &mut from, 10).await, [(one.id, OperationState::Queued), (two.id, OperationState::Queued)]);
         assert!(catch_up(&store, &mut from, 10).await.is_empty());
 
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&before, fence, State::Running)).await;
-        record(&store, change(&one, fence, State::Running)).await;
-        record(&store, change(&before, fence, State::Succeeded)).await;
+        record(&store, change(&before, fence, OperationState::Running)).await;
+        record(&store, change(&one, fence, OperationState::Running)).await;
+        record(&store, change(&before, fence, OperationState::Succeeded)).await;
         let told = catch_up(&store, &mut from, 10).await;
-        assert_eq!(told, [(one.id, State::Running), (before.id, State::Succeeded)], "what it is now, in that order");
+        assert_eq!(told, [(one.id, OperationState::Running), (before.id, OperationState::Succeeded)], "what it is now, in that order");
         store.cancel(two.id, at(20)).await.unwrap();
-        assert_eq!(catch_up(&store, &mut from, 10).await, [(two.id, State::Cancelled)]);
+        assert_eq!(catch_up(&store, &mut from, 10).await, [(two.id, OperationState::Cancelled)]);
         store.close().await;
     }
 
@@ -75,7 +81,7 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let mut from = now(&store).await;
         let batch: Vec<_> = (0..50).map(|_| in_guild()).collect();
-        let ids: Vec<_> = batch.iter().map(|operation| (operation.id, State::Queued)).collect();
+        let ids: Vec<_> = batch.iter().map(|operation| (operation.id, OperationState::Queued)).collect();
         store.submit(batch).await.unwrap();
         let mut told = Vec::new();
         while told.len() < 50 {
@@ -84,7 +90,7 @@ on_both! {
             from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
             told.push((one.shown.stored.operation.id, one.shown.stored.state));
             // Whoever is cut off goes on from what was written down.
-            from = Frontier::from_bytes(&from.to_bytes()).unwrap();
+            from = ChangeCursor::from_bytes(&from.to_bytes()).unwrap();
         }
         assert_eq!(told, ids);
         assert!(catch_up(&store, &mut from, 7).await.is_empty());
@@ -96,19 +102,19 @@ on_both! {
         let from = now(&store).await;
         let (here, there) = (in_guild(), operation(QueueKey::Guild(7)));
         store.submit(vec![here.clone(), there.clone(), operation(QueueKey::user(5))]).await.unwrap();
-        let fits = |filter: ListFilter| {
+        let fits = |filter: OperationFilter| {
             let (store, from) = (store.clone(), from.clone());
             async move {
                 let followed = store.follow(from, filter, 10).await.unwrap();
                 followed.changed.iter().map(|one| one.shown.stored.operation.id).collect::<Vec<_>>()
             }
         };
-        let any = ListFilter::default;
-        assert_eq!(fits(ListFilter { among: Some(vec![7, 9]), ..any() }).await, [there.id]);
-        assert_eq!(fits(ListFilter { among: Some(vec![]), ..any() }).await, []);
-        assert_eq!(fits(ListFilter { kind: Some(Kind::CreateRole), ..any() }).await, []);
-        assert_eq!(fits(ListFilter { state: Some(State::Queued), ..any() }).await.len(), 3);
-        assert_eq!(fits(ListFilter { tenant: Some("acme".into()), ..any() }).await, []);
+        let any = OperationFilter::default;
+        assert_eq!(fits(OperationFilter { among: Some(vec![7, 9]), ..any() }).await, [there.id]);
+        assert_eq!(fits(OperationFilter { among: Some(vec![]), ..any() }).await, []);
+        assert_eq!(fits(OperationFilter { kind: Some(OperationKind::CreateRole), ..any() }).await, []);
+        assert_eq!(fits(OperationFilter { state: Some(OperationState::Queued), ..any() }).await.len(), 3);
+        assert_eq!(fits(OperationFilter { tenant: Some("acme".into()), ..any() }).await, []);
         store.close().await;
     }
 
@@ -118,7 +124,7 @@ on_both! {
         let gone = in_guild();
         submit(&store, &gone).await;
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&gone, fence, State::Succeeded)).await;
+        record(&store, change(&gone, fence, OperationState::Succeeded)).await;
         let mut told = late.clone();
         let last = follow(&store, &late, 10).await.changed.last().unwrap().change;
         // Others use the same server: what they have begun before may still come, as far as anybody can tell.
@@ -136,8 +142,8 @@ on_both! {
         assert!(!told.is_ahead(&store.seen().await.unwrap()));
         let next = in_guild();
         submit(&store, &next).await;
-        assert_eq!(catch_up(&store, &mut told, 10).await, [(next.id, State::Queued)]);
-        assert_eq!(catch_up(&store, &mut late, 10).await, [(next.id, State::Queued)]);
+        assert_eq!(catch_up(&store, &mut told, 10).await, [(next.id, OperationState::Queued)]);
+        assert_eq!(catch_up(&store, &mut late, 10).await, [(next.id, OperationState::Queued)]);
         store.close().await;
     }
 
@@ -150,7 +156,7 @@ on_both! {
         assert!(ticks.has_changed().unwrap(), "whoever was answered can be sure of it");
         ticks.borrow_and_update();
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&one, fence, State::Succeeded)).await;
+        record(&store, change(&one, fence, OperationState::Succeeded)).await;
         assert!(ticks.has_changed().unwrap());
         store.close().await;
     }
@@ -161,9 +167,9 @@ on_both! {
         let (done, open, unknown) = (in_guild(), in_guild(), new_id());
         store.submit(vec![done.clone(), open.clone()]).await.unwrap();
         let held = guildhall_actors::operations::Attempt { class: "rate_limited".to_owned(), ..tried(0) };
-        let delayed = Change { attempt: Some(held), delays: 1, ..change(&done, fence, State::Delayed) };
+        let delayed = OperationUpdate { attempt: Some(held), delays: 1, ..change(&done, fence, OperationState::Delayed) };
         record(&store, delayed).await;
-        record(&store, Change { attempt: Some(tried(1)), ..change(&done, fence, State::Succeeded) }).await;
+        record(&store, OperationUpdate { attempt: Some(tried(1)), ..change(&done, fence, OperationState::Succeeded) }).await;
         let mut over = store.ended(vec![done.id, open.id, unknown]).await.unwrap();
         over.sort_unstable();
         let mut expected = vec![done.id, unknown];
@@ -187,19 +193,19 @@ on_both! {
             all.push(NewOperation { id, created_at: at(n * 1_000), deployment: of, ..in_guild() });
         }
         store.submit(all.clone()).await.unwrap();
-        let list = |filter: ListFilter| {
+        let list = |filter: OperationFilter| {
             let store = store.clone();
             async move {
-                let listed = store.list(ListFilter { limit: 10, ..filter }).await.unwrap();
+                let listed = store.list(OperationFilter { limit: 10, ..filter }).await.unwrap();
                 listed.iter().map(|shown| shown.stored.operation.created_at.millis() - at(0).millis()).collect::<Vec<_>>()
             }
         };
-        let any = ListFilter::default;
-        assert_eq!(list(ListFilter { deployment: Some(deployment), ..any() }).await, [2_000, 0]);
-        assert_eq!(list(ListFilter { created_after: Some(at(2_000)), ..any() }).await, [3_000, 2_000]);
-        assert_eq!(list(ListFilter { created_before: Some(at(2_000)), ..any() }).await, [1_000, 0]);
+        let any = OperationFilter::default;
+        assert_eq!(list(OperationFilter { deployment: Some(deployment), ..any() }).await, [2_000, 0]);
+        assert_eq!(list(OperationFilter { created_after: Some(at(2_000)), ..any() }).await, [3_000, 2_000]);
+        assert_eq!(list(OperationFilter { created_before: Some(at(2_000)), ..any() }).await, [1_000, 0]);
         let (after, before) = (Some(at(500)), Some(at(2_500)));
-        assert_eq!(list(ListFilter { created_after: after, created_before: before, ..any() }).await, [2_000, 1_000]);
+        assert_eq!(list(OperationFilter { created_after: after, created_before: before, ..any() }).await, [2_000, 1_000]);
         store.close().await;
     }
 
@@ -211,36 +217,36 @@ on_both! {
             let one = in_guild();
             submit(&store, &one).await;
             let error = Some(Failure::new(FailureClass::Transient, words));
-            let died = Change { error, at: at(100 * n as u64), ..change(&one, fence, State::Dead) };
+            let died = OperationUpdate { error, at: at(100 * n as u64), ..change(&one, fence, OperationState::Dead) };
             record(&store, died).await;
             ids.push(one.id);
         }
-        let find = |filter: LetterFilter| {
+        let find = |filter: DeadLetterFilter| {
             let store = store.clone();
             async move {
-                let found = store.letters(LetterFilter { limit: 10, ..filter }).await.unwrap();
+                let found = store.letters(DeadLetterFilter { limit: 10, ..filter }).await.unwrap();
                 let mut found: Vec<_> = found.iter().map(|letter| letter.id).collect();
                 found.reverse();
                 found
             }
         };
-        let says = |words: &str| LetterFilter { says: Some(words.to_owned()), ..LetterFilter::default() };
+        let says = |words: &str| DeadLetterFilter { says: Some(words.to_owned()), ..DeadLetterFilter::default() };
         assert_eq!(find(says("NOBODY answered")).await, ids[..2]);
         assert_eq!(find(says("100%")).await, ids[..1], "a sign of the engine's own stands for itself");
         assert_eq!(find(says("ärger_MIT !")).await, ids[2..]);
         assert_eq!(find(says("ärgerxmit")).await, []);
         assert_eq!(find(says("transient")).await, [], "its class is none of its words");
-        let died = |after: Option<u64>, before: Option<u64>| LetterFilter {
+        let died = |after: Option<u64>, before: Option<u64>| DeadLetterFilter {
             died_after: after.map(at),
             died_before: before.map(at),
-            ..LetterFilter::default()
+            ..DeadLetterFilter::default()
         };
         assert_eq!(find(died(Some(100), None)).await, ids[1..]);
         assert_eq!(find(died(None, Some(100))).await, ids[..1]);
         assert_eq!(find(died(Some(1), Some(101))).await, ids[1..2]);
-        assert_eq!(store.discard(LetterFilter { limit: 1, ..says("nobody") }).await.unwrap(), 1);
-        assert_eq!(find(LetterFilter::default()).await, ids[1..]);
-        assert_eq!(store.discard(LetterFilter { limit: 10, ..died(None, Some(1_000)) }).await.unwrap(), 2);
+        assert_eq!(store.discard(DeadLetterFilter { limit: 1, ..says("nobody") }).await.unwrap(), 1);
+        assert_eq!(find(DeadLetterFilter::default()).await, ids[1..]);
+        assert_eq!(store.discard(DeadLetterFilter { limit: 10, ..died(None, Some(1_000)) }).await.unwrap(), 2);
         store.close().await;
     }
 
@@ -258,7 +264,7 @@ on_both! {
                 tokio::spawn(writes(store, Queue::Guild(100 + guild), EACH))
             })
             .collect();
-        let mut last: HashMap<OperationId, State> = HashMap::new();
+        let mut last: HashMap<OperationId, OperationState> = HashMap::new();
         let mut kept = Vec::new();
         while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
             let reader = if fastrand::bool() { &first } else { &second };
@@ -274,14 +280,14 @@ on_both! {
             kept.push(from.to_bytes());
             if fastrand::u8(..) < 16 {
                 // It falls back to where it was a while ago.
-                from = Frontier::from_bytes(&kept[fastrand::usize(kept.len().saturating_sub(20)..kept.len())]).unwrap();
+                from = ChangeCursor::from_bytes(&kept[fastrand::usize(kept.len().saturating_sub(20)..kept.len())]).unwrap();
             }
         }
         let written = futures_util::future::join_all(writers).await;
         for (id, state) in catch_up(&first, &mut from, 13).await {
             last.insert(id, state);
         }
-        let written: HashMap<OperationId, State> = written.into_iter().flat_map(Result::unwrap).collect();
+        let written: HashMap<OperationId, OperationState> = written.into_iter().flat_map(Result::unwrap).collect();
         assert_eq!(written.len(), GUILDS as usize * EACH);
         let missed: Vec<_> = written.iter().filter(|(id, state)| last.get(*id) != Some(state)).collect();
         assert!(missed.is_empty(), "{} missed, such as {:?}", missed.len(), missed.first());
@@ -291,7 +297,7 @@ on_both! {
 }
 
 /// Has operations accepted and goes through their states, several calls at once; what became of each.
-async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, State)> {
+async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, OperationState)> {
     let all: Vec<_> = (0..count).map(|_| operation(queue)).collect();
     let mut ended = Vec::new();
     let claimed = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![queue])).await.unwrap();
@@ -303,14 +309,14 @@ async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, S
             for one in batch.iter().step_by(2) {
                 store.cancel(one.id, at(5)).await.unwrap();
             }
-            let states = [State::Cancelled, State::Queued].into_iter().cycle();
+            let states = [OperationState::Cancelled, OperationState::Queued].into_iter().cycle();
             ended.extend(batch.iter().map(|one| one.id).zip(states));
             continue;
         };
-        let running = batch.iter().map(|one| change(one, fence, State::Running)).collect();
+        let running = batch.iter().map(|one| change(one, fence, OperationState::Running)).collect();
         store.record(running).await.unwrap();
         let over = batch.iter().map(|one| async {
-            let last = if fastrand::bool() { State::Succeeded } else { State::Retrying };
+            let last = if fastrand::bool() { OperationState::Succeeded } else { OperationState::Retrying };
             store.record(vec![retryable(one, fence, last)]).await.unwrap();
             (one.id, last)
         });
@@ -340,13 +346,17 @@ async fn a_transaction_that_ends_late_is_told_late_and_keeps_nobody_waiting() {
     let number = number.try_get_by_index::<i64>(0).unwrap().unsigned_abs();
 
     store.cancel(quick.id, at(5)).await.unwrap();
-    assert_eq!(catch_up(&store, &mut from, 10).await, [(quick.id, State::Cancelled)]);
+    assert_eq!(catch_up(&store, &mut from, 10).await, [(quick.id, OperationState::Cancelled)]);
     assert!(from.open().len() >= 2 && from.open().contains(&number), "{from:?}");
     open.commit().await.unwrap();
     let after = in_guild();
     submit(&store, &after).await;
     let told = catch_up(&store, &mut from, 10).await;
-    assert_eq!(told, [(slow.id, State::Delayed), (after.id, State::Queued)], "what began first comes first");
+    assert_eq!(
+        told,
+        [(slow.id, OperationState::Delayed), (after.id, OperationState::Queued)],
+        "what began first comes first"
+    );
     assert!(catch_up(&store, &mut from, 10).await.is_empty() && from.open().contains(&number));
     stranger.rollback().await.unwrap();
     assert!(catch_up(&store, &mut from, 10).await.is_empty() && !from.open().contains(&number));
@@ -398,8 +408,8 @@ async fn operations_that_were_copied_from_another_server_are_followed_from_here_
     let mut from = now(&store).await;
     assert!(catch_up(&store, &mut from, 10).await.is_empty());
     submit(&store, &next).await;
-    assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, State::Queued)]);
-    let elsewhere = Frontier::at(guildhall_core::operation::Seen { next: far, ..Default::default() });
+    assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, OperationState::Queued)]);
+    let elsewhere = ChangeCursor::at(guildhall_core::operation::VisibleChanges { next: far, ..Default::default() });
     assert!(elsewhere.is_ahead(&store.seen().await.unwrap()), "whoever followed there is told of a gap");
     store.close().await;
 }
@@ -417,13 +427,13 @@ async fn a_file_that_was_put_back_from_a_copy_gives_no_number_twice() {
 
     let store = place.open().await;
     let mut from = now(&store).await;
-    ended(&store, &in_guild(), claim(&store, QUEUE).await.fence, State::Succeeded).await;
+    ended(&store, &in_guild(), claim(&store, QUEUE).await.fence, OperationState::Succeeded).await;
     catch_up(&store, &mut from, 10).await;
     store.close().await;
     std::fs::copy(&copy, &file).unwrap();
     let store = place.open().await;
     let next = in_guild();
     submit(&store, &next).await;
-    assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, State::Queued)], "{fence:?}");
+    assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, OperationState::Queued)], "{fence:?}");
     store.close().await;
 }

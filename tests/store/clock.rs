@@ -14,10 +14,10 @@ use guildhall::{
 };
 use guildhall_actors::{
     events::EventStore as _,
-    operations::{NewOperation, OperationStore as _, Retention, Submitted},
+    operations::{NewOperation, OperationStore as _, Retention, SubmitResult},
 };
 use guildhall_core::{
-    operation::{Queue, State},
+    operation::{OperationState, Queue},
     time::{Timestamp, UnixMs},
 };
 
@@ -73,7 +73,7 @@ async fn done_with_key(store: &Store, key: &str) -> NewOperation {
     let operation = NewOperation { created_at: now, eligible_at: now, ..keyed(key) };
     submit(store, &operation).await;
     let claimed = claim(store, Queue::Guild(GUILD)).await;
-    let mut end = change(&operation, claimed.fence, State::Succeeded);
+    let mut end = change(&operation, claimed.fence, OperationState::Succeeded);
     end.at = now;
     record(store, end).await;
     assert!(store.release(Queue::Guild(GUILD), claimed.fence).await.unwrap());
@@ -81,7 +81,7 @@ async fn done_with_key(store: &Store, key: &str) -> NewOperation {
 }
 
 /// What the same key is answered with now.
-async fn again(store: &Store, operation: &NewOperation) -> Submitted {
+async fn again(store: &Store, operation: &NewOperation) -> SubmitResult {
     let now = store.clocks().now();
     let again = NewOperation { id: crate::setup::new_id(), created_at: now, eligible_at: now, ..operation.clone() };
     submit(store, &again).await
@@ -92,8 +92,8 @@ async fn sweep(store: &Store) {
     store.sweep(keep, store.clocks().now()).await.unwrap();
 }
 
-fn is_known(answer: &Submitted, operation: &NewOperation) -> bool {
-    matches!(answer, Submitted::Existing { id, .. } if *id == operation.id)
+fn is_known(answer: &SubmitResult, operation: &NewOperation) -> bool {
+    matches!(answer, SubmitResult::Existing { id, .. } if *id == operation.id)
 }
 
 on_both! {

@@ -2,16 +2,18 @@
 
 use guildhall::store::Store;
 use guildhall_actors::{
-    access::{Action, Added, KeyStore as _},
+    access::{AddKeyResult, AuditAction, KeyStore as _},
     operations::{
-        Binding, Change, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _,
-        Pausable, ProgressChange, Recorded, Resolved, SubmitError, Submitted, UnknownOutcome, Wanted,
+        Binding, ClaimFrom, DeadLetterFilter, Fence, IntentUpdate, NewOperation, OperationFilter, OperationStore as _,
+        OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, SubmitError, SubmitResult, UnknownOutcome,
+        UnresolvedReference, UpdateResult,
     },
 };
 use guildhall_core::operation::{
-    Failure, FailureClass, GateCondition, Kind, ManagedKind, Progress, ProgressStep, Queue, QueueKey, State,
+    Failure, FailureClass, GateCondition, ManagedKind, OperationKind, OperationState, Progress, ProgressStep, Queue,
+    QueueKey,
 };
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 
 use crate::{
     access::{key, note},
@@ -30,14 +32,14 @@ on_both! {
             payload: r#"{"name":"ü\u0000\"'"}"#.to_owned(),
             deadline_at: Some(at(99)),
             deployment: Some(new_id()),
-            trace: Trace::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+            trace: TraceContext::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             reason: Some("because".to_owned()),
             ..in_guild()
         };
         let second = in_guild();
         let other = operation(QueueKey::user(5));
         let submitted = store.submit(vec![first.clone(), second.clone(), other.clone()]).await.unwrap();
-        let to_user = Submitted::Accepted { seq: 1, queue: setup::of_user(5), state: State::Queued };
+        let to_user = SubmitResult::Accepted { seq: 1, queue: setup::of_user(5), state: OperationState::Queued };
         assert_eq!(submitted, [setup::accepted(1), setup::accepted(2), to_user]);
         let loaded = store.load(QUEUE, 0, 10).await.unwrap().operations;
         assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [first.id, second.id]);
@@ -47,8 +49,8 @@ on_both! {
         assert_eq!(stored.operation.deadline_at, first.deadline_at);
         assert_eq!(stored.operation.deployment, first.deployment);
         assert_eq!((&stored.operation.trace, &stored.operation.reason), (&first.trace, &first.reason));
-        assert_eq!((stored.operation.kind, stored.operation.guild), (Kind::AssignRole, Some(GUILD)));
-        assert_eq!((stored.seq, stored.state, stored.attempts, stored.delays), (1, State::Queued, 0, 0));
+        assert_eq!((stored.operation.kind, stored.operation.guild), (OperationKind::AssignRole, Some(GUILD)));
+        assert_eq!((stored.seq, stored.state, stored.attempts, stored.delays), (1, OperationState::Queued, 0, 0));
         assert!(!stored.parked && stored.intent.is_none() && stored.error.is_none());
         assert_eq!(store.load(QUEUE, 1, 10).await.unwrap().operations.len(), 1);
         assert_eq!(store.load(QUEUE, 0, 1).await.unwrap().operations.len(), 1);
@@ -60,30 +62,30 @@ on_both! {
         let operation = keyed("k");
         submit(&store, &operation).await;
         let fence = claim(&store, QUEUE).await.fence;
-        let mut start = change(&operation, fence, State::Running);
-        start.intent = Intent::Open(at(3));
+        let mut start = change(&operation, fence, OperationState::Running);
+        start.intent = IntentUpdate::Open(at(3));
         for _ in 0..2 {
-            assert_eq!(record(&store, start.clone()).await, Recorded::Done);
+            assert_eq!(record(&store, start.clone()).await, UpdateResult::Done);
             assert_eq!(store.load(QUEUE, 0, 1).await.unwrap().operations[0].intent, Some(at(3)));
         }
-        let mut end = change(&operation, fence, State::Succeeded);
+        let mut end = change(&operation, fence, OperationState::Succeeded);
         end.result = Some("{\"id\":\"9\"}".to_owned());
         end.made = Some(9);
         end.attempt = Some(tried(1));
         for _ in 0..2 {
-            assert_eq!(record(&store, end.clone()).await, Recorded::Done);
+            assert_eq!(record(&store, end.clone()).await, UpdateResult::Done);
         }
         let shown = store.show(operation.id).await.unwrap().unwrap();
-        assert_eq!((shown.stored.state, shown.attempts.len()), (State::Succeeded, 1));
+        assert_eq!((shown.stored.state, shown.attempts.len()), (OperationState::Succeeded, 1));
         assert_eq!(shown.stored.intent, None, "what came of it is known");
         assert_eq!((shown.result, shown.finished_at), (end.result.clone(), Some(at(10))));
         assert_eq!(shown.stored.operation.idempotency, operation.idempotency);
-        assert_eq!(record(&store, change(&operation, fence, State::Dead)).await, Recorded::Gone);
+        assert_eq!(record(&store, change(&operation, fence, OperationState::Dead)).await, UpdateResult::Gone);
         assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
         assert!(store.release(QUEUE, fence).await.unwrap());
         assert_eq!(store.next_due().await.unwrap(), None);
         let again = NewOperation { id: new_id(), ..operation.clone() };
-        let existing = Submitted::Existing { id: operation.id, state: State::Succeeded, result: end.result };
+        let existing = SubmitResult::Existing { id: operation.id, state: OperationState::Succeeded, result: end.result };
         assert_eq!(submit(&store, &again).await, existing);
     }
 
@@ -93,15 +95,15 @@ on_both! {
         store.submit(vec![one.clone(), two.clone()]).await.unwrap();
         let fence = claim(&store, QUEUE).await.fence;
         let changes = vec![
-            change(&one, fence, State::Running),
-            change(&one, fence, State::Succeeded),
-            change(&two, fence, State::Running),
-            change(&one, fence, State::Dead),
+            change(&one, fence, OperationState::Running),
+            change(&one, fence, OperationState::Succeeded),
+            change(&two, fence, OperationState::Running),
+            change(&one, fence, OperationState::Dead),
         ];
         let recorded = store.record(changes).await.unwrap();
-        assert_eq!(recorded, [Recorded::Done, Recorded::Done, Recorded::Done, Recorded::Gone]);
-        assert_eq!((state_of(&store, one.id).await, state_of(&store, two.id).await), (State::Succeeded, State::Running));
-        assert!(store.letters(LetterFilter { limit: 9, ..Default::default() }).await.unwrap().is_empty());
+        assert_eq!(recorded, [UpdateResult::Done, UpdateResult::Done, UpdateResult::Done, UpdateResult::Gone]);
+        assert_eq!((state_of(&store, one.id).await, state_of(&store, two.id).await), (OperationState::Succeeded, OperationState::Running));
+        assert!(store.letters(DeadLetterFilter { limit: 9, ..Default::default() }).await.unwrap().is_empty());
     }
 
     async fn a_stale_fence_changes_nothing(engine) {
@@ -112,14 +114,14 @@ on_both! {
         assert!(store.claim(ClaimFrom::Queues(vec![QUEUE])).await.unwrap().is_empty(), "it is somebody's");
         assert!(store.release(QUEUE, first).await.unwrap());
         assert!(store.release(QUEUE, first).await.unwrap(), "it may be told twice");
-        assert_eq!(record(&store, change(&operation, first, State::Running)).await, Recorded::Fenced);
+        assert_eq!(record(&store, change(&operation, first, OperationState::Running)).await, UpdateResult::Fenced);
         let second = claim(&store, QUEUE).await.fence;
         assert!(second > first);
-        assert_eq!(record(&store, change(&operation, first, State::Running)).await, Recorded::Fenced);
+        assert_eq!(record(&store, change(&operation, first, OperationState::Running)).await, UpdateResult::Fenced);
         assert!(!store.release(QUEUE, first).await.unwrap());
-        let mixed = vec![change(&operation, second, State::Running), change(&operation, first, State::Dead)];
-        assert_eq!(store.record(mixed).await.unwrap(), [Recorded::Done, Recorded::Fenced]);
-        assert_eq!(state_of(&store, operation.id).await, State::Running);
+        let mixed = vec![change(&operation, second, OperationState::Running), change(&operation, first, OperationState::Dead)];
+        assert_eq!(store.record(mixed).await.unwrap(), [UpdateResult::Done, UpdateResult::Fenced]);
+        assert_eq!(state_of(&store, operation.id).await, OperationState::Running);
     }
 
     async fn many_operations_at_once_are_kept_like_one(engine) {
@@ -131,12 +133,12 @@ on_both! {
         let loaded = store.load(QUEUE, 0, 1_000).await.unwrap().operations;
         let in_order = loaded.iter().map(|stored| stored.operation.id);
         assert!(in_order.eq(batch.iter().map(|operation| operation.id)));
-        let ends: Vec<_> = batch.iter().map(|operation| change(operation, fence, State::Succeeded)).collect();
-        assert_eq!(store.record(ends).await.unwrap(), [Recorded::Done; 600]);
+        let ends: Vec<_> = batch.iter().map(|operation| change(operation, fence, OperationState::Succeeded)).collect();
+        assert_eq!(store.record(ends).await.unwrap(), [UpdateResult::Done; 600]);
         assert!(store.load(QUEUE, 0, 1_000).await.unwrap().operations.is_empty());
-        let known = |operation: &NewOperation| Submitted::Existing {
+        let known = |operation: &NewOperation| SubmitResult::Existing {
             id: operation.id,
-            state: State::Succeeded,
+            state: OperationState::Succeeded,
             result: None,
         };
         let again = batch.iter().map(|operation| NewOperation { id: new_id(), ..operation.clone() }).collect();
@@ -153,9 +155,9 @@ on_both! {
         let mut ids = std::collections::HashSet::new();
         for caller in callers {
             match caller.await.unwrap() {
-                Submitted::Accepted { .. } => accepted += 1,
-                Submitted::Existing { id, state, .. } => {
-                    assert_eq!(state, State::Queued);
+                SubmitResult::Accepted { .. } => accepted += 1,
+                SubmitResult::Existing { id, state, .. } => {
+                    assert_eq!(state, OperationState::Queued);
                     ids.insert(id);
                 }
             }
@@ -184,7 +186,7 @@ on_both! {
         let same = vec![keyed("a"), keyed("a")];
         let id = same[0].id;
         let submitted = store.submit(same).await.unwrap();
-        assert_eq!(submitted[1], Submitted::Existing { id, state: State::Queued, result: None });
+        assert_eq!(submitted[1], SubmitResult::Existing { id, state: OperationState::Queued, result: None });
         assert_eq!(submitted[0], setup::accepted(2));
     }
 
@@ -198,7 +200,7 @@ on_both! {
         submit(&store, &operation(QueueKey::application())).await;
         let fence = claim(&store, QUEUE).await.fence;
         let first = store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0).operation;
-        record(&store, change(&first, fence, State::Succeeded)).await;
+        record(&store, change(&first, fence, OperationState::Succeeded)).await;
         submit(&store, &in_guild()).await;
     }
 
@@ -214,7 +216,7 @@ on_both! {
         assert_eq!(store.next_due().await.unwrap(), Some(at(99)));
         let head = store.load(Queue::Guild(2), 0, 1).await.unwrap().operations.remove(0).operation;
         submit(&store, &due(2, 0)).await;
-        let mut later = change(&head, claims[0].fence, State::Delayed);
+        let mut later = change(&head, claims[0].fence, OperationState::Delayed);
         later.eligible_at = at(77);
         record(&store, later).await;
         store.release(Queue::Guild(2), claims[0].fence).await.unwrap();
@@ -227,14 +229,14 @@ on_both! {
         store.submit(vec![one.clone(), two.clone()]).await.unwrap();
         let fence = claim(&store, QUEUE).await.fence;
         for _ in 0..2 {
-            assert_eq!(store.cancel(one.id, at(1)).await.unwrap(), Some((State::Cancelled, QUEUE)));
+            assert_eq!(store.cancel(one.id, at(1)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
         }
-        assert_eq!(record(&store, change(&one, fence, State::Running)).await, Recorded::Gone);
-        assert_eq!(record(&store, change(&two, fence, State::Running)).await, Recorded::Done);
-        assert_eq!(store.cancel(two.id, at(1)).await.unwrap(), Some((State::Running, QUEUE)));
+        assert_eq!(record(&store, change(&one, fence, OperationState::Running)).await, UpdateResult::Gone);
+        assert_eq!(record(&store, change(&two, fence, OperationState::Running)).await, UpdateResult::Done);
+        assert_eq!(store.cancel(two.id, at(1)).await.unwrap(), Some((OperationState::Running, QUEUE)));
         assert_eq!(store.cancel(new_id(), at(1)).await.unwrap(), None);
         let again = NewOperation { id: new_id(), ..one.clone() };
-        let existing = Submitted::Existing { id: one.id, state: State::Cancelled, result: None };
+        let existing = SubmitResult::Existing { id: one.id, state: OperationState::Cancelled, result: None };
         assert_eq!(submit(&store, &again).await, existing);
         assert_eq!(store.depths().await.unwrap()["running"], 1);
         assert_eq!(store.depths().await.unwrap()["queued"], 0);
@@ -245,13 +247,13 @@ on_both! {
         let (tried, sent, held) = (in_guild(), in_guild(), in_guild());
         store.submit(vec![tried.clone(), sent.clone(), held.clone()]).await.unwrap();
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, Change { attempts: 1, ..change(&tried, fence, State::Retrying) }).await;
-        record(&store, Change { attempts: 1, ..change(&tried, fence, State::Delayed) }).await;
-        record(&store, Change { attempts: 0, intent: Intent::Open(at(1)), ..change(&sent, fence, State::Queued) }).await;
-        record(&store, Change { attempts: 0, ..change(&held, fence, State::Delayed) }).await;
-        assert_eq!(store.cancel(tried.id, at(2)).await.unwrap(), Some((State::Delayed, QUEUE)));
-        assert_eq!(store.cancel(sent.id, at(2)).await.unwrap(), Some((State::Queued, QUEUE)));
-        assert_eq!(store.cancel(held.id, at(2)).await.unwrap(), Some((State::Cancelled, QUEUE)));
+        record(&store, OperationUpdate { attempts: 1, ..change(&tried, fence, OperationState::Retrying) }).await;
+        record(&store, OperationUpdate { attempts: 1, ..change(&tried, fence, OperationState::Delayed) }).await;
+        record(&store, OperationUpdate { attempts: 0, intent: IntentUpdate::Open(at(1)), ..change(&sent, fence, OperationState::Queued) }).await;
+        record(&store, OperationUpdate { attempts: 0, ..change(&held, fence, OperationState::Delayed) }).await;
+        assert_eq!(store.cancel(tried.id, at(2)).await.unwrap(), Some((OperationState::Delayed, QUEUE)));
+        assert_eq!(store.cancel(sent.id, at(2)).await.unwrap(), Some((OperationState::Queued, QUEUE)));
+        assert_eq!(store.cancel(held.id, at(2)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
     }
 
     async fn unknown_outcome_is_stored_until_the_operation_ends(engine) {
@@ -261,9 +263,9 @@ on_both! {
         let fence = claim(&store, QUEUE).await.fence;
         let mut unknown = UnknownOutcome::new(at(7));
         let set = |unknown: &UnknownOutcome| Some(unknown.clone());
-        record(&store, Change { unknown_outcome: set(&unknown), ..change(&one, fence, State::Retrying) }).await;
+        record(&store, OperationUpdate { unknown_outcome: set(&unknown), ..change(&one, fence, OperationState::Retrying) }).await;
         // What a change does not mention stays.
-        record(&store, change(&one, fence, State::Running)).await;
+        record(&store, change(&one, fence, OperationState::Running)).await;
         let stored = async |store: &Store| -> Vec<Option<UnknownOutcome>> {
             let page = store.load(QUEUE, 0, 10).await.unwrap();
             page.operations.into_iter().map(|stored| stored.unknown_outcome).collect()
@@ -271,7 +273,7 @@ on_both! {
         assert_eq!(stored(&store).await, [set(&unknown), None]);
         unknown.ends_with = Some(Failure::new(FailureClass::Forbidden, "Missing Permissions"));
         (unknown.checked_since, unknown.failed_checks) = (Some(at(9)), 2);
-        record(&store, Change { unknown_outcome: set(&unknown), ..change(&one, fence, State::Reconciling) }).await;
+        record(&store, OperationUpdate { unknown_outcome: set(&unknown), ..change(&one, fence, OperationState::Reconciling) }).await;
         assert_eq!(stored(&store).await, [set(&unknown), None]);
         assert_eq!(store.show(one.id).await.unwrap().unwrap().stored.unknown_outcome, set(&unknown));
     }
@@ -285,15 +287,15 @@ on_both! {
         progress.add(ProgressStep::RoleOverwriteSet { channel_id: 1, role_id: 2 });
         let json = progress.to_json().unwrap();
         let stored = async |store: &Store| store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0);
-        record(&store, Change { intent: Intent::Open(at(1)), ..change(&partial, fence, State::Running) }).await;
-        let steps = Some(ProgressChange { grown: json.len(), json });
-        record(&store, Change { attempts: 0, progress: steps, ..change(&partial, fence, State::Queued) }).await;
-        record(&store, Change { intent: Intent::Open(at(7)), ..change(&partial, fence, State::Running) }).await;
+        record(&store, OperationUpdate { intent: IntentUpdate::Open(at(1)), ..change(&partial, fence, OperationState::Running) }).await;
+        let steps = Some(ProgressUpdate { grown: json.len(), json });
+        record(&store, OperationUpdate { attempts: 0, progress: steps, ..change(&partial, fence, OperationState::Queued) }).await;
+        record(&store, OperationUpdate { intent: IntentUpdate::Open(at(7)), ..change(&partial, fence, OperationState::Running) }).await;
         let seen = stored(&store).await;
         assert_eq!((seen.intent, &seen.progress), (Some(at(1)), &progress), "the first time, and what was done");
-        record(&store, Change { attempts: 0, intent: Intent::Close, ..change(&partial, fence, State::Queued) }).await;
-        assert_eq!(store.cancel(partial.id, at(2)).await.unwrap(), Some((State::Queued, QUEUE)), "a step was done");
-        record(&store, change(&partial, fence, State::Dead)).await;
+        record(&store, OperationUpdate { attempts: 0, intent: IntentUpdate::Close, ..change(&partial, fence, OperationState::Queued) }).await;
+        assert_eq!(store.cancel(partial.id, at(2)).await.unwrap(), Some((OperationState::Queued, QUEUE)), "a step was done");
+        record(&store, change(&partial, fence, OperationState::Dead)).await;
         store.close().await;
         let store = place.open().await;
         let shown = store.show(partial.id).await.unwrap().unwrap().stored;
@@ -305,7 +307,7 @@ on_both! {
         let (head, next) = (in_guild(), in_guild());
         store.submit(vec![head.clone(), next]).await.unwrap();
         let delay = async |fence| {
-            let later = Change { attempts: 0, eligible_at: at(9_000), ..change(&head, fence, State::Delayed) };
+            let later = OperationUpdate { attempts: 0, eligible_at: at(9_000), ..change(&head, fence, OperationState::Delayed) };
             record(&store, later).await;
         };
         let fence = claim(&store, QUEUE).await.fence;
@@ -318,7 +320,7 @@ on_both! {
         let fence = claim(&store, QUEUE).await.fence;
         let next = store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0).operation;
         submit(&store, &NewOperation { eligible_at: at(3), created_at: at(3), ..in_guild() }).await;
-        record(&store, change(&next, fence, State::Succeeded)).await;
+        record(&store, change(&next, fence, OperationState::Succeeded)).await;
         store.close().await;
         let store = place.open().await;
         assert_eq!(store.next_due().await.unwrap(), Some(at(3)));
@@ -329,7 +331,7 @@ on_both! {
         let operation = NewOperation { eligible_at: at(500), ..in_guild() };
         submit(&store, &operation).await;
         for _ in 0..2 {
-            assert_eq!(store.hasten(operation.id, at(5)).await.unwrap(), Some((State::Queued, QUEUE)));
+            assert_eq!(store.hasten(operation.id, at(5)).await.unwrap(), Some((OperationState::Queued, QUEUE)));
         }
         assert_eq!(store.next_due().await.unwrap(), Some(at(5)));
         assert_eq!(store.hasten(new_id(), at(5)).await.unwrap(), None);
@@ -340,17 +342,17 @@ on_both! {
         let held_by = |condition| Failure { held_by: condition, ..Failure::new(FailureClass::RateLimited, "held") };
         // Held by the gate, held by a route, held by the gate while a search waits, and held in a queue that is looked after.
         let waits = [
-            (1, State::Delayed, Some(GateCondition::Token)),
-            (2, State::Delayed, None),
-            (3, State::Reconciling, Some(GateCondition::GlobalLimit)),
-            (4, State::Delayed, Some(GateCondition::Token)),
+            (1, OperationState::Delayed, Some(GateCondition::Token)),
+            (2, OperationState::Delayed, None),
+            (3, OperationState::Reconciling, Some(GateCondition::GlobalLimit)),
+            (4, OperationState::Delayed, Some(GateCondition::Token)),
         ];
         for (guild, state, condition) in waits {
             let operation = operation(QueueKey::Guild(guild));
             submit(&store, &operation).await;
             let fence = claim(&store, Queue::Guild(guild)).await.fence;
-            record(&store, change(&operation, fence, State::Running)).await;
-            let held = Change { eligible_at: at(9_000), error: Some(held_by(condition)), ..change(&operation, fence, state) };
+            record(&store, change(&operation, fence, OperationState::Running)).await;
+            let held = OperationUpdate { eligible_at: at(9_000), error: Some(held_by(condition)), ..change(&operation, fence, state) };
             record(&store, held).await;
             if guild != 4 {
                 store.release(Queue::Guild(guild), fence).await.unwrap();
@@ -369,15 +371,15 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
         let (made, plain) = (in_guild(), in_guild());
-        ended(&store, &made, fence, State::Succeeded).await;
-        ended(&store, &plain, fence, State::Succeeded).await;
+        ended(&store, &made, fence, OperationState::Succeeded).await;
+        ended(&store, &plain, fence, OperationState::Succeeded).await;
         let refers = NewOperation { refers_to: vec![made.id], ..in_guild() };
         submit(&store, &refers).await;
         assert_eq!(store.sweep(KEEP, at(1_009)).await.unwrap().operations, 0);
         assert_eq!(store.sweep(KEEP, at(1_010)).await.unwrap().operations, 1);
         assert!(store.show(plain.id).await.unwrap().is_none());
         assert!(store.show(made.id).await.unwrap().is_some());
-        record(&store, change(&refers, fence, State::Succeeded)).await;
+        record(&store, change(&refers, fence, OperationState::Succeeded)).await;
         assert_eq!(store.sweep(KEEP, at(5_000)).await.unwrap().operations, 2);
     }
 
@@ -385,19 +387,19 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
         let (dead, review, keyed) = (in_guild(), in_guild(), keyed("kept"));
-        ended(&store, &dead, fence, State::Dead).await;
-        ended(&store, &review, fence, State::NeedsReview).await;
-        ended(&store, &keyed, fence, State::Succeeded).await;
+        ended(&store, &dead, fence, OperationState::Dead).await;
+        ended(&store, &review, fence, OperationState::NeedsReview).await;
+        ended(&store, &keyed, fence, OperationState::Succeeded).await;
         store.set_state("gone", Some("x".to_owned()), Some(at(0))).await.unwrap();
         let swept = store.sweep(KEEP, at(9_000)).await.unwrap();
         assert_eq!((swept.operations, swept.letters, swept.keys, swept.state), (1, 0, 0, 1));
         let again = || NewOperation { id: new_id(), ..keyed.clone() };
-        assert!(matches!(submit(&store, &again()).await, Submitted::Existing { .. }), "the key outlives the operation");
+        assert!(matches!(submit(&store, &again()).await, SubmitResult::Existing { .. }), "the key outlives the operation");
         let swept = store.sweep(KEEP, at(11_000)).await.unwrap();
         assert_eq!((swept.operations, swept.letters), (1, 0));
         let swept = store.sweep(KEEP, at(60_010)).await.unwrap();
         assert_eq!((swept.operations, swept.keys), (0, 1));
-        assert!(matches!(submit(&store, &again()).await, Submitted::Accepted { .. }));
+        assert!(matches!(submit(&store, &again()).await, SubmitResult::Accepted { .. }));
         let swept = store.sweep(KEEP, at(100_010)).await.unwrap();
         assert_eq!((swept.operations, swept.letters), (1, 1));
     }
@@ -406,9 +408,9 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
         let first = keyed("short");
-        ended(&store, &first, fence, State::Succeeded).await;
+        ended(&store, &first, fence, OperationState::Succeeded).await;
         let late = NewOperation { created_at: at(60_010), payload_hash: [9; 32], ..keyed("short") };
-        assert!(matches!(submit(&store, &late).await, Submitted::Accepted { .. }));
+        assert!(matches!(submit(&store, &late).await, SubmitResult::Accepted { .. }));
     }
 
     async fn dead_letters_are_done_again_once_and_keep_their_origin(engine) {
@@ -416,11 +418,11 @@ on_both! {
         let fence = claim(&store, QUEUE).await.fence;
         let (dead, review) = (in_guild(), in_guild());
         submit(&store, &dead).await;
-        let mut died = change(&dead, fence, State::Dead);
+        let mut died = change(&dead, fence, OperationState::Dead);
         died.error = Some(Failure { status: Some(403), ..Failure::new(FailureClass::Forbidden, "may not") });
         record(&store, died.clone()).await;
-        ended(&store, &review, fence, State::NeedsReview).await;
-        let all = || LetterFilter { limit: 10, ..Default::default() };
+        ended(&store, &review, fence, OperationState::NeedsReview).await;
+        let all = || DeadLetterFilter { limit: 10, ..Default::default() };
         let letter = store.letters(all()).await.unwrap().remove(0);
         assert_eq!((letter.id, Some(letter.error), letter.attempts), (dead.id, died.error, 1));
         let again = NewOperation { redrive_of: Some(dead.id), ..in_guild() };
@@ -432,13 +434,13 @@ on_both! {
         assert_eq!(store.redrive(batch).await.unwrap(), [again.id, reviewed.id], "it may be told twice");
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 2);
         assert_eq!(store.letters(all()).await.unwrap()[0].redriven_as, Some(again.id));
-        let open = LetterFilter { redriven: Some(false), ..all() };
+        let open = DeadLetterFilter { redriven: Some(false), ..all() };
         assert!(store.letters(open.clone()).await.unwrap().is_empty());
         assert_eq!(store.depths().await.unwrap()["dead_letters"], 0, "nobody has to look at what is done again");
-        record(&store, change(&again, fence, State::Dead)).await;
+        record(&store, change(&again, fence, OperationState::Dead)).await;
         let letters = store.letters(open.clone()).await.unwrap();
         assert_eq!((letters[0].id, letters[0].redrive_of), (again.id, Some(dead.id)));
-        let forbidden = LetterFilter { class: Some("forbidden".to_owned()), ..all() };
+        let forbidden = DeadLetterFilter { class: Some("forbidden".to_owned()), ..all() };
         assert_eq!(store.discard(forbidden).await.unwrap(), 1);
         assert_eq!(store.depths().await.unwrap()["dead_letters"], 1);
     }
@@ -446,18 +448,18 @@ on_both! {
     async fn what_is_paused_is_not_claimed_as_due(engine) {
         let (store, _place) = fresh(engine).await;
         store.submit(vec![in_guild(), operation(QueueKey::user(4))]).await.unwrap();
-        store.pause(Pausable::Queue(QUEUE), true).await.unwrap();
+        store.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         assert_eq!(store.paused().await.unwrap(), (false, vec![QUEUE]));
         let claims = store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap();
         assert_eq!(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [setup::of_user(4)]);
         assert!(claim(&store, QUEUE).await.paused);
-        store.pause(Pausable::Queue(QUEUE), false).await.unwrap();
-        store.pause(Pausable::All, true).await.unwrap();
+        store.pause(PauseTarget::Queue(QUEUE), false).await.unwrap();
+        store.pause(PauseTarget::All, true).await.unwrap();
         submit(&store, &operation(QueueKey::application())).await;
         assert!(store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap().is_empty());
         assert_eq!(store.next_due().await.unwrap(), None);
         assert_eq!(store.paused().await.unwrap(), (true, vec![]));
-        store.pause(Pausable::All, false).await.unwrap();
+        store.pause(PauseTarget::All, false).await.unwrap();
         assert_eq!(store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap().len(), 1);
     }
 
@@ -468,16 +470,16 @@ on_both! {
             kind: ManagedKind::Role, key: key.to_owned(), discord_id: id, channel: None, origin: "created",
         };
         let wanted = || vec![
-            Wanted::Key(ManagedKind::Role, "mod".to_owned()),
-            Wanted::Key(ManagedKind::Role, "vip".to_owned()),
-            Wanted::Key(ManagedKind::Channel, "mod".to_owned()),
+            UnresolvedReference::Key(ManagedKind::Role, "mod".to_owned()),
+            UnresolvedReference::Key(ManagedKind::Role, "vip".to_owned()),
+            UnresolvedReference::Key(ManagedKind::Channel, "mod".to_owned()),
         ];
-        let object = |id| Resolved::Object { id, channel: None };
-        let nothing = Resolved::Nothing(None);
+        let object = |id| ResolvedReference::Object { id, channel: None };
+        let nothing = ResolvedReference::Nothing(None);
         let bind = async |bind: Vec<Binding>, unbind: Vec<(ManagedKind, u64)>| {
             let operation = in_guild();
             submit(&store, &operation).await;
-            let mut end = change(&operation, fence, State::Succeeded);
+            let mut end = change(&operation, fence, OperationState::Succeeded);
             (end.bind, end.unbind) = (bind, unbind);
             record(&store, end).await;
         };
@@ -498,23 +500,23 @@ on_both! {
         let fence = claim(&store, QUEUE).await.fence;
         let (role, waits, dead) = (in_guild(), in_guild(), in_guild());
         store.submit(vec![role.clone(), waits.clone()]).await.unwrap();
-        let mut end = change(&role, fence, State::Succeeded);
+        let mut end = change(&role, fence, OperationState::Succeeded);
         end.made = Some(55);
         record(&store, end).await;
-        ended(&store, &dead, fence, State::Dead).await;
+        ended(&store, &dead, fence, OperationState::Dead).await;
         let ids = [role.id, waits.id, dead.id, new_id()];
-        let wanted = || ids.into_iter().map(Wanted::Operation).collect::<Vec<_>>();
-        let nothing = Resolved::Nothing(None);
+        let wanted = || ids.into_iter().map(UnresolvedReference::Operation).collect::<Vec<_>>();
+        let nothing = ResolvedReference::Nothing(None);
         let resolved = store.resolve(Some(GUILD), wanted()).await.unwrap();
-        let made = Resolved::Object { id: 55, channel: None };
-        assert_eq!(resolved, [made, Resolved::Pending, Resolved::Nothing(Some(State::Dead)), nothing]);
+        let made = ResolvedReference::Object { id: 55, channel: None };
+        assert_eq!(resolved, [made, ResolvedReference::Pending, ResolvedReference::Nothing(Some(OperationState::Dead)), nothing]);
         assert_eq!(store.resolve(Some(2), wanted()).await.unwrap(), [nothing; 4]);
         assert_eq!(store.bound(ManagedKind::Role, vec![54, 55]).await.unwrap(), [55]);
 
         let to_a_user = operation(QueueKey::user(9));
         submit(&store, &to_a_user).await;
         let fence = claim(&store, setup::of_user(9)).await.fence;
-        let mut end = change(&to_a_user, fence, State::Succeeded);
+        let mut end = change(&to_a_user, fence, OperationState::Succeeded);
         end.made = Some(66);
         record(&store, end).await;
         assert_eq!(store.bound(ManagedKind::Message, vec![65, 66]).await.unwrap(), [66], "in no guild at all");
@@ -523,26 +525,26 @@ on_both! {
     async fn lists_give_the_newest_first_by_whatever_is_asked(engine) {
         let (store, _place) = fresh(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
-        let (one, two) = (in_guild(), NewOperation { kind: Kind::CreateRole, ..in_guild() });
+        let (one, two) = (in_guild(), NewOperation { kind: OperationKind::CreateRole, ..in_guild() });
         let others = key(1, "other", &["operations:write", "guild:2"]);
-        assert_eq!(store.add_key(others, note(Action::KeysCreate)).await.unwrap(), Added::Done);
+        assert_eq!(store.add_key(others, note(AuditAction::KeysCreate)).await.unwrap(), AddKeyResult::Done);
         let other = NewOperation { tenant: "other".into(), ..operation(QueueKey::Guild(2)) };
         store.submit(vec![one.clone(), two.clone(), other.clone()]).await.unwrap();
-        let mut parked = change(&two, fence, State::Delayed);
+        let mut parked = change(&two, fence, OperationState::Delayed);
         parked.parked = true;
         record(&store, parked).await;
-        let list = async |filter: ListFilter| {
-            let shown = store.list(ListFilter { limit: 10, ..filter }).await.unwrap();
+        let list = async |filter: OperationFilter| {
+            let shown = store.list(OperationFilter { limit: 10, ..filter }).await.unwrap();
             shown.into_iter().map(|shown| shown.stored.operation.id).collect::<Vec<_>>()
         };
-        let any = ListFilter::default;
+        let any = OperationFilter::default;
         assert_eq!(list(any()).await, [other.id, two.id, one.id]);
-        assert_eq!(list(ListFilter { among: Some(vec![GUILD]), ..any() }).await, [two.id, one.id]);
-        assert_eq!(list(ListFilter { state: Some(State::Delayed), ..any() }).await, [two.id]);
-        assert_eq!(list(ListFilter { kind: Some(Kind::AssignRole), ..any() }).await, [other.id, one.id]);
-        assert_eq!(list(ListFilter { parked: Some(true), ..any() }).await, [two.id]);
-        assert_eq!(list(ListFilter { before: Some(two.id), ..any() }).await, [one.id]);
-        assert_eq!(list(ListFilter { tenant: Some("other".into()), ..any() }).await, [other.id]);
+        assert_eq!(list(OperationFilter { among: Some(vec![GUILD]), ..any() }).await, [two.id, one.id]);
+        assert_eq!(list(OperationFilter { state: Some(OperationState::Delayed), ..any() }).await, [two.id]);
+        assert_eq!(list(OperationFilter { kind: Some(OperationKind::AssignRole), ..any() }).await, [other.id, one.id]);
+        assert_eq!(list(OperationFilter { parked: Some(true), ..any() }).await, [two.id]);
+        assert_eq!(list(OperationFilter { before: Some(two.id), ..any() }).await, [one.id]);
+        assert_eq!(list(OperationFilter { tenant: Some("other".into()), ..any() }).await, [other.id]);
     }
 
     async fn a_guilds_list_has_what_is_done_what_waits_and_what_waits_in_other_queues(engine) {
@@ -552,22 +554,22 @@ on_both! {
         store.submit(all.to_vec()).await.unwrap();
         store.submit(vec![operation(QueueKey::Guild(GUILD + 1))]).await.unwrap();
         let (fence, other) = (claim(&store, QUEUE).await.fence, claim(&store, QueueKey::interaction(9).queue("default")).await.fence);
-        ended(&store, &all[0], fence, State::Succeeded).await;
-        ended(&store, &all[1], other, State::Succeeded).await;
-        record(&store, change(&all[2], fence, State::Running)).await;
-        let list = async |filter: ListFilter, limit: usize| {
-            let shown = store.list(ListFilter { among: Some(vec![GUILD, 77]), limit, ..filter }).await.unwrap();
+        ended(&store, &all[0], fence, OperationState::Succeeded).await;
+        ended(&store, &all[1], other, OperationState::Succeeded).await;
+        record(&store, change(&all[2], fence, OperationState::Running)).await;
+        let list = async |filter: OperationFilter, limit: usize| {
+            let shown = store.list(OperationFilter { among: Some(vec![GUILD, 77]), limit, ..filter }).await.unwrap();
             let place = |id| all.iter().position(|one| one.id == id).unwrap();
             shown.into_iter().map(|shown| place(shown.stored.operation.id)).collect::<Vec<_>>()
         };
-        let any = ListFilter::default;
+        let any = OperationFilter::default;
         assert_eq!(list(any(), 10).await, [4, 3, 2, 1, 0]);
         assert_eq!(list(any(), 3).await, [4, 3, 2]);
-        assert_eq!(list(ListFilter { before: Some(all[3].id), ..any() }, 2).await, [2, 1]);
-        assert_eq!(list(ListFilter { state: Some(State::Succeeded), ..any() }, 10).await, [1, 0]);
-        assert_eq!(list(ListFilter { state: Some(State::Queued), ..any() }, 10).await, [4, 3]);
-        assert_eq!(list(ListFilter { state: Some(State::Running), ..any() }, 10).await, [2]);
-        assert_eq!(list(ListFilter { tenant: Some("other".into()), ..any() }, 10).await, [0; 0]);
+        assert_eq!(list(OperationFilter { before: Some(all[3].id), ..any() }, 2).await, [2, 1]);
+        assert_eq!(list(OperationFilter { state: Some(OperationState::Succeeded), ..any() }, 10).await, [1, 0]);
+        assert_eq!(list(OperationFilter { state: Some(OperationState::Queued), ..any() }, 10).await, [4, 3]);
+        assert_eq!(list(OperationFilter { state: Some(OperationState::Running), ..any() }, 10).await, [2]);
+        assert_eq!(list(OperationFilter { tenant: Some("other".into()), ..any() }, 10).await, [0; 0]);
     }
 
     async fn values_outlive_the_process_until_their_time_is_up(engine) {
@@ -587,13 +589,13 @@ on_both! {
         let operation = in_guild();
         submit(&store, &operation).await;
         let old = claim(&store, QUEUE).await.fence;
-        record(&store, change(&operation, old, State::Running)).await;
+        record(&store, change(&operation, old, OperationState::Running)).await;
         store.close().await;
         let store = place.open().await;
-        assert_eq!(record(&store, change(&operation, old, State::Succeeded)).await, Recorded::Fenced);
+        assert_eq!(record(&store, change(&operation, old, OperationState::Succeeded)).await, UpdateResult::Fenced);
         let claims = store.claim(ClaimFrom::Due { now: at(0), limit: 5 }).await.unwrap();
         assert_eq!(claims.len(), 1);
         assert!(claims[0].fence > old && claims[0].fence > Fence(0));
-        assert_eq!(store.load(QUEUE, 0, 5).await.unwrap().operations[0].state, State::Running);
+        assert_eq!(store.load(QUEUE, 0, 5).await.unwrap().operations[0].state, OperationState::Running);
     }
 }

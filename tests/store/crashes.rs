@@ -6,9 +6,9 @@ use guildhall::store::{Store, record_crash};
 use guildhall_actors::{
     crash::{Crash, CrashStore as _, Input},
     events::EventStore as _,
-    operations::{Intent, LetterFilter, OperationStore as _, Recorded},
+    operations::{DeadLetterFilter, IntentUpdate, OperationStore as _, UpdateResult},
 };
-use guildhall_core::operation::{FailureClass, OperationId, Queue, State};
+use guildhall_core::operation::{FailureClass, OperationId, OperationState, Queue};
 use sea_orm::{ConnectionTrait as _, Database, DbBackend};
 
 use crate::{
@@ -64,14 +64,14 @@ on_both! {
         crash_operation(&place, poison.id, 2).await;
         let claimed = claim(&store, QUEUE).await;
         assert_eq!(loaded(&store).await, [first.id, last.id], "one crash is not enough");
-        let letter = store.letters(LetterFilter { limit: 9, ..Default::default() }).await.unwrap().remove(0);
+        let letter = store.letters(DeadLetterFilter { limit: 9, ..Default::default() }).await.unwrap().remove(0);
         assert_eq!((letter.id, letter.error.class), (poison.id, FailureClass::Poison));
         for part in ["ended the process 2 times", "token_bucket panicked at ", "x.rs:7", "redrive"] {
             assert!(letter.error.message.contains(part), "{part}: {}", letter.error.message);
         }
         // Its queue goes on, under the same claim.
-        assert_eq!(record(&store, change(&first, claimed.fence, State::Succeeded)).await, Recorded::Done);
-        assert_eq!(record(&store, change(&poison, claimed.fence, State::Succeeded)).await, Recorded::Gone);
+        assert_eq!(record(&store, change(&first, claimed.fence, OperationState::Succeeded)).await, UpdateResult::Done);
+        assert_eq!(record(&store, change(&poison, claimed.fence, OperationState::Succeeded)).await, UpdateResult::Gone);
         // It is counted from the beginning if it is ever seen again.
         assert_eq!(crash(&place, Input::Operation(poison.id), 9).await, 1);
         assert_eq!(crash(&place, Input::Operation(first.id), 9).await, 2);
@@ -83,9 +83,9 @@ on_both! {
         submit(&store, &running).await;
         submit(&store, &intent).await;
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&running, fence, State::Running)).await;
-        let mut retrying = change(&intent, fence, State::Retrying);
-        retrying.intent = Intent::Open(at(1));
+        record(&store, change(&running, fence, OperationState::Running)).await;
+        let mut retrying = change(&intent, fence, OperationState::Retrying);
+        retrying.intent = IntentUpdate::Open(at(1));
         record(&store, retrying).await;
         store.release(QUEUE, fence).await.unwrap();
         for operation in [&running, &intent] {
@@ -93,13 +93,13 @@ on_both! {
         }
         claim(&store, QUEUE).await;
         for operation in [&running, &intent] {
-            assert_eq!(state_of(&store, operation.id).await, State::NeedsReview);
+            assert_eq!(state_of(&store, operation.id).await, OperationState::NeedsReview);
             let shown = store.show(operation.id).await.unwrap().unwrap();
             let error = shown.stored.error.unwrap();
             assert_eq!(error.class, FailureClass::Poison);
             assert!(error.message.contains("may have been sent"), "{}", error.message);
         }
-        assert!(store.letters(LetterFilter { limit: 9, ..Default::default() }).await.unwrap().is_empty());
+        assert!(store.letters(DeadLetterFilter { limit: 9, ..Default::default() }).await.unwrap().is_empty());
     }
 
     async fn unknown_state_does_not_keep_a_queue_from_being_claimed(engine) {
@@ -111,7 +111,7 @@ on_both! {
         on.execute_unprepared("UPDATE operations SET state = 'dreaming', attempts = -1").await.unwrap();
         on.close().await.unwrap();
         claim(&store, QUEUE).await;
-        assert_eq!(state_of(&store, poison.id).await, State::NeedsReview);
+        assert_eq!(state_of(&store, poison.id).await, OperationState::NeedsReview);
     }
 
     async fn operation_of_another_queue_is_set_aside_when_that_is_claimed(engine) {
@@ -120,9 +120,9 @@ on_both! {
         submit(&store, &poison).await;
         crash_operation(&place, poison.id, 2).await;
         claim(&store, Queue::Guild(GUILD + 1)).await;
-        assert_eq!(state_of(&store, poison.id).await, State::Queued, "whoever has its queue ends it");
+        assert_eq!(state_of(&store, poison.id).await, OperationState::Queued, "whoever has its queue ends it");
         claim(&store, QUEUE).await;
-        assert_eq!(state_of(&store, poison.id).await, State::Dead);
+        assert_eq!(state_of(&store, poison.id).await, OperationState::Dead);
     }
 
     async fn events_that_ended_two_processes_are_told_until_they_are_forgotten(engine) {

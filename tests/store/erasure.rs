@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use guildhall::store::Store;
 use guildhall_actors::{
-    access::{Action, AuditFilter, DataSubject, Erased, ErasureCursor, ErasureStore as _, KeyStore as _},
-    events::{EventStore as _, Handled, InboxEntry, Later},
-    operations::{Binding, Change, LetterFilter, NewOperation, OperationStore as _, Submitted},
+    access::{AuditAction, AuditFilter, DataSubject, ErasureCursor, ErasureStep, ErasureStore as _, KeyStore as _},
+    events::{EventStore as _, HandlerCommit, InboxDisposition, InboxEntry},
+    operations::{Binding, DeadLetterFilter, NewOperation, OperationStore as _, OperationUpdate, SubmitResult},
 };
-use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Queue, State};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind, OperationState, Queue};
 
 use crate::{
     access::note,
@@ -19,9 +19,9 @@ use crate::{
 const USER: u64 = 80_351_110_224_678_912;
 
 /// Erases everything about a subject; the sums of all steps.
-async fn erase(store: &Store, subject: DataSubject) -> Erased {
-    let (mut all, mut from) = (Erased::default(), Some(ErasureCursor::default()));
-    let mut noted = Some(note(Action::Erase));
+async fn erase(store: &Store, subject: DataSubject) -> ErasureStep {
+    let (mut all, mut from) = (ErasureStep::default(), Some(ErasureCursor::default()));
+    let mut noted = Some(note(AuditAction::Erase));
     while let Some(cursor) = from {
         let step = store.erase(subject, cursor, noted.take()).await.unwrap();
         for (what, count) in step.removed {
@@ -56,18 +56,18 @@ on_both! {
         }
         let result = Some(format!(r#"{{"user_id":"{USER}"}}"#));
         for operation in [&done_one, &other] {
-            record(&store, Change { result: result.clone().filter(|_| operation.id == done_one.id), ..change(operation, fence, State::Succeeded) }).await;
+            record(&store, OperationUpdate { result: result.clone().filter(|_| operation.id == done_one.id), ..change(operation, fence, OperationState::Succeeded) }).await;
         }
         let error = Some(Failure::new(FailureClass::Forbidden, "Missing Permissions"));
-        record(&store, Change { error, ..change(&dead, fence, State::Dead) }).await;
+        record(&store, OperationUpdate { error, ..change(&dead, fence, OperationState::Dead) }).await;
         for (key, value) in [(format!("sess:profile:{USER}"), "1".to_owned()), ("list".to_owned(), format!("[\"{USER}\"]")), (format!("x:{USER}0"), "1".to_owned()), (format!("gate:{USER}"), "1".to_owned())] {
             store.set_state(&key, Some(value), None).await.unwrap();
         }
         for seq in [1, 2] {
             let event = InboxEntry { event: format!(r#"{{"user_id":"{USER}"}}"#), ..entry("s", seq, 0) };
-            assert_eq!(commit(&store, Handled { inbox: Some(event), ..handled("s", seq, "h") }).await, done());
+            assert_eq!(commit(&store, HandlerCommit { inbox: Some(event), ..handled("s", seq, "h") }).await, done());
         }
-        store.put_off(key("s", 1, "h"), Later::Dead { attempts: 8, why: "gave up".to_owned() }, at(1)).await.unwrap();
+        store.put_off(key("s", 1, "h"), InboxDisposition::Dead { attempts: 8, why: "gave up".to_owned() }, at(1)).await.unwrap();
 
         let erased = erase(&store, DataSubject::User(USER)).await;
         assert_eq!(erased.removed, counts([("operations", 2), ("dead_letters", 1), ("events", 1), ("state", 2)]));
@@ -75,8 +75,8 @@ on_both! {
 
         assert!(store.show(done_one.id).await.unwrap().is_none() && store.show(dead.id).await.unwrap().is_none());
         assert!(store.show(other.id).await.unwrap().is_some(), "another id that contains this one");
-        assert_eq!(store.show(pending.id).await.unwrap().unwrap().stored.state, State::Queued);
-        let letters = store.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap();
+        assert_eq!(store.show(pending.id).await.unwrap().unwrap().stored.state, OperationState::Queued);
+        let letters = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap();
         assert!(letters.is_empty(), "{letters:?}");
         let values = ["gate:80351110224678912", "list", "x:803511102246789120"].map(str::to_owned).to_vec();
         let left: Vec<_> = store.values(values, at(1)).await.unwrap().into_iter().map(|value| value.is_some()).collect();
@@ -85,8 +85,8 @@ on_both! {
         assert_eq!(store.inbox(0, 9).await.unwrap().len(), 1);
         // The key still stands for an operation that is done, without its result.
         let again = submit(&store, &NewOperation { id: crate::setup::new_id(), ..done_one.clone() }).await;
-        assert_eq!(again, Submitted::Existing { id: done_one.id, state: State::Succeeded, result: None });
-        let audit = store.audit(AuditFilter { action: Some(Action::Erase), limit: 9, ..AuditFilter::default() }).await.unwrap();
+        assert_eq!(again, SubmitResult::Existing { id: done_one.id, state: OperationState::Succeeded, result: None });
+        let audit = store.audit(AuditFilter { action: Some(AuditAction::Erase), limit: 9, ..AuditFilter::default() }).await.unwrap();
         assert_eq!(audit.len(), 1, "one record for all steps");
         let twice = erase(&store, DataSubject::User(USER)).await;
         assert!(twice.removed.is_empty(), "{twice:?}");
@@ -99,18 +99,18 @@ on_both! {
         submit(&store, &made).await;
         submit(&store, &pending).await;
         let bind = vec![Binding { kind: ManagedKind::Role, key: "greeter".to_owned(), discord_id: 5, channel: None, origin: "created" }];
-        record(&store, Change { bind, ..change(&made, fence, State::Succeeded) }).await;
+        record(&store, OperationUpdate { bind, ..change(&made, fence, OperationState::Succeeded) }).await;
 
         let first = erase(&store, DataSubject::Guild(GUILD)).await;
         assert_eq!(first.removed, counts([("operations", 1)]));
         assert_eq!(first.kept, counts([("operations", 1), ("managed_objects", 1)]));
 
-        record(&store, change(&pending, fence, State::Succeeded)).await;
+        record(&store, change(&pending, fence, OperationState::Succeeded)).await;
         let second = erase(&store, DataSubject::Guild(GUILD)).await;
         assert_eq!(second.removed, counts([("operations", 1), ("managed_objects", 1)]));
         assert!(second.kept.is_empty(), "{second:?}");
         let next = in_guild();
-        assert!(matches!(submit(&store, &next).await, Submitted::Accepted { .. }), "the guild can be used again");
+        assert!(matches!(submit(&store, &next).await, SubmitResult::Accepted { .. }), "the guild can be used again");
     }
 
     async fn more_rows_than_one_step_examines_are_all_erased(engine) {
@@ -122,7 +122,7 @@ on_both! {
             let batch: Vec<_> = (0..900).map(|n| if n % 2 == 0 { about(&USER.to_string()) } else { in_guild() }).collect();
             removed += 450;
             store.submit(batch.clone()).await.unwrap();
-            store.record(batch.iter().map(|operation| change(operation, fence, State::Succeeded)).collect()).await.unwrap();
+            store.record(batch.iter().map(|operation| change(operation, fence, OperationState::Succeeded)).collect()).await.unwrap();
         }
         assert_eq!(erase(&store, DataSubject::User(USER)).await.removed, counts([("operations", removed)]));
     }

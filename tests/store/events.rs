@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::{
-    events::{Committed, EventStore as _, Handled, Identifies, Identify, KeptSession, SetState},
-    operations::{NewOperation, OperationStore as _, SubmitError, Submitted},
+    events::{
+        CommitResult, EventStore as _, HandlerCommit, IdentifyDecision, IdentifyRequest, StateWrite, StoredSession,
+    },
+    operations::{NewOperation, OperationStore as _, SubmitError, SubmitResult},
 };
-use guildhall_core::operation::{Queue, QueueKey, State};
+use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use tokio::sync::Barrier;
 
 use crate::{
@@ -30,18 +32,18 @@ on_both! {
     async fn what_a_handler_gave_is_kept_with_its_row_and_only_once(engine) {
         let (store, _place) = fresh(engine).await;
         let operation = in_guild();
-        let item = Handled {
+        let item = HandlerCommit {
             operations: vec![operation.clone()],
             set: vec![set("sess:1", Some("{\"a\":1}"))],
             ..handled("s", 1, "welcome")
         };
-        let accepted = Committed::Done(vec![accepted_at(1)]);
+        let accepted = CommitResult::Done(vec![accepted_at(1)]);
         assert_eq!(store.commit(vec![item.clone()]).await.unwrap(), [accepted]);
         assert_eq!(store.handled_after("s", 0).await.unwrap(), [(1, Arc::from("welcome"))]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
         // Told again, with another operation and another value: a handler that ran twice need not do the same twice.
-        let again = Handled { operations: vec![in_guild()], set: vec![set("sess:1", Some("2"))], ..item };
-        assert_eq!(commit(&store, again).await, Committed::Before);
+        let again = HandlerCommit { operations: vec![in_guild()], set: vec![set("sess:1", Some("2"))], ..item };
+        assert_eq!(commit(&store, again).await, CommitResult::Before);
         let loaded = store.load(QUEUE, 0, 9).await.unwrap().operations;
         assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [operation.id]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
@@ -56,8 +58,8 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let twice = || gives("s", 7, vec![in_guild()]);
         let answers = store.commit(vec![twice(), handled("s", 8, "h"), twice(), twice()]).await.unwrap();
-        let accepted = Committed::Done(vec![accepted_at(1)]);
-        assert_eq!(answers, [accepted, done(), Committed::Before, Committed::Before]);
+        let accepted = CommitResult::Done(vec![accepted_at(1)]);
+        assert_eq!(answers, [accepted, done(), CommitResult::Before, CommitResult::Before]);
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
         assert_eq!(seqs(&store, "s", 0).await, [7, 8]);
     }
@@ -65,7 +67,7 @@ on_both! {
     async fn an_item_that_is_refused_leaves_nothing_and_its_neighbours_stay(engine) {
         let (store, _place) = narrow(engine, 2).await;
         submit(&store, &NewOperation { payload_hash: [1; 32], ..keyed("used") }).await;
-        let refused = |seq, operations| Handled {
+        let refused = |seq, operations| HandlerCommit {
             set: vec![set(&format!("set:{seq}"), Some("1"))],
             inbox: Some(entry("s", seq, 5)),
             ..gives("s", seq, operations)
@@ -82,25 +84,25 @@ on_both! {
             handled("s", 6, "h"),
         ];
         let answers = store.commit(items).await.unwrap();
-        let accepted = |user| Committed::Done(vec![Submitted::Accepted {
+        let accepted = |user| CommitResult::Done(vec![SubmitResult::Accepted {
             seq: 1,
             queue: of_user(user),
-            state: State::Queued,
+            state: OperationState::Queued,
         }]);
         assert_eq!((&answers[0], &answers[4], &answers[5]), (&accepted(1), &accepted(2), &done()));
-        assert!(matches!(answers[1], Committed::Refused(SubmitError::KeyReused { index: 1, .. })), "{answers:?}");
-        assert!(matches!(answers[2], Committed::Refused(SubmitError::NoSuchOperation { index: 0, .. })), "{answers:?}");
-        assert!(matches!(answers[3], Committed::Refused(SubmitError::Full { most: 2, .. })), "{answers:?}");
+        assert!(matches!(answers[1], CommitResult::Refused(SubmitError::KeyReused { index: 1, .. })), "{answers:?}");
+        assert!(matches!(answers[2], CommitResult::Refused(SubmitError::NoSuchOperation { index: 0, .. })), "{answers:?}");
+        assert!(matches!(answers[3], CommitResult::Refused(SubmitError::Full { most: 2, .. })), "{answers:?}");
         assert_eq!(seqs(&store, "s", 0).await, [1, 5, 6]);
         let values = store.values((2..5).map(|seq| format!("set:{seq}")).collect(), at(0)).await.unwrap();
         assert_eq!(values, [None, None, None]);
         assert!(store.inbox(0, 9).await.unwrap().is_empty());
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
         assert!(store.load(of_user(3), 0, 9).await.unwrap().operations.is_empty());
-        assert_eq!(state_of(&store, other.id).await, State::Queued);
-        assert_eq!(state_of(&store, free.id).await, State::Queued);
+        assert_eq!(state_of(&store, other.id).await, OperationState::Queued);
+        assert_eq!(state_of(&store, free.id).await, OperationState::Queued);
         // What was refused may be tried again, with less.
-        assert_eq!(commit(&store, refused(4, vec![in_guild()])).await, Committed::Done(vec![
+        assert_eq!(commit(&store, refused(4, vec![in_guild()])).await, CommitResult::Done(vec![
             accepted_at(2),
         ]));
         assert_eq!(seqs(&store, "s", 3).await, [4, 5, 6]);
@@ -113,8 +115,8 @@ on_both! {
             gives("s", 1, vec![in_guild()]),
             gives("s", 1, vec![]),
         ]).await.unwrap();
-        assert!(matches!(answers[0], Committed::Refused(SubmitError::Full { .. })), "{answers:?}");
-        assert_eq!(answers[1..], [Committed::Done(vec![accepted_at(1)]), Committed::Before]);
+        assert!(matches!(answers[0], CommitResult::Refused(SubmitError::Full { .. })), "{answers:?}");
+        assert_eq!(answers[1..], [CommitResult::Done(vec![accepted_at(1)]), CommitResult::Before]);
     }
 
     async fn a_key_of_an_operation_finds_what_it_made_before(engine) {
@@ -122,8 +124,8 @@ on_both! {
         let first = keyed("event:s:1:h:0");
         submit(&store, &first).await;
         let again = NewOperation { id: new_id(), ..first.clone() };
-        let existing = Submitted::Existing { id: first.id, state: State::Queued, result: None };
-        assert_eq!(commit(&store, gives("s", 1, vec![again])).await, Committed::Done(vec![existing]));
+        let existing = SubmitResult::Existing { id: first.id, state: OperationState::Queued, result: None };
+        assert_eq!(commit(&store, gives("s", 1, vec![again])).await, CommitResult::Done(vec![existing]));
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
     }
 
@@ -131,11 +133,11 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let items: Vec<_> = (1..=1_000).map(|seq| match seq % 3 {
             0 => gives("s", seq, vec![operation(QueueKey::user(seq))]),
-            1 => Handled { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") },
+            1 => HandlerCommit { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") },
             _ => handled("s", seq, "h"),
         }).collect();
         let answers = store.commit(items.clone()).await.unwrap();
-        assert!(answers.iter().all(|answer| matches!(answer, Committed::Done(_))));
+        assert!(answers.iter().all(|answer| matches!(answer, CommitResult::Done(_))));
         assert_eq!(seqs(&store, "s", 0).await, (1..=1_000).collect::<Vec<_>>());
         assert_eq!(seqs(&store, "s", 990).await, (991..=1_000).collect::<Vec<_>>());
         let waiting = store.inbox(0, 1_000).await.unwrap();
@@ -143,7 +145,7 @@ on_both! {
         assert!(in_order.eq((1..=1_000).filter(|seq| seq % 3 == 1)));
         assert!(waiting.is_sorted_by(|one, next| one.place < next.place));
         assert_eq!(store.depths().await.unwrap()["queued"], 333);
-        assert_eq!(store.commit(items).await.unwrap(), vec![Committed::Before; 1_000]);
+        assert_eq!(store.commit(items).await.unwrap(), vec![CommitResult::Before; 1_000]);
     }
 
     async fn callers_at_one_time_are_answered_each_for_itself(engine) {
@@ -163,8 +165,8 @@ on_both! {
         for caller in callers {
             let answers = caller.await.unwrap();
             assert_eq!(answers.len(), 2);
-            assert_eq!(answers[0] == Committed::Before, answers[1] == Committed::Before, "{answers:?}");
-            if answers[0] == Committed::Before { before += 1 } else { kept += 1 }
+            assert_eq!(answers[0] == CommitResult::Before, answers[1] == CommitResult::Before, "{answers:?}");
+            if answers[0] == CommitResult::Before { before += 1 } else { kept += 1 }
         }
         assert_eq!((kept, before), (16, 32));
         assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 16);
@@ -172,10 +174,10 @@ on_both! {
 
     async fn a_value_ends_is_removed_and_the_last_of_several_counts(engine) {
         let (store, _place) = fresh(engine).await;
-        let until = SetState { expires_at: Some(at(50)), ..set("until", Some("1")) };
+        let until = StateWrite { expires_at: Some(at(50)), ..set("until", Some("1")) };
         let items = vec![
-            Handled { set: vec![set("a", Some("1")), set("b", Some("1")), until], ..handled("s", 1, "h") },
-            Handled { set: vec![set("a", Some("2")), set("b", None), set("c", None)], ..handled("s", 2, "h") },
+            HandlerCommit { set: vec![set("a", Some("1")), set("b", Some("1")), until], ..handled("s", 1, "h") },
+            HandlerCommit { set: vec![set("a", Some("2")), set("b", None), set("c", None)], ..handled("s", 2, "h") },
         ];
         store.commit(items).await.unwrap();
         let asked: Vec<String> = ["a", "b", "until", "nothing", "a"].map(str::to_owned).to_vec();
@@ -194,18 +196,18 @@ on_both! {
         let (first, second) = (session(0, "a", 10), session(1, "b", 3));
         store.keep_sessions(vec![first.clone(), second.clone()]).await.unwrap();
         assert_eq!(store.sessions().await.unwrap(), [first.clone(), second.clone()]);
-        let back = KeptSession { confirmed: 9, at: at(5), ..first.clone() };
-        let on = KeptSession { confirmed: 4, resume_url: None, ..second.clone() };
+        let back = StoredSession { confirmed: 9, at: at(5), ..first.clone() };
+        let on = StoredSession { confirmed: 4, resume_url: None, ..second.clone() };
         store.keep_sessions(vec![back, on]).await.unwrap();
-        let now = KeptSession { at: at(5), ..first.clone() };
-        let moved = KeptSession { confirmed: 4, ..second.clone() };
+        let now = StoredSession { at: at(5), ..first.clone() };
+        let moved = StoredSession { confirmed: 4, ..second.clone() };
         assert_eq!(store.sessions().await.unwrap(), [now, moved], "and the address that is known stays");
         // Several words on one session at one time.
-        let words = [12, 11, 13, 2].map(|confirmed| KeptSession { confirmed, ..first.clone() });
+        let words = [12, 11, 13, 2].map(|confirmed| StoredSession { confirmed, ..first.clone() });
         store.keep_sessions(words.to_vec()).await.unwrap();
         assert_eq!(store.sessions().await.unwrap()[0].confirmed, 13);
         // The same shard of another number of shards is another one.
-        let of_three = KeptSession { shards: 3, ..session(0, "c", 1) };
+        let of_three = StoredSession { shards: 3, ..session(0, "c", 1) };
         store.keep_sessions(vec![of_three.clone()]).await.unwrap();
         assert_eq!(store.sessions().await.unwrap().len(), 3);
         assert!(store.sessions().await.unwrap().contains(&of_three));
@@ -220,7 +222,7 @@ on_both! {
         assert_eq!(seqs(&store, "a", 0).await, [5, 5, 6, 6]);
         assert_eq!(seqs(&store, "b", 0).await, [1, 2, 3, 4, 5, 6]);
         let late = gives("a", 4, vec![in_guild()]);
-        assert_eq!(commit(&store, late).await, Committed::Before, "every handler is done with it");
+        assert_eq!(commit(&store, late).await, CommitResult::Before, "every handler is done with it");
         assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
     }
 
@@ -239,16 +241,16 @@ on_both! {
         let (store, place) = fresh(engine).await;
         let operation = in_guild();
         store.keep_sessions(vec![session(0, "s", 1)]).await.unwrap();
-        let waits = Handled { inbox: Some(entry("s", 3, 9)), ..handled("s", 3, "h") };
+        let waits = HandlerCommit { inbox: Some(entry("s", 3, 9)), ..handled("s", 3, "h") };
         store.commit(vec![gives("s", 2, vec![operation.clone()]), waits]).await.unwrap();
         // Nobody closes it: what it has on its way is lost, and so are its connections.
         drop(store);
         let store = reopened(&place).await;
         assert_eq!(store.sessions().await.unwrap(), [session(0, "s", 1)]);
         assert_eq!(seqs(&store, "s", 1).await, [2, 3]);
-        assert_eq!(state_of(&store, operation.id).await, State::Queued);
+        assert_eq!(state_of(&store, operation.id).await, OperationState::Queued);
         assert_eq!(store.inbox(0, 9).await.unwrap()[0].key, key("s", 3, "h"));
-        assert_eq!(commit(&store, gives("s", 2, vec![in_guild()])).await, Committed::Before);
+        assert_eq!(commit(&store, gives("s", 2, vec![in_guild()])).await, CommitResult::Before);
     }
 
     async fn of_many_askers_of_one_bucket_one_identifies_within_the_spacing(engine) {
@@ -258,7 +260,7 @@ on_both! {
             Engine::Sqlite => store.clone(),
             Engine::Postgres => place.open().await,
         };
-        let ask = |bucket, now| Identifies { bucket, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
+        let ask = |bucket, now| IdentifyRequest { bucket, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
         let barrier = Arc::new(Barrier::new(16));
         let askers: Vec<_> = (0..16).map(|nth| {
             let (store, barrier) = (if nth % 2 == 0 { store.clone() } else { other.clone() }, Arc::clone(&barrier));
@@ -270,43 +272,43 @@ on_both! {
         let mut let_go = 0;
         for asker in askers {
             match asker.await.unwrap() {
-                Identify::Now => let_go += 1,
-                Identify::Wait(wait) => assert!(wait > Duration::from_secs(4) && wait < Duration::from_secs(6), "{wait:?}"),
-                Identify::Spent(left) => panic!("{left:?}"),
+                IdentifyDecision::Now => let_go += 1,
+                IdentifyDecision::Wait(wait) => assert!(wait > Duration::from_secs(4) && wait < Duration::from_secs(6), "{wait:?}"),
+                IdentifyDecision::Spent(left) => panic!("{left:?}"),
             }
         }
         assert_eq!(let_go, 1);
-        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), Identify::Now, "another bucket has its own turn");
-        assert_eq!(store.identify(ask(4, 4_999)).await.unwrap(), Identify::Wait(Duration::from_millis(1)));
-        assert_eq!(store.identify(ask(4, 5_000)).await.unwrap(), Identify::Now);
+        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), IdentifyDecision::Now, "another bucket has its own turn");
+        assert_eq!(store.identify(ask(4, 4_999)).await.unwrap(), IdentifyDecision::Wait(Duration::from_millis(1)));
+        assert_eq!(store.identify(ask(4, 5_000)).await.unwrap(), IdentifyDecision::Now);
         other.close().await;
     }
 
     async fn a_days_identifies_are_counted_over_all_buckets_and_restarts(engine) {
         const DAY: u64 = 24 * 60 * 60 * 1_000;
         let (store, place) = fresh(engine).await;
-        let ask = |bucket, now| Identifies { bucket, spacing: Duration::from_secs(5), a_day: 3, now: at(now) };
+        let ask = |bucket, now| IdentifyRequest { bucket, spacing: Duration::from_secs(5), a_day: 3, now: at(now) };
         for (bucket, now) in [(0, 0), (1, 10_000), (0, 20_000)] {
-            assert_eq!(store.identify(ask(bucket, now)).await.unwrap(), Identify::Now);
+            assert_eq!(store.identify(ask(bucket, now)).await.unwrap(), IdentifyDecision::Now);
         }
         store.close().await;
         let store = place.open().await;
         let left = Duration::from_millis(DAY - 30_000);
-        assert_eq!(store.identify(ask(2, 30_000)).await.unwrap(), Identify::Spent(left));
-        assert_eq!(store.identify(ask(2, DAY - 1)).await.unwrap(), Identify::Spent(Duration::from_millis(1)));
-        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), Identify::Now, "the first is a day ago");
-        assert_eq!(store.identify(ask(3, DAY)).await.unwrap(), Identify::Spent(Duration::from_secs(10)));
-        let none = Identifies { a_day: 0, ..ask(3, DAY) };
-        assert!(matches!(store.identify(none).await.unwrap(), Identify::Spent(_)));
+        assert_eq!(store.identify(ask(2, 30_000)).await.unwrap(), IdentifyDecision::Spent(left));
+        assert_eq!(store.identify(ask(2, DAY - 1)).await.unwrap(), IdentifyDecision::Spent(Duration::from_millis(1)));
+        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), IdentifyDecision::Now, "the first is a day ago");
+        assert_eq!(store.identify(ask(3, DAY)).await.unwrap(), IdentifyDecision::Spent(Duration::from_secs(10)));
+        let none = IdentifyRequest { a_day: 0, ..ask(3, DAY) };
+        assert!(matches!(store.identify(none).await.unwrap(), IdentifyDecision::Spent(_)));
     }
 
     async fn a_clock_that_was_set_back_does_not_stop_shards_for_long(engine) {
         let (store, _place) = fresh(engine).await;
-        let ask = |now| Identifies { bucket: 0, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
-        assert_eq!(store.identify(ask(3_600_000)).await.unwrap(), Identify::Now);
-        assert_eq!(store.identify(ask(0)).await.unwrap(), Identify::Now);
+        let ask = |now| IdentifyRequest { bucket: 0, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
+        assert_eq!(store.identify(ask(3_600_000)).await.unwrap(), IdentifyDecision::Now);
+        assert_eq!(store.identify(ask(0)).await.unwrap(), IdentifyDecision::Now);
         // A clock that is a little behind waits for what another has just done.
-        assert_eq!(store.identify(ask(3_599_000)).await.unwrap(), Identify::Wait(Duration::from_secs(6)));
+        assert_eq!(store.identify(ask(3_599_000)).await.unwrap(), IdentifyDecision::Wait(Duration::from_secs(6)));
     }
 }
 

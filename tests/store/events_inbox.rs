@@ -2,8 +2,8 @@
 
 use guildhall::store::Store;
 use guildhall_actors::{
-    access::{Action, Caller, Note},
-    events::{Committed, EventStore as _, Handled, InboxEntry, KeptSession, Later},
+    access::{AuditAction, AuditRecord, Caller},
+    events::{CommitResult, EventStore as _, HandlerCommit, InboxDisposition, InboxEntry, StoredSession},
     operations::{OperationStore as _, SubmitError},
 };
 use guildhall_core::operation::Queue;
@@ -15,7 +15,7 @@ use crate::{
 
 /// Puts an event into the inbox.
 async fn wait(store: &Store, seq: u64, lane: i64) {
-    let item = Handled { inbox: Some(entry("s", seq, lane)), ..handled("s", seq, "h") };
+    let item = HandlerCommit { inbox: Some(entry("s", seq, lane)), ..handled("s", seq, "h") };
     assert_eq!(commit(store, item).await, done());
 }
 
@@ -27,21 +27,21 @@ fn numbers(entries: &[InboxEntry]) -> Vec<u64> {
     entries.iter().map(|entry| entry.key.seq).collect()
 }
 
-fn dead(why: &str) -> Later {
-    Later::Dead { attempts: 8, why: why.to_owned() }
+fn dead(why: &str) -> InboxDisposition {
+    InboxDisposition::Dead { attempts: 8, why: why.to_owned() }
 }
 
-fn from_inbox(seq: u64) -> Handled {
-    Handled { from_inbox: true, ..handled("s", seq, "h") }
+fn from_inbox(seq: u64) -> HandlerCommit {
+    HandlerCommit { from_inbox: true, ..handled("s", seq, "h") }
 }
 
 on_both! {
     async fn events_wait_in_order_with_all_their_parts(engine) {
         let (store, _place) = fresh(engine).await;
         let words = InboxEntry { event: "{\"ü\":\"\\u0000\\\"'\"}".to_owned(), ..entry("s", 1, -4) };
-        let first = Handled { inbox: Some(words.clone()), ..handled("s", 1, "h") };
+        let first = HandlerCommit { inbox: Some(words.clone()), ..handled("s", 1, "h") };
         assert_eq!(commit(&store, first.clone()).await, done());
-        assert_eq!(commit(&store, first).await, Committed::Before);
+        assert_eq!(commit(&store, first).await, CommitResult::Before);
         for (seq, lane) in [(2, 8), (3, -4)] {
             wait(&store, seq, lane).await;
         }
@@ -60,11 +60,11 @@ on_both! {
         wait(&store, 2, 0).await;
         // Its session goes on meanwhile, and its row is forgotten.
         store.keep_sessions(vec![session(0, "s", 2)]).await.unwrap();
-        let item = Handled { operations: vec![in_guild()], set: vec![set("k", Some("1"))], ..from_inbox(1) };
-        let again = Handled { operations: vec![in_guild()], ..from_inbox(1) };
-        let accepted = Committed::Done(vec![accepted_at(1)]);
-        assert_eq!(store.commit(vec![item, again.clone()]).await.unwrap(), [accepted, Committed::Before]);
-        assert_eq!(commit(&store, again).await, Committed::Before);
+        let item = HandlerCommit { operations: vec![in_guild()], set: vec![set("k", Some("1"))], ..from_inbox(1) };
+        let again = HandlerCommit { operations: vec![in_guild()], ..from_inbox(1) };
+        let accepted = CommitResult::Done(vec![accepted_at(1)]);
+        assert_eq!(store.commit(vec![item, again.clone()]).await.unwrap(), [accepted, CommitResult::Before]);
+        assert_eq!(commit(&store, again).await, CommitResult::Before);
         assert_eq!(numbers(&waiting(&store).await), [2]);
         assert_eq!(store.load(Queue::Guild(GUILD), 0, 9).await.unwrap().operations.len(), 1);
         assert_eq!(store.state("k").await.unwrap().as_deref(), Some("1"));
@@ -75,8 +75,8 @@ on_both! {
         place.settings.max_queued = 1;
         let store = place.open().await;
         wait(&store, 1, 0).await;
-        let too_much = Handled { operations: vec![in_guild(), in_guild()], ..from_inbox(1) };
-        assert!(matches!(commit(&store, too_much).await, Committed::Refused(SubmitError::Full { .. })));
+        let too_much = HandlerCommit { operations: vec![in_guild(), in_guild()], ..from_inbox(1) };
+        assert!(matches!(commit(&store, too_much).await, CommitResult::Refused(SubmitError::Full { .. })));
         assert_eq!(numbers(&waiting(&store).await), [1]);
         assert_eq!(seqs(&store, "s", 0).await, [1], "and its row, too");
         assert_eq!(commit(&store, from_inbox(1)).await, done());
@@ -88,7 +88,7 @@ on_both! {
         wait(&store, 1, 0).await;
         store.keep_sessions(vec![session(0, "t", 0)]).await.unwrap();
         assert!(seqs(&store, "s", 0).await.is_empty());
-        assert_eq!(commit(&store, gives("s", 1, vec![in_guild()])).await, Committed::Before);
+        assert_eq!(commit(&store, gives("s", 1, vec![in_guild()])).await, CommitResult::Before);
         assert_eq!(numbers(&waiting(&store).await), [1]);
     }
 
@@ -97,7 +97,7 @@ on_both! {
         for seq in 1..=3 {
             wait(&store, seq, 0).await;
         }
-        let again = |attempts| Later::Again { at: at(5_000), attempts, why: "500".to_owned() };
+        let again = |attempts| InboxDisposition::Again { at: at(5_000), attempts, why: "500".to_owned() };
         assert!(store.put_off(key("s", 2, "h"), again(4), at(20)).await.unwrap());
         assert!(!store.put_off(key("s", 2, "other"), again(4), at(20)).await.unwrap());
         assert!(!store.put_off(key("s", 9, "h"), dead("gone"), at(20)).await.unwrap());
@@ -137,7 +137,7 @@ on_both! {
     async fn an_event_may_die_at_once(engine) {
         let (store, _place) = fresh(engine).await;
         let poison = InboxEntry { dead: Some("it makes a guild panic".to_owned()), ..entry("s", 1, 0) };
-        assert_eq!(commit(&store, Handled { inbox: Some(poison), at: at(50), ..handled("s", 1, "h") }).await, done());
+        assert_eq!(commit(&store, HandlerCommit { inbox: Some(poison), at: at(50), ..handled("s", 1, "h") }).await, done());
         assert!(waiting(&store).await.is_empty());
         assert_eq!(numbers(&store.dead_events(None, 9).await.unwrap()), [1]);
         assert_eq!(store.sweep_events(at(50)).await.unwrap(), 0);
@@ -169,10 +169,10 @@ on_both! {
     async fn what_is_old_and_nobodys_is_swept_and_nothing_else(engine) {
         let (store, _place) = fresh(engine).await;
         store.keep_sessions(vec![session(0, "ours", 0)]).await.unwrap();
-        let unused = KeptSession { shards: 9, at: at(0), ..session(0, "unused", 0) };
-        let fresh_one = KeptSession { at: at(500), ..session(0, "ours", 0) };
+        let unused = StoredSession { shards: 9, at: at(0), ..session(0, "unused", 0) };
+        let fresh_one = StoredSession { at: at(500), ..session(0, "ours", 0) };
         store.keep_sessions(vec![unused, fresh_one.clone()]).await.unwrap();
-        let young = Handled { at: at(600), ..handled("http", 700, "h") };
+        let young = HandlerCommit { at: at(600), ..handled("http", 700, "h") };
         let rows = vec![
             handled("ours", 1, "h"), handled("unused", 1, "h"), handled("http", 600, "h"), young, handled("lost", 4, "h"),
         ];
@@ -192,6 +192,6 @@ on_both! {
     }
 }
 
-fn revived() -> Note {
-    Caller::operator().note(Action::EventsRevive, at(40))
+fn revived() -> AuditRecord {
+    Caller::operator().note(AuditAction::EventsRevive, at(40))
 }

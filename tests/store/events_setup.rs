@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guildhall::store::Store;
 use guildhall_actors::{
-    events::{Committed, EventStore as _, Handled, InboxEntry, InboxKey, KeptSession, SetState},
+    events::{CommitResult, EventStore as _, HandlerCommit, InboxEntry, InboxKey, StateWrite, StoredSession},
     operations::NewOperation,
 };
 
@@ -15,8 +15,8 @@ pub(crate) fn key(session: &str, seq: u64, handler: &str) -> InboxKey {
 }
 
 /// A handler that did nothing but look.
-pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> Handled {
-    Handled {
+pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> HandlerCommit {
+    HandlerCommit {
         key: key(session, seq, handler),
         operations: Vec::new(),
         set: Vec::new(),
@@ -28,8 +28,8 @@ pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> Handled {
 }
 
 /// The handler `h`, which gave these.
-pub(crate) fn gives(session: &str, seq: u64, operations: Vec<NewOperation>) -> Handled {
-    Handled { operations, ..handled(session, seq, "h") }
+pub(crate) fn gives(session: &str, seq: u64, operations: Vec<NewOperation>) -> HandlerCommit {
+    HandlerCommit { operations, ..handled(session, seq, "h") }
 }
 
 /// An event that waits for the handler `h`.
@@ -47,21 +47,21 @@ pub(crate) fn entry(session: &str, seq: u64, lane: i64) -> InboxEntry {
     }
 }
 
-pub(crate) fn set(key: &str, value: Option<&str>) -> SetState {
-    SetState { key: key.to_owned(), value: value.map(str::to_owned), expires_at: None }
+pub(crate) fn set(key: &str, value: Option<&str>) -> StateWrite {
+    StateWrite { key: key.to_owned(), value: value.map(str::to_owned), expires_at: None }
 }
 
 /// A session of one of two shards.
-pub(crate) fn session(shard: u32, name: &str, confirmed: u64) -> KeptSession {
+pub(crate) fn session(shard: u32, name: &str, confirmed: u64) -> StoredSession {
     let resume_url = Some(format!("wss://{name}.example"));
-    KeptSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0), under: None }
+    StoredSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0), under: None }
 }
 
-pub(crate) fn done() -> Committed {
-    Committed::Done(Vec::new())
+pub(crate) fn done() -> CommitResult {
+    CommitResult::Done(Vec::new())
 }
 
-pub(crate) async fn commit(store: &Store, item: Handled) -> Committed {
+pub(crate) async fn commit(store: &Store, item: HandlerCommit) -> CommitResult {
     store.commit(vec![item]).await.unwrap().remove(0)
 }
 

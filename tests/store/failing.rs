@@ -4,9 +4,9 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use guildhall::store::{Health, Store};
 use guildhall_actors::operations::{
-    ClaimFrom, IdempotencyKey, NewOperation, OperationStore as _, Recorded, StoreError, SubmitError,
+    ClaimFrom, IdempotencyKey, NewOperation, OperationStore as _, StoreError, SubmitError, UpdateResult,
 };
-use guildhall_core::operation::{Queue, State};
+use guildhall_core::operation::{OperationState, Queue};
 use sea_orm::{ConnectionTrait as _, Database};
 use tokio::{sync::Barrier, time::timeout};
 
@@ -169,7 +169,11 @@ async fn a_server_that_restarts_loses_nothing_and_doubles_nothing() {
         timeout(STUCK, caller).await.unwrap().unwrap();
     }
     assert_eq!(store.load(QUEUE, 0, 999).await.unwrap().operations.len(), 201);
-    assert_eq!(record(&store, change(&running, fence, State::Succeeded)).await, Recorded::Done, "it is still ours");
-    assert_eq!(state_of(&store, running.id).await, State::Succeeded);
+    assert_eq!(
+        record(&store, change(&running, fence, OperationState::Succeeded)).await,
+        UpdateResult::Done,
+        "it is still ours"
+    );
+    assert_eq!(state_of(&store, running.id).await, OperationState::Succeeded);
     store.close().await;
 }

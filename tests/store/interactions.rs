@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use guildhall_actors::{
     events::EventStore as _,
-    operations::{OperationStore as _, Retention, Swept},
+    operations::{OperationStore as _, Retention, SweepSummary},
 };
 use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
@@ -51,7 +51,7 @@ on_both! {
         store.record_interactions(old.chain([received("live", 1, at(101))]).collect()).await.unwrap();
         let mut swept = Vec::new();
         loop {
-            let Swept { interactions, interactions_dropped, .. } = store.sweep(RETENTION, at(100)).await.unwrap();
+            let SweepSummary { interactions, interactions_dropped, .. } = store.sweep(RETENTION, at(100)).await.unwrap();
             assert_eq!(interactions_dropped, 0);
             if interactions == 0 {
                 break;

@@ -7,25 +7,25 @@ use std::sync::{
 
 use guildhall::store::Store;
 use guildhall_actors::operations::{
-    ClaimFrom, Fence, IdempotencyKey, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted,
+    ClaimFrom, Fence, IdempotencyKey, NewOperation, OperationStore as _, SubmitError, SubmitResult, UpdateResult,
 };
 use guildhall_core::{
-    operation::{OperationId, Queue, State},
+    operation::{OperationId, OperationState, Queue},
     time::UnixMs,
 };
 use proptest::prelude::*;
 
 use crate::setup::{Engine, GUILD, at, change, fresh, operation, queue_of};
 
-const STATES: [State; 8] = [
-    State::Running,
-    State::Delayed,
-    State::Retrying,
-    State::Reconciling,
-    State::Queued,
-    State::Succeeded,
-    State::Dead,
-    State::NeedsReview,
+const STATES: [OperationState; 8] = [
+    OperationState::Running,
+    OperationState::Delayed,
+    OperationState::Retrying,
+    OperationState::Reconciling,
+    OperationState::Queued,
+    OperationState::Succeeded,
+    OperationState::Dead,
+    OperationState::NeedsReview,
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ struct Line {
 struct Kept {
     operation: NewOperation,
     line: usize,
-    state: State,
+    state: OperationState,
     attempts: u32,
     /// Its place, once it has joined.
     seq: u64,
@@ -148,7 +148,7 @@ impl Model {
                 let Some(kept) = self.kept.get_mut(operation) else { return };
                 let id = kept.operation.id;
                 if kept.state.may_cancel() && kept.attempts == 0 {
-                    kept.state = State::Cancelled;
+                    kept.state = OperationState::Cancelled;
                     self.release(id);
                 }
                 let kept = &self.kept[operation];
@@ -160,7 +160,7 @@ impl Model {
 
     /// The scheduled operations that this one refers to: when the last of them joins.
     fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
-        let scheduled = self.kept.iter().filter(|kept| kept.state == State::Scheduled);
+        let scheduled = self.kept.iter().filter(|kept| kept.state == OperationState::Scheduled);
         scheduled.filter(|kept| operation.refers_to.contains(&kept.operation.id)).map(|kept| kept.joins_at).max()
     }
 
@@ -168,7 +168,7 @@ impl Model {
     fn join(&mut self, line: usize) -> Option<UnixMs> {
         loop {
             let scheduled = self.kept.iter().enumerate();
-            let scheduled = scheduled.filter(|(_, kept)| kept.line == line && kept.state == State::Scheduled);
+            let scheduled = scheduled.filter(|(_, kept)| kept.line == line && kept.state == OperationState::Scheduled);
             let (n, first) =
                 scheduled.min_by_key(|(n, kept)| (kept.joins_at, *n)).map(|(n, kept)| (n, kept.joins_at))?;
             if first > at(self.now) {
@@ -180,7 +180,7 @@ impl Model {
 
     fn place(&mut self, n: usize) {
         let (line, id) = (self.kept[n].line, self.kept[n].operation.id);
-        (self.kept[n].state, self.kept[n].seq) = (State::Queued, self.lines[line].next_seq);
+        (self.kept[n].state, self.kept[n].seq) = (OperationState::Queued, self.lines[line].next_seq);
         self.lines[line].next_seq += 1;
         self.release(id);
     }
@@ -189,7 +189,7 @@ impl Model {
     fn release(&mut self, target: OperationId) {
         for n in 0..self.kept.len() {
             let operation = self.kept[n].operation.clone();
-            if self.kept[n].state == State::Scheduled && operation.refers_to.contains(&target) {
+            if self.kept[n].state == OperationState::Scheduled && operation.refers_to.contains(&target) {
                 let held = self.held_by(&operation).unwrap_or_default();
                 let own = operation.eligible_at.max(at(self.now)).min(self.kept[n].joins_at);
                 self.kept[n].joins_at = own.max(held);
@@ -200,7 +200,7 @@ impl Model {
     async fn hasten(&mut self, store: &Store, n: usize) {
         let now = at(self.now);
         let Some(kept) = self.kept.get_mut(n) else { return };
-        if kept.state == State::Scheduled && kept.operation.eligible_at > now {
+        if kept.state == OperationState::Scheduled && kept.operation.eligible_at > now {
             kept.operation.eligible_at = now;
             let operation = kept.operation.clone();
             match self.held_by(&operation) {
@@ -231,7 +231,7 @@ impl Model {
         let same_key = |kept: &&Kept| key.is_some() && kept.operation.idempotency == new.idempotency;
         let expected = match self.kept.iter().find(same_key) {
             Some(kept) if kept.operation.payload_hash == new.payload_hash => {
-                Ok(Submitted::Existing { id: kept.operation.id, state: kept.state, result: None })
+                Ok(SubmitResult::Existing { id: kept.operation.id, state: kept.state, result: None })
             }
             Some(kept) => Err(SubmitError::KeyReused { index: 0, id: kept.operation.id }),
             None => {
@@ -239,32 +239,32 @@ impl Model {
                 let joins_at = own.max(self.held_by(&new));
                 let place = self.lines[line].next_seq;
                 self.lines[line].next_seq += 1;
-                let (seq, state) = joins_at.map_or((place, State::Queued), |_| (0, State::Scheduled));
+                let (seq, state) = joins_at.map_or((place, OperationState::Queued), |_| (0, OperationState::Scheduled));
                 let joins_at = joins_at.unwrap_or_default();
                 self.kept.push(Kept { operation: new.clone(), line, state, attempts: 0, seq, joins_at });
-                Ok(Submitted::Accepted { seq, queue, state })
+                Ok(SubmitResult::Accepted { seq, queue, state })
             }
         };
         assert_eq!(store.submit(vec![new]).await.map(|mut submitted| submitted.remove(0)), expected);
     }
 
-    async fn record(&mut self, store: &Store, operation: usize, state: State, attempts: u32, stale: bool) {
+    async fn record(&mut self, store: &Store, operation: usize, state: OperationState, attempts: u32, stale: bool) {
         // Nobody has a scheduled one in hand.
-        let kept = self.kept.get_mut(operation).filter(|kept| kept.state != State::Scheduled);
+        let kept = self.kept.get_mut(operation).filter(|kept| kept.state != OperationState::Scheduled);
         let Some(kept) = kept else { return };
         let line = &self.lines[kept.line];
         let fence = if stale { Fence(line.fence.0.wrapping_sub(1) & (u64::MAX >> 1)) } else { line.fence };
         let mut told = change(&kept.operation, fence, state);
         told.attempts = attempts;
         let expected = if stale || !line.held {
-            Recorded::Fenced
+            UpdateResult::Fenced
         } else if !kept.state.is_final() {
             (kept.state, kept.attempts) = (state, attempts);
-            Recorded::Done
+            UpdateResult::Done
         } else if (kept.state, kept.attempts) == (state, attempts) {
-            Recorded::Done
+            UpdateResult::Done
         } else {
-            Recorded::Gone
+            UpdateResult::Gone
         };
         assert_eq!(store.record(vec![told]).await.unwrap(), [expected]);
     }
@@ -276,7 +276,7 @@ impl Model {
             let loaded: Vec<_> =
                 loaded.iter().map(|stored| (stored.operation.id, stored.state, stored.attempts)).collect();
             let of_line = |kept: &&Kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final();
-            let scheduled = |kept: &&Kept| kept.state == State::Scheduled;
+            let scheduled = |kept: &&Kept| kept.state == OperationState::Scheduled;
             let first = self.kept.iter().filter(of_line).filter(scheduled).map(|kept| kept.joins_at).min();
             assert_eq!(page.scheduled, first);
             let mut pending: Vec<&Kept> = self.kept.iter().filter(of_line).filter(|kept| !scheduled(kept)).collect();

@@ -28,7 +28,7 @@ on_both! {
 
     async fn migrations_go_up_and_down_and_up_again(engine) {
         let place = Place::new(engine).await;
-        let count = |steps: Vec<migrate::Step>| steps.iter().filter(|step| step.applied).count();
+        let count = |steps: Vec<migrate::MigrationStatus>| steps.iter().filter(|step| step.applied).count();
         let before = migrate::status(&place.settings).await.unwrap();
         let all = before.len();
         assert_eq!(count(before), 0);

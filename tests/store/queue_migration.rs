@@ -1,9 +1,9 @@
 //! Queues that were shared by tenants become one a tenant, and back.
 
 use guildhall::store::migrate;
-use guildhall_actors::operations::{LetterFilter, NewOperation, OperationStore as _};
+use guildhall_actors::operations::{DeadLetterFilter, NewOperation, OperationStore as _};
 use guildhall_core::{
-    operation::{OperationId, Queue, QueueKey, State},
+    operation::{OperationId, OperationState, Queue, QueueKey},
     time::UnixMs,
 };
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, Statement};
@@ -104,7 +104,7 @@ on_both! {
         assert_eq!(loaded(QueueKey::interaction(5).queue("acme")).await, (vec![8], None));
         assert_eq!(loaded(Queue::Guild(GUILD)).await, (vec![9], None));
         assert_eq!(store.next_due().await.unwrap(), Some(UnixMs::new(1)), "the guild's is as it was");
-        let letter = store.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap().remove(0);
+        let letter = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap().remove(0);
         assert_eq!(letter.queue, QueueKey::user(5).queue("rival"));
         let depths = store.depths().await.unwrap();
         assert_eq!((depths["scheduled"], depths["queued"], depths["delayed"]), (2, 5, 1));
@@ -125,6 +125,6 @@ on_both! {
         migrate::up(&place.settings).await.unwrap();
         let store = place.open().await;
         assert_eq!(store.depths().await.unwrap()["scheduled"], 2, "and up again");
-        assert_eq!(state_of(&store, OperationId::from_uuid(id(1))).await, State::Queued);
+        assert_eq!(state_of(&store, OperationId::from_uuid(id(1))).await, OperationState::Queued);
     }
 }

@@ -4,7 +4,7 @@ use guildhall::{
     settings::{self, RowSecurityMode},
     store::{OpenError, Store, migrate},
 };
-use guildhall_actors::operations::{ListFilter, OperationStore as _};
+use guildhall_actors::operations::{OperationFilter, OperationStore as _};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::task::block_in_place;
 
@@ -15,9 +15,9 @@ use crate::{
     tenants::{seen_by, two},
 };
 
-fn settings(url: &str, mode: RowSecurityMode, role: &str) -> settings::Store {
-    let row_security = settings::RowSecurity { mode, role: role.to_owned() };
-    settings::Store { row_security, ..settings_for(url) }
+fn settings(url: &str, mode: RowSecurityMode, role: &str) -> settings::StoreSettings {
+    let row_security = settings::RowSecuritySettings { mode, role: role.to_owned() };
+    settings::StoreSettings { row_security, ..settings_for(url) }
 }
 
 /// A role that no other test has.
@@ -43,12 +43,14 @@ async fn counted_as(on: &DatabaseConnection, role: &str, tenant: Option<&str>, t
 }
 
 /// Fills a store, and finds that neither tenant sees a row of the other, and no tenant none.
-async fn keeps_tenants_apart(settings: &settings::Store, url: &str, role: &str) {
+async fn keeps_tenants_apart(settings: &settings::StoreSettings, url: &str, role: &str) {
     let store = Store::open(settings).await.unwrap();
     let (acme, rival) = two(&store).await;
     for tenant in [&acme, &rival] {
-        let listed =
-            seen_by(&store, tenant.name).list(ListFilter { limit: 99, ..ListFilter::default() }).await.unwrap();
+        let listed = seen_by(&store, tenant.name)
+            .list(OperationFilter { limit: 99, ..OperationFilter::default() })
+            .await
+            .unwrap();
         assert_eq!(listed.len(), 4);
     }
     store.close().await;
@@ -94,8 +96,8 @@ async fn an_owner_who_may_not_is_told_what_to_do_and_then_it_works() {
     let advice = format!("CREATE ROLE \"{role}\" NOLOGIN; GRANT \"{role}\" TO \"{user}\"");
     assert!(says.contains(&advice), "{says}");
     // What is not required is not missed: queries keep tenants apart as they do in a file of SQLite.
-    let auto = settings::Store {
-        row_security: settings::RowSecurity { mode: RowSecurityMode::Auto, role: role.clone() },
+    let auto = settings::StoreSettings {
+        row_security: settings::RowSecuritySettings { mode: RowSecurityMode::Auto, role: role.clone() },
         ..required.clone()
     };
     Store::open(&auto).await.unwrap().close().await;
@@ -163,9 +165,9 @@ async fn a_store_that_may_not_be_changed_is_given_nothing_until_it_is_migrated()
     let (url, _) = postgres::shared().database_of("CREATEROLE").await;
     let role = role();
     let required = settings(&url, RowSecurityMode::Required, &role);
-    let fixed = settings::Store { migrate: false, ..required.clone() };
-    let off = settings::Store {
-        row_security: settings::RowSecurity { mode: RowSecurityMode::Off, role: role.clone() },
+    let fixed = settings::StoreSettings { migrate: false, ..required.clone() };
+    let off = settings::StoreSettings {
+        row_security: settings::RowSecuritySettings { mode: RowSecurityMode::Off, role: role.clone() },
         ..required.clone()
     };
     migrate::up(&off).await.unwrap();
@@ -181,14 +183,14 @@ async fn tenants_are_kept_apart_behind_a_pgbouncer_and_nothing_is_left_in_its_co
     let direct = server.database().await;
     let role = role();
     let through = settings(&bouncer.url(direct.rsplit('/').next().unwrap()), RowSecurityMode::Required, &role);
-    let pooled = settings::Store { direct_url: Some(direct.parse().unwrap()), ..through };
+    let pooled = settings::StoreSettings { direct_url: Some(direct.parse().unwrap()), ..through };
     keeps_tenants_apart(&pooled, &direct, &role).await;
     let store = Store::open(&pooled).await.unwrap();
     // Whoever gets the connection next is nobody's.
     for _ in 0..20 {
         let acme = seen_by(&store, "acme");
-        let own = acme.list(ListFilter { limit: 99, ..ListFilter::default() });
-        let all = store.list(ListFilter { limit: 99, ..ListFilter::default() });
+        let own = acme.list(OperationFilter { limit: 99, ..OperationFilter::default() });
+        let all = store.list(OperationFilter { limit: 99, ..OperationFilter::default() });
         let (own, all) = tokio::join!(own, all);
         assert_eq!((own.unwrap().len(), all.unwrap().len()), (4, 8));
     }

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall::store::{Notice, Store};
+use guildhall::store::{ClusterEvent, Store};
 use guildhall_actors::operations::{
-    Change, ClaimFrom, DelayedBy, ListFilter, NewOperation, OperationStore as _, Pausable, StoreError, SubmitError,
-    Submitted, WaitsFor,
+    ClaimFrom, DelayedBy, NewOperation, OperationFilter, OperationStore as _, OperationUpdate, PauseTarget, StoreError,
+    SubmitError, SubmitResult, WaitReason,
 };
 use guildhall_core::{
-    operation::{OperationId, Queue, QueueKey, State},
+    operation::{OperationId, OperationState, Queue, QueueKey},
     time::UnixMs,
 };
 use sea_orm::{ConnectionTrait as _, Database};
@@ -38,7 +38,7 @@ async fn first(store: &Store) -> Option<UnixMs> {
     store.load(QUEUE, 0, 1).await.unwrap().scheduled
 }
 
-async fn waits_for(store: &Store, id: OperationId) -> Option<WaitsFor> {
+async fn waits_for(store: &Store, id: OperationId) -> Option<WaitReason> {
     store.show(id).await.unwrap().unwrap().waits_for
 }
 
@@ -46,22 +46,22 @@ on_both! {
     async fn scheduled_operation_has_no_place_until_it_is_due(engine) {
         let (store, _place) = fresh(engine).await;
         let (late, soon) = (later(500), in_guild());
-        let state = State::Scheduled;
-        assert_eq!(submit(&store, &late).await, Submitted::Accepted { seq: 0, queue: QUEUE, state });
+        let state = OperationState::Scheduled;
+        assert_eq!(submit(&store, &late).await, SubmitResult::Accepted { seq: 0, queue: QUEUE, state });
         assert_eq!(submit(&store, &soon).await, accepted(2));
         assert_eq!((order(&store, QUEUE).await, first(&store).await), (vec![soon.id], Some(at(500))));
         let shown = store.show(late.id).await.unwrap().unwrap();
-        assert_eq!((shown.stored.seq, shown.stored.state, shown.waits_for), (0, state, Some(WaitsFor::Delay)));
+        assert_eq!((shown.stored.seq, shown.stored.state, shown.waits_for), (0, state, Some(WaitReason::Delay)));
         assert_eq!(store.depths().await.unwrap()["scheduled"], 1);
         assert_eq!(store.scheduled(QUEUE, 10).await.unwrap(), 1);
-        let listed = store.list(ListFilter { state: Some(state), limit: 9, ..ListFilter::default() }).await.unwrap();
+        let listed = store.list(OperationFilter { state: Some(state), limit: 9, ..OperationFilter::default() }).await.unwrap();
         assert_eq!(listed.iter().map(|shown| shown.stored.operation.id).collect::<Vec<_>>(), [late.id]);
         assert_eq!(store.join(QUEUE, at(499), 10).await.unwrap(), Some(at(500)));
         assert_eq!(state_of(&store, late.id).await, state);
         assert_eq!(store.join(QUEUE, at(500), 10).await.unwrap(), None);
         assert_eq!(store.join(QUEUE, at(500), 10).await.unwrap(), None, "it has joined once");
         assert_eq!((order(&store, QUEUE).await, first(&store).await), (vec![soon.id, late.id], None));
-        assert_eq!(state_of(&store, late.id).await, State::Queued);
+        assert_eq!(state_of(&store, late.id).await, OperationState::Queued);
     }
 
     async fn queue_is_claimed_when_a_scheduled_operation_is_due(engine) {
@@ -69,7 +69,7 @@ on_both! {
         let (late, soon) = (later(500), in_guild());
         store.submit(vec![late.clone(), soon.clone()]).await.unwrap();
         let fence = claim(&store, QUEUE).await.fence;
-        record(&store, change(&soon, fence, State::Succeeded)).await;
+        record(&store, change(&soon, fence, OperationState::Succeeded)).await;
         store.release(QUEUE, fence).await.unwrap();
         assert_eq!(store.next_due().await.unwrap(), Some(at(500)));
         assert!(store.claim(ClaimFrom::Due { now: at(499), limit: 9 }).await.unwrap().is_empty());
@@ -99,7 +99,7 @@ on_both! {
         for chunk in all.chunks(90) {
             store.submit(chunk.to_vec()).await.unwrap();
         }
-        assert_eq!(waits_for(&store, all[0].id).await, Some(WaitsFor::Policy));
+        assert_eq!(waits_for(&store, all[0].id).await, Some(WaitReason::Policy));
         assert_eq!(store.join(QUEUE, at(50), 3).await.unwrap(), Some(at(50)), "the others wait for the next call");
         assert_eq!(order(&store, QUEUE).await.len(), 3);
         assert_eq!(store.join(QUEUE, at(50), 10_000).await.unwrap(), None);
@@ -121,12 +121,12 @@ on_both! {
         let batch = vec![target.clone(), long.clone(), follows.clone(), chained.clone(), other.clone()];
         store.submit(batch).await.unwrap();
         assert_eq!(order(&store, QUEUE).await, [other.id]);
-        assert_eq!(waits_for(&store, follows.id).await, Some(WaitsFor::Scheduled(target.id)));
-        assert_eq!(waits_for(&store, chained.id).await, Some(WaitsFor::Scheduled(follows.id)));
+        assert_eq!(waits_for(&store, follows.id).await, Some(WaitReason::Scheduled(target.id)));
+        assert_eq!(waits_for(&store, chained.id).await, Some(WaitReason::Scheduled(follows.id)));
         assert_eq!(first(&store).await, Some(at(100)));
         assert_eq!(store.join(QUEUE, at(100), 10).await.unwrap(), Some(at(900)));
         assert_eq!(order(&store, QUEUE).await, [other.id, target.id, follows.id, chained.id]);
-        assert_eq!(waits_for(&store, long.id).await, Some(WaitsFor::Delay));
+        assert_eq!(waits_for(&store, long.id).await, Some(WaitReason::Delay));
     }
 
     async fn expedited_it_joins_now_and_those_that_refer_to_it_follow(engine) {
@@ -135,20 +135,20 @@ on_both! {
         let follows = refers_to(&target);
         let dm = NewOperation { refers_to: vec![target.id], guild: Some(GUILD), ..operation(QueueKey::user(5)) };
         store.submit(vec![target.clone(), follows.clone(), dm.clone()]).await.unwrap();
-        assert_eq!(store.hasten(follows.id, at(5)).await.unwrap(), Some((State::Scheduled, QUEUE)), "it has to wait");
+        assert_eq!(store.hasten(follows.id, at(5)).await.unwrap(), Some((OperationState::Scheduled, QUEUE)), "it has to wait");
         let mut notices = store.notices();
         for _ in 0..2 {
-            assert_eq!(store.hasten(target.id, at(5)).await.unwrap(), Some((State::Queued, QUEUE)));
+            assert_eq!(store.hasten(target.id, at(5)).await.unwrap(), Some((OperationState::Queued, QUEUE)));
         }
         let expected = vec![(queue_of(&dm), None), (QUEUE, None)];
         // A heartbeat may come in between.
         let woken = loop {
             match notices.recv().await.unwrap() {
-                Notice::Members => {}
+                ClusterEvent::Members => {}
                 other => break other,
             }
         };
-        assert_eq!(woken, Notice::Queues(expected), "their queues are woken");
+        assert_eq!(woken, ClusterEvent::Queues(expected), "their queues are woken");
         assert_eq!((order(&store, QUEUE).await, first(&store).await), (vec![target.id], Some(at(5))));
         assert_eq!(store.join(QUEUE, at(5), 10).await.unwrap(), None);
         assert_eq!(order(&store, QUEUE).await, [target.id, follows.id]);
@@ -163,13 +163,13 @@ on_both! {
         let (target, kept) = (later(1_000), later(2_000));
         let follows = NewOperation { refers_to: vec![target.id, kept.id], ..in_guild() };
         store.submit(vec![target.clone(), kept.clone(), follows.clone()]).await.unwrap();
-        assert_eq!(store.cancel(target.id, at(5)).await.unwrap(), Some((State::Cancelled, QUEUE)));
-        assert_eq!(waits_for(&store, follows.id).await, Some(WaitsFor::Scheduled(kept.id)));
-        assert_eq!(store.cancel(kept.id, at(6)).await.unwrap(), Some((State::Cancelled, QUEUE)));
+        assert_eq!(store.cancel(target.id, at(5)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
+        assert_eq!(waits_for(&store, follows.id).await, Some(WaitReason::Scheduled(kept.id)));
+        assert_eq!(store.cancel(kept.id, at(6)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
         assert_eq!(store.next_due().await.unwrap(), Some(at(6)));
         assert_eq!(store.join(QUEUE, at(6), 10).await.unwrap(), None);
         assert_eq!(order(&store, QUEUE).await, [follows.id]);
-        assert_eq!(store.cancel(follows.id, at(7)).await.unwrap(), Some((State::Cancelled, QUEUE)));
+        assert_eq!(store.cancel(follows.id, at(7)).await.unwrap(), Some((OperationState::Cancelled, QUEUE)));
         assert_eq!(store.next_due().await.unwrap(), None);
     }
 
@@ -180,7 +180,7 @@ on_both! {
         store.submit(vec![target.clone(), dm.clone()]).await.unwrap();
         let again = store.join(of_user(5), at(100), 10).await.unwrap().unwrap();
         assert!(again > at(100), "its target has not joined");
-        assert_eq!(state_of(&store, dm.id).await, State::Scheduled);
+        assert_eq!(state_of(&store, dm.id).await, OperationState::Scheduled);
         store.join(QUEUE, at(150), 10).await.unwrap();
         assert_eq!(store.load(of_user(5), 0, 9).await.unwrap().scheduled, Some(at(150)));
         assert_eq!(store.join(of_user(5), at(150), 10).await.unwrap(), None);
@@ -210,7 +210,7 @@ on_both! {
         assert_eq!(order(&store, queue_of(&a)).await, [a_later.id]);
         assert_eq!(order(&store, queue_of(&b)).await, [b.id]);
         assert_eq!(order(&store, of_user(5)).await, [c.id], "without a tenant it is the default one's");
-        assert_eq!(waits_for(&store, b.id).await, Some(WaitsFor::Owner));
+        assert_eq!(waits_for(&store, b.id).await, Some(WaitReason::Owner));
     }
 
     async fn queue_with_the_number_of_another_is_refused_by_name(engine) {
@@ -229,19 +229,19 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let (head, next) = (in_guild(), in_guild());
         store.submit(vec![head.clone(), next.clone()]).await.unwrap();
-        assert_eq!(waits_for(&store, head.id).await, Some(WaitsFor::Owner));
-        assert_eq!(waits_for(&store, next.id).await, Some(WaitsFor::Behind(head.id)));
+        assert_eq!(waits_for(&store, head.id).await, Some(WaitReason::Owner));
+        assert_eq!(waits_for(&store, next.id).await, Some(WaitReason::Behind(head.id)));
         let fence = claim(&store, QUEUE).await.fence;
-        assert_eq!(waits_for(&store, head.id).await, Some(WaitsFor::Turn));
-        let parked = Change { parked: true, attempts: 0, ..change(&head, fence, State::Delayed) };
+        assert_eq!(waits_for(&store, head.id).await, Some(WaitReason::Turn));
+        let parked = OperationUpdate { parked: true, attempts: 0, ..change(&head, fence, OperationState::Delayed) };
         record(&store, parked).await;
-        assert_eq!(waits_for(&store, next.id).await, Some(WaitsFor::Behind(head.id)), "it may share something");
-        store.pause(Pausable::Queue(QUEUE), true).await.unwrap();
-        assert_eq!(waits_for(&store, next.id).await, Some(WaitsFor::Paused));
-        store.pause(Pausable::All, true).await.unwrap();
-        let listed = store.list(ListFilter { limit: 9, ..ListFilter::default() }).await.unwrap();
+        assert_eq!(waits_for(&store, next.id).await, Some(WaitReason::Behind(head.id)), "it may share something");
+        store.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
+        assert_eq!(waits_for(&store, next.id).await, Some(WaitReason::Paused));
+        store.pause(PauseTarget::All, true).await.unwrap();
+        let listed = store.list(OperationFilter { limit: 9, ..OperationFilter::default() }).await.unwrap();
         let waits: Vec<_> = listed.iter().map(|shown| shown.waits_for).collect();
-        assert_eq!(waits, [Some(WaitsFor::AllPaused), None], "a delayed one says why itself");
+        assert_eq!(waits, [Some(WaitReason::AllPaused), None], "a delayed one says why itself");
     }
 
     async fn many_scheduled_operations_are_not_loaded(engine) {

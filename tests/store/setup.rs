@@ -10,13 +10,13 @@ use std::{
 
 use guildhall::{settings, store::Store};
 use guildhall_actors::operations::{
-    Attempt, Change, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, Intent, NewOperation, OperationStore as _,
-    Recorded, Retention, SubmitError, Submitted,
+    Attempt, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, IntentUpdate, NewOperation, OperationStore as _,
+    OperationUpdate, Retention, SubmitError, SubmitResult, UpdateResult,
 };
 use guildhall_core::{
     access::{Bounds, Grant, ScopeSet},
     lane::Lane,
-    operation::{Kind, OperationId, Queue, QueueKey, State},
+    operation::{OperationId, OperationKind, OperationState, Queue, QueueKey},
     time::UnixMs,
 };
 use tempfile::TempDir;
@@ -43,7 +43,7 @@ pub(crate) enum Engine {
 
 /// A place for a store.
 pub(crate) struct Place {
-    pub(crate) settings: settings::Store,
+    pub(crate) settings: settings::StoreSettings,
     url: String,
     _folder: TempDir,
 }
@@ -68,14 +68,14 @@ impl Place {
     }
 }
 
-pub(crate) fn settings_for(url: &str) -> settings::Store {
-    settings::Store {
+pub(crate) fn settings_for(url: &str) -> settings::StoreSettings {
+    settings::StoreSettings {
         url: url.parse().unwrap(),
         direct_url: None,
         instance: None,
-        lease: settings::Lease::default(),
+        lease: settings::LeaseSettings::default(),
         migrate: true,
-        row_security: settings::RowSecurity::default(),
+        row_security: settings::RowSecuritySettings::default(),
         timeout: Duration::from_secs(20),
         lock_wait: Duration::from_millis(200),
         read_connections: 4,
@@ -115,7 +115,7 @@ pub(crate) fn operation(queue: impl Into<QueueKey>) -> NewOperation {
         caller: Arc::from("admin"),
         bounds: Bounds::Anywhere,
         scopes: ScopeSet::of(&Grant::everything()),
-        kind: Kind::AssignRole,
+        kind: OperationKind::AssignRole,
         payload: r#"{"user_id":"1","role_id":"2"}"#.to_owned(),
         payload_hash: [7; 32],
         lane: Lane::Operation,
@@ -144,8 +144,8 @@ pub(crate) fn of_user(id: u64) -> Queue {
 }
 
 /// What the store answers to an operation of the guild that has got this place.
-pub(crate) fn accepted(seq: u64) -> Submitted {
-    Submitted::Accepted { seq, queue: Queue::Guild(GUILD), state: State::Queued }
+pub(crate) fn accepted(seq: u64) -> SubmitResult {
+    SubmitResult::Accepted { seq, queue: Queue::Guild(GUILD), state: OperationState::Queued }
 }
 
 pub(crate) fn in_guild() -> NewOperation {
@@ -157,21 +157,21 @@ pub(crate) fn keyed(key: &str) -> NewOperation {
     NewOperation { idempotency: Some(key), ..in_guild() }
 }
 
-pub(crate) fn change(operation: &NewOperation, fence: Fence, state: State) -> Change {
-    Change {
+pub(crate) fn change(operation: &NewOperation, fence: Fence, state: OperationState) -> OperationUpdate {
+    OperationUpdate {
         queue: queue_of(operation),
         fence,
         id: operation.id,
         guild: operation.guild,
         state,
-        attempts: u32::from(state != State::Running),
+        attempts: u32::from(state != OperationState::Running),
         delays: 0,
         eligible_at: at(0),
         parked: false,
         error: None,
         result: None,
         made: None,
-        intent: Intent::Keep,
+        intent: IntentUpdate::Keep,
         progress: None,
         attempt: None,
         unknown_outcome: None,
@@ -185,7 +185,7 @@ pub(crate) fn tried(n: u32) -> Attempt {
     Attempt { n, started_at: at(5), ended_at: at(9), status: Some(204), class: "succeeded".to_owned(), detail: None }
 }
 
-pub(crate) async fn submit(store: &Store, operation: &NewOperation) -> Submitted {
+pub(crate) async fn submit(store: &Store, operation: &NewOperation) -> SubmitResult {
     store.submit(vec![operation.clone()]).await.unwrap().remove(0)
 }
 
@@ -197,17 +197,17 @@ pub(crate) async fn claim(store: &Store, queue: Queue) -> Claim {
     store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().remove(0)
 }
 
-pub(crate) async fn record(store: &Store, change: Change) -> Recorded {
+pub(crate) async fn record(store: &Store, change: OperationUpdate) -> UpdateResult {
     store.record(vec![change]).await.unwrap().remove(0)
 }
 
 /// Accepts an operation and ends it so.
-pub(crate) async fn ended(store: &Store, operation: &NewOperation, fence: Fence, state: State) {
+pub(crate) async fn ended(store: &Store, operation: &NewOperation, fence: Fence, state: OperationState) {
     submit(store, operation).await;
-    assert_eq!(record(store, change(operation, fence, state)).await, Recorded::Done);
+    assert_eq!(record(store, change(operation, fence, state)).await, UpdateResult::Done);
 }
 
-pub(crate) async fn state_of(store: &Store, id: OperationId) -> State {
+pub(crate) async fn state_of(store: &Store, id: OperationId) -> OperationState {
     store.show(id).await.unwrap().unwrap().stored.state
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use guildhall::{
-    settings::Lease,
-    store::{Notice, Store},
+    settings::LeaseSettings,
+    store::{ClusterEvent, Store},
 };
 use guildhall_actors::events::{
-    ClaimedShards, Committed, EventStore as _, Handled, KeptSession, ShardClaim, ShardStore as _, WantedShards,
+    ClaimedShards, CommitResult, DesiredShards, EventStore as _, HandlerCommit, ShardClaim, ShardStore as _,
+    StoredSession,
 };
 use sea_orm::{ConnectionTrait as _, Database};
 use tokio::time::timeout;
@@ -15,11 +16,11 @@ use tokio::time::timeout;
 use crate::events_setup::{commit, handled, session};
 use crate::setup::{Engine, Place, STUCK};
 
-const ALL: WantedShards = WantedShards { shards: 4, first: 0, last: 3, shared: true };
+const ALL: DesiredShards = DesiredShards { shards: 4, first: 0, last: 3, shared: true };
 
 async fn place() -> Place {
     let mut place = Place::new(Engine::Postgres).await;
-    place.settings.lease = Lease {
+    place.settings.lease = LeaseSettings {
         heartbeat: Duration::from_millis(300),
         // Nobody dies within a test by itself.
         lasts: Duration::from_secs(60),
@@ -28,7 +29,7 @@ async fn place() -> Place {
     place
 }
 
-async fn claim(store: &Store, wanted: WantedShards) -> ClaimedShards {
+async fn claim(store: &Store, wanted: DesiredShards) -> ClaimedShards {
     store.claim_shards(wanted).await.unwrap()
 }
 
@@ -62,7 +63,7 @@ async fn processes_take_their_part_give_back_what_others_lack_and_take_what_is_g
     let mut notices = first.notices();
     let nothing = claim(&second, ALL).await;
     assert_eq!((nothing.claims.len(), nothing.elsewhere), (0, 4));
-    let told = async { while notices.recv().await.unwrap() != Notice::Shards {} };
+    let told = async { while notices.recv().await.unwrap() != ClusterEvent::Shards {} };
     timeout(STUCK, told).await.unwrap();
     assert_eq!(claim(&first, ALL).await.too_many, 2, "the other seeks them");
     let given = all.split_off(2);
@@ -86,7 +87,7 @@ async fn processes_take_their_part_give_back_what_others_lack_and_take_what_is_g
 async fn whoever_names_its_shards_has_all_of_them_that_are_free() {
     let place = place().await;
     let (first, second) = (place.open().await, place.open().await);
-    let wants = |first, last| WantedShards { first, last, shared: false, ..ALL };
+    let wants = |first, last| DesiredShards { first, last, shared: false, ..ALL };
     assert_eq!(numbers(&claim(&first, wants(0, 2)).await.claims), [0, 1, 2]);
     let rest = claim(&second, wants(1, 3)).await;
     assert_eq!((numbers(&rest.claims), rest.elsewhere, rest.too_many), (vec![3], 2, 0));
@@ -100,24 +101,24 @@ async fn what_a_process_that_lost_a_shard_still_writes_changes_nothing() {
     let place = place().await;
     let store = place.open().await;
     let claims = claim(&store, ALL).await.claims;
-    let kept = |confirmed, claim: &ShardClaim| KeptSession {
+    let kept = |confirmed, claim: &ShardClaim| StoredSession {
         shards: 4,
         under: Some(claim.fence),
         ..session(claim.shard, "s", confirmed)
     };
-    let done = |seq, claim: &ShardClaim| Handled { under: Some(*claim), ..handled("s", seq, "h") };
+    let done = |seq, claim: &ShardClaim| HandlerCommit { under: Some(*claim), ..handled("s", seq, "h") };
     store.keep_sessions(vec![kept(3, &claims[0])]).await.unwrap();
-    assert_eq!(commit(&store, done(4, &claims[0])).await, Committed::Done(Vec::new()));
+    assert_eq!(commit(&store, done(4, &claims[0])).await, CommitResult::Done(Vec::new()));
     // As another process would, had this one been frozen for long.
     let other = Database::connect(place.raw_url()).await.unwrap();
     let mut notices = store.notices();
     other.execute_unprepared("DELETE FROM instances").await.unwrap();
-    let told = async { while notices.recv().await.unwrap() != Notice::Disowned {} };
+    let told = async { while notices.recv().await.unwrap() != ClusterEvent::Disowned {} };
     timeout(STUCK, told).await.unwrap();
     assert!(!store.shard_right(claims[0]).holds());
     store.keep_sessions(vec![kept(9, &claims[0])]).await.unwrap();
-    assert_eq!(commit(&store, done(10, &claims[0])).await, Committed::Before);
-    let known = |sessions: Vec<KeptSession>| sessions.iter().map(|kept| kept.confirmed).collect::<Vec<_>>();
+    assert_eq!(commit(&store, done(10, &claims[0])).await, CommitResult::Before);
+    let known = |sessions: Vec<StoredSession>| sessions.iter().map(|kept| kept.confirmed).collect::<Vec<_>>();
     assert_eq!(known(store.sessions().await.unwrap()), [3]);
     assert_eq!(store.handled_after("s", 3).await.unwrap().len(), 1);
     // It may have them again, and goes on from what was kept.
@@ -125,7 +126,7 @@ async fn what_a_process_that_lost_a_shard_still_writes_changes_nothing() {
     assert_eq!(numbers(&again), [0, 1, 2, 3]);
     store.keep_sessions(vec![kept(5, &claims[0]), kept(6, &again[0])]).await.unwrap();
     assert_eq!(known(store.sessions().await.unwrap()), [6]);
-    assert_eq!(commit(&store, done(7, &again[0])).await, Committed::Done(Vec::new()));
+    assert_eq!(commit(&store, done(7, &again[0])).await, CommitResult::Done(Vec::new()));
     other.close().await.unwrap();
     store.close().await;
 }

@@ -3,12 +3,14 @@
 use std::{collections::HashSet, time::Duration};
 
 use guildhall::{
-    settings::Lease,
-    store::{Notice, Store},
+    settings::LeaseSettings,
+    store::{ClusterEvent, Store},
 };
-use guildhall_actors::events::{Committed, EventStore as _, Handled};
-use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Pausable, Recorded, Submitted, Word};
-use guildhall_core::operation::{Queue, QueueKey, State};
+use guildhall_actors::events::{CommitResult, EventStore as _, HandlerCommit};
+use guildhall_actors::operations::{
+    Claim, ClaimFrom, OperationStore as _, PauseTarget, QueueSignal, SubmitResult, UpdateResult,
+};
+use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::{
     runtime::Runtime,
@@ -20,7 +22,7 @@ use crate::events_setup::{commit, entry, gives, handled};
 use crate::setup::{Engine, Place, STUCK, at, change, claim, keyed, operation, record, state_of, submit};
 
 /// Short enough to wait for, long enough for a busy machine to keep.
-const BRIEF: Lease = Lease {
+const BRIEF: LeaseSettings = LeaseSettings {
     heartbeat: Duration::from_millis(300),
     lasts: Duration::from_millis(1_500),
     margin: Duration::from_millis(200),
@@ -67,9 +69,9 @@ async fn listens(speaker: &Store, listener: &Store) {
     let probe = async {
         loop {
             for paused in [true, false] {
-                speaker.pause(Pausable::All, paused).await.unwrap();
+                speaker.pause(PauseTarget::All, paused).await.unwrap();
             }
-            let heard = async { while !matches!(notices.recv().await, Ok(Notice::Pauses)) {} };
+            let heard = async { while !matches!(notices.recv().await, Ok(ClusterEvent::Pauses)) {} };
             if timeout(Duration::from_millis(50), heard).await.is_ok() {
                 return;
             }
@@ -88,7 +90,7 @@ fn ours(store: &Store) -> Vec<Queue> {
     queues().into_iter().filter(|queue| !elsewhere.contains(queue)).collect()
 }
 
-async fn heard(notices: &mut Receiver<Notice>, wanted: impl Fn(&Notice) -> bool) -> Notice {
+async fn heard(notices: &mut Receiver<ClusterEvent>, wanted: impl Fn(&ClusterEvent) -> bool) -> ClusterEvent {
     let heard = async {
         loop {
             match notices.recv().await {
@@ -158,19 +160,19 @@ async fn processes_hear_at_once_of_what_concerns_them_and_of_nothing_else() {
     claim(&first, here).await;
     submit(&first, &own).await;
     submit(&first, &other).await;
-    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
-    assert_eq!(notice, Notice::Queues(vec![(there, None)]));
+    let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
+    assert_eq!(notice, ClusterEvent::Queues(vec![(there, None)]));
     // What nobody has may be somebody else's since a moment ago.
     submit(&first, &operation(free)).await;
-    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
-    assert_eq!(notice, Notice::Queues(vec![(free, None)]));
+    let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
+    assert_eq!(notice, ClusterEvent::Queues(vec![(free, None)]));
     // What somebody looks after concerns that one alone, wherever it would belong.
     let claimed = claim(&second, there).await;
     first.cancel(other.id, at(1)).await.unwrap();
-    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
-    assert_eq!(notice, Notice::Queues(vec![(there, Some(Word::Cancelled(other.id)))]));
-    first.pause(Pausable::All, true).await.unwrap();
-    heard(&mut notices, |notice| *notice == Notice::Pauses).await;
+    let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
+    assert_eq!(notice, ClusterEvent::Queues(vec![(there, Some(QueueSignal::Cancelled(other.id)))]));
+    first.pause(PauseTarget::All, true).await.unwrap();
+    heard(&mut notices, |notice| *notice == ClusterEvent::Pauses).await;
     assert!(second.release(there, claimed.fence).await.unwrap());
     first.close().await;
     second.close().await;
@@ -192,8 +194,8 @@ async fn one_key_at_one_moment_in_two_processes_is_one_operation() {
     let (mut accepted, mut existing) = (Vec::new(), HashSet::new());
     while let Some(answer) = asking.join_next().await {
         match answer.unwrap() {
-            (id, Submitted::Accepted { .. }) => accepted.push(id),
-            (_, Submitted::Existing { id, .. }) => {
+            (id, SubmitResult::Accepted { .. }) => accepted.push(id),
+            (_, SubmitResult::Existing { id, .. }) => {
                 existing.insert(id);
             }
         }
@@ -245,14 +247,14 @@ async fn nobody_hears_that_something_was_taken_back_or_made_due_which_was_not() 
     let (sent, waits) = (operation(queue), operation(queue));
     second.submit(vec![sent.clone(), waits.clone()]).await.unwrap();
     let claimed = claim(&second, queue).await;
-    assert_eq!(record(&second, change(&sent, claimed.fence, State::Reconciling)).await, Recorded::Done);
+    assert_eq!(record(&second, change(&sent, claimed.fence, OperationState::Reconciling)).await, UpdateResult::Done);
     let mut notices = second.notices();
-    assert_eq!(first.cancel(sent.id, at(20)).await.unwrap(), Some((State::Reconciling, queue)));
-    assert_eq!(first.hasten(sent.id, at(20)).await.unwrap(), Some((State::Reconciling, queue)));
+    assert_eq!(first.cancel(sent.id, at(20)).await.unwrap(), Some((OperationState::Reconciling, queue)));
+    assert_eq!(first.hasten(sent.id, at(20)).await.unwrap(), Some((OperationState::Reconciling, queue)));
     // What is said is heard in its order, so nothing was said of the other before this.
-    assert_eq!(first.cancel(waits.id, at(20)).await.unwrap(), Some((State::Cancelled, queue)));
-    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
-    assert_eq!(notice, Notice::Queues(vec![(queue, Some(Word::Cancelled(waits.id)))]));
+    assert_eq!(first.cancel(waits.id, at(20)).await.unwrap(), Some((OperationState::Cancelled, queue)));
+    let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
+    assert_eq!(notice, ClusterEvent::Queues(vec![(queue, Some(QueueSignal::Cancelled(waits.id)))]));
     first.close().await;
     second.close().await;
 }
@@ -289,18 +291,18 @@ async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_noth
     let before = claim(&mortal.store, queue).await;
     let right = mortal.store.right(queue, before.fence);
     assert!(right.holds());
-    let running = change(&work, before.fence, State::Running);
-    assert_eq!(record(&mortal.store, running).await, Recorded::Done);
+    let running = change(&work, before.fence, OperationState::Running);
+    assert_eq!(record(&mortal.store, running).await, UpdateResult::Done);
     mortal.kill();
     settled(&[&survivor]).await;
     assert!(!right.holds(), "its own clock says so before others take over");
     let after = claim(&survivor, queue).await;
     assert!(after.fence > before.fence);
     // Somebody with the old fence comes back, with a connection that works.
-    let late = change(&work, before.fence, State::Succeeded);
-    assert_eq!(record(&survivor, late).await, Recorded::Fenced);
-    assert_eq!(state_of(&survivor, work.id).await, State::Running);
-    assert_eq!(record(&survivor, change(&work, after.fence, State::Succeeded)).await, Recorded::Done);
+    let late = change(&work, before.fence, OperationState::Succeeded);
+    assert_eq!(record(&survivor, late).await, UpdateResult::Fenced);
+    assert_eq!(state_of(&survivor, work.id).await, OperationState::Running);
+    assert_eq!(record(&survivor, change(&work, after.fence, OperationState::Succeeded)).await, UpdateResult::Done);
     survivor.close().await;
 }
 
@@ -342,7 +344,7 @@ async fn what_is_submitted_at_the_moment_of_a_take_over_is_due() {
     so_many_wait(&raw, 1).await;
     so_many_wait(&raw, 2).await;
     holder.commit().await.unwrap();
-    assert!(matches!(submitting.await.unwrap(), Submitted::Accepted { .. }));
+    assert!(matches!(submitting.await.unwrap(), SubmitResult::Accepted { .. }));
     settled(&[&survivor]).await;
     let due = due(&survivor, 10).await;
     assert_eq!(due.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [queue]);
@@ -363,13 +365,13 @@ async fn a_process_that_was_taken_for_dead_hears_of_it_and_begins_anew() {
     let bury = "WITH dead AS (DELETE FROM instances RETURNING id)
         UPDATE guild_queues SET owner = NULL, fence = fence + 1 WHERE owner IN (SELECT id FROM dead)";
     other.execute_unprepared(bury).await.unwrap();
-    heard(&mut notices, |notice| *notice == Notice::Disowned).await;
+    heard(&mut notices, |notice| *notice == ClusterEvent::Disowned).await;
     assert!(!right.holds());
     let work = operation(queue);
     submit(&store, &work).await;
-    assert_eq!(record(&store, change(&work, claimed.fence, State::Running)).await, Recorded::Fenced);
+    assert_eq!(record(&store, change(&work, claimed.fence, OperationState::Running)).await, UpdateResult::Fenced);
     let again = claim(&store, queue).await;
-    assert_eq!(record(&store, change(&work, again.fence, State::Running)).await, Recorded::Done);
+    assert_eq!(record(&store, change(&work, again.fence, OperationState::Running)).await, UpdateResult::Done);
     other.close().await.unwrap();
     store.close().await;
 }
@@ -388,8 +390,8 @@ async fn a_process_that_leaves_hands_everything_over_before_it_has_gone() {
     assert!(first.claim(ClaimFrom::Queues(queues())).await.unwrap().is_empty());
     let mut notices = second.notices();
     assert!(first.release(queue, claimed.fence).await.unwrap());
-    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
-    assert_eq!(notice, Notice::Queues(vec![(queue, None)]));
+    let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
+    assert_eq!(notice, ClusterEvent::Queues(vec![(queue, None)]));
     assert_eq!(due(&second, 10).await.len(), 1);
     first.close().await;
     second.close().await;
@@ -402,11 +404,11 @@ async fn what_handlers_give_is_told_to_the_process_whose_queue_it_is() {
     let second = join(&place, &[&first]).await;
     let (mut heard_by_first, queue) = (first.notices(), ours(&first)[0]);
     let item = gives("s", 1, vec![operation(queue)]);
-    let new = Submitted::Accepted { seq: 1, queue, state: State::Queued };
-    let accepted = Committed::Done(vec![new]);
+    let new = SubmitResult::Accepted { seq: 1, queue, state: OperationState::Queued };
+    let accepted = CommitResult::Done(vec![new]);
     assert_eq!(commit(&second, item).await, accepted);
-    let notice = heard(&mut heard_by_first, |notice| matches!(notice, Notice::Queues(_))).await;
-    assert_eq!(notice, Notice::Queues(vec![(queue, None)]));
+    let notice = heard(&mut heard_by_first, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
+    assert_eq!(notice, ClusterEvent::Queues(vec![(queue, None)]));
     first.close().await;
     second.close().await;
 }
@@ -425,11 +427,11 @@ async fn two_processes_that_handle_the_same_events_do_each_once_and_give_places_
             let gives_one = round % 5 == 0;
             let both = |seq| {
                 let operations = if gives_one { vec![operation(queues()[0])] } else { Vec::new() };
-                let waits = Handled { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") };
-                [waits, Handled { operations, ..handled("s", seq, "other") }]
+                let waits = HandlerCommit { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") };
+                [waits, HandlerCommit { operations, ..handled("s", seq, "other") }]
             };
             let answers = store.commit(seqs.into_iter().flat_map(both).collect()).await.unwrap();
-            kept += answers.iter().filter(|answer| matches!(answer, Committed::Done(_))).count();
+            kept += answers.iter().filter(|answer| matches!(answer, CommitResult::Done(_))).count();
         }
         kept
     };

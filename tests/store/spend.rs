@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall::store::Store;
-use guildhall_actors::budgets::{HourSpent, SpendStore as _};
-use guildhall_core::budget::{BudgetName, Hour, Spend};
+use guildhall_actors::budget::{HourlySpend, SpendStore as _};
+use guildhall_core::budget::{BudgetName, Hour, SpendRecord};
 
 use crate::setup::{fresh, on_both};
 
@@ -12,21 +12,21 @@ fn name(name: &str) -> BudgetName {
     BudgetName::new(name).unwrap()
 }
 
-fn spend(of: &str, hour: u64, micros: u64, calls: u64) -> Spend {
-    Spend { name: name(of), hour: Hour::new(hour), micros, calls }
+fn spend(of: &str, hour: u64, micros: u64, calls: u64) -> SpendRecord {
+    SpendRecord { name: name(of), hour: Hour::new(hour), micros, calls }
 }
 
-async fn keep(store: &Store, process: &str, spend: Vec<Spend>) {
+async fn keep(store: &Store, process: &str, spend: Vec<SpendRecord>) {
     store.keep_spend(Arc::from(process), spend).await.unwrap();
 }
 
-async fn since(store: &Store, process: &str, of: &str, hour: u64) -> BTreeMap<u64, HourSpent> {
+async fn since(store: &Store, process: &str, of: &str, hour: u64) -> BTreeMap<u64, HourlySpend> {
     let found = store.spend_since(Arc::from(process), name(of), Hour::new(hour)).await.unwrap();
     found.into_iter().map(|(hour, spent)| (hour.number(), spent)).collect()
 }
 
-fn spent(own_micros: u64, own_calls: u64, other_micros: u64, other_calls: u64) -> HourSpent {
-    HourSpent { own_micros, own_calls, other_micros, other_calls }
+fn spent(own_micros: u64, own_calls: u64, other_micros: u64, other_calls: u64) -> HourlySpend {
+    HourlySpend { own_micros, own_calls, other_micros, other_calls }
 }
 
 on_both! {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use guildhall::store::Store;
 use guildhall_actors::{
-    access::{Action, Added, AuditFilter, Caller, KeyStore, NewKey},
+    access::{AddKeyResult, AuditAction, AuditFilter, Caller, KeyStore, NewApiKey},
     operations::{
-        Attempt, Binding, Change, IdempotencyKey, LetterFilter, ListFilter, NewOperation, OperationStore, Pausable,
-        Submitted,
+        Attempt, Binding, DeadLetterFilter, IdempotencyKey, NewOperation, OperationFilter, OperationStore,
+        OperationUpdate, PauseTarget, SubmitResult,
     },
 };
 use guildhall_core::{
-    access::{Grant, KeyId, Whose},
-    operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, QueueKey, State, payload::Location},
+    access::{Grant, KeyId, Owner},
+    operation::{Failure, FailureClass, ManagedKind, OperationId, OperationState, Queue, QueueKey, payload::Location},
 };
 
 use crate::setup::{at, change, claim, fresh, new_id, on_both, operation, queue_of, record, state_of, tried};
@@ -34,7 +34,7 @@ impl Tenant {
     /// Settles a tenant in a guild, by a key, and does for it what a caller of the API would, as that tenant.
     pub(crate) async fn settle(store: &Store, name: &'static str, guild: u64) -> Self {
         let grant = Grant::read(["operations:write", format!("guild:{guild}").as_str()]).unwrap();
-        let key = NewKey {
+        let key = NewApiKey {
             id: KeyId::from_chance(u128::from(guild)),
             tenant: Arc::from(name),
             name: format!("the key of {name}"),
@@ -44,8 +44,8 @@ impl Tenant {
             expires_at: None,
         };
         let operator = Caller::operator();
-        let added = store.add_key(key.clone(), operator.note(Action::KeysCreate, at(0))).await.unwrap();
-        assert_eq!(added, Added::Done);
+        let added = store.add_key(key.clone(), operator.note(AuditAction::KeysCreate, at(0))).await.unwrap();
+        assert_eq!(added, AddKeyResult::Done);
         let new = |n: &str| NewOperation {
             tenant: Arc::from(name),
             idempotency: Some(IdempotencyKey { scope: Arc::from(key.id.as_str()), key: n.to_owned() }),
@@ -54,12 +54,13 @@ impl Tenant {
         let (waits, done, dead) = (new("waits"), new("done"), new("dead"));
         let refers = NewOperation { refers_to: vec![waits.id], ..new("refers") };
         let caller = Caller { tenant: Some(Arc::from(name)), ..Caller::operator() };
-        let errand = seen_by(store, name).noting(caller.note(Action::OperationsSubmit, at(0)).in_guild(Some(guild)));
+        let errand =
+            seen_by(store, name).noting(caller.note(AuditAction::OperationsSubmit, at(0)).in_guild(Some(guild)));
         let batch = vec![waits.clone(), done.clone(), dead.clone(), refers];
         let submitted = errand.submit(batch.clone()).await.unwrap();
-        assert!(submitted.iter().all(|one| matches!(one, Submitted::Accepted { .. })), "{submitted:?}");
+        assert!(submitted.iter().all(|one| matches!(one, SubmitResult::Accepted { .. })), "{submitted:?}");
         let again = seen_by(store, name).submit(vec![NewOperation { id: new_id(), ..batch[1].clone() }]).await.unwrap();
-        assert!(matches!(again[0], Submitted::Existing { .. }), "{again:?}");
+        assert!(matches!(again[0], SubmitResult::Existing { .. }), "{again:?}");
         let fence = claim(store, Queue::Guild(guild)).await.fence;
         let channel = Binding {
             kind: ManagedKind::Channel,
@@ -68,11 +69,19 @@ impl Tenant {
             channel: None,
             origin: "created",
         };
-        let made = Change { bind: vec![channel], attempt: Some(tried(1)), ..change(&done, fence, State::Succeeded) };
+        let made = OperationUpdate {
+            bind: vec![channel],
+            attempt: Some(tried(1)),
+            ..change(&done, fence, OperationState::Succeeded)
+        };
         record(store, made).await;
         let why = Failure::new(FailureClass::Forbidden, "no");
         let attempt = Attempt { class: "forbidden".to_owned(), ..tried(1) };
-        record(store, Change { error: Some(why), attempt: Some(attempt), ..change(&dead, fence, State::Dead) }).await;
+        record(
+            store,
+            OperationUpdate { error: Some(why), attempt: Some(attempt), ..change(&dead, fence, OperationState::Dead) },
+        )
+        .await;
         assert!(store.release(Queue::Guild(guild), fence).await.unwrap());
         assert_eq!(store.learn(Location::Channel(guild + 2), Some(guild)).await.unwrap().tenant, name);
         Self { name, guild, waits: waits.id, dead: dead.id }
@@ -90,22 +99,22 @@ on_both! {
         let (acme, rival) = two(&store).await;
         for (own, other) in [(&acme, &rival), (&rival, &acme)] {
             let seen = seen_by(&store, own.name);
-            let all = seen.list(ListFilter { limit: 100, ..ListFilter::default() }).await.unwrap();
+            let all = seen.list(OperationFilter { limit: 100, ..OperationFilter::default() }).await.unwrap();
             assert_eq!(all.len(), 4);
             assert!(all.iter().all(|shown| &*shown.stored.operation.tenant == own.name), "{all:?}");
-            let theirs = ListFilter { tenant: Some(Arc::from(other.name)), limit: 100, ..ListFilter::default() };
+            let theirs = OperationFilter { tenant: Some(Arc::from(other.name)), limit: 100, ..OperationFilter::default() };
             assert!(seen.list(theirs).await.unwrap().is_empty(), "not even if it asks for them");
             assert!(seen.show(own.waits).await.unwrap().is_some() && seen.show(other.waits).await.unwrap().is_none());
             assert_eq!(seen.show(own.dead).await.unwrap().unwrap().attempts.len(), 1);
             assert_eq!(seen.load(Queue::Guild(own.guild), 0, 9).await.unwrap().operations.len(), 2);
             assert!(seen.load(Queue::Guild(other.guild), 0, 9).await.unwrap().operations.is_empty());
-            let letters = seen.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap();
+            let letters = seen.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap();
             assert_eq!(letters.iter().map(|letter| letter.id).collect::<Vec<_>>(), [own.dead]);
             let keys = KeyStore::within(Arc::new(store.clone()), Arc::from(own.name));
             let rows = keys.audit(AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
             assert_eq!(rows.iter().map(|row| row.note.guild).collect::<Vec<_>>(), [Some(own.guild)]);
         }
-        assert_eq!(store.list(ListFilter { limit: 100, ..ListFilter::default() }).await.unwrap().len(), 8, "the operator sees all");
+        assert_eq!(store.list(OperationFilter { limit: 100, ..OperationFilter::default() }).await.unwrap().len(), 8, "the operator sees all");
     }
 
     async fn what_is_another_tenants_cannot_be_changed_by_its_name(engine) {
@@ -114,16 +123,16 @@ on_both! {
         let seen = seen_by(&store, acme.name);
         assert_eq!(seen.cancel(rival.waits, at(20)).await.unwrap(), None);
         assert_eq!(seen.hasten(rival.waits, at(20)).await.unwrap(), None);
-        assert_eq!(state_of(&store, rival.waits).await, State::Queued);
-        let by_id = LetterFilter { id: Some(rival.dead), limit: 1, ..LetterFilter::default() };
+        assert_eq!(state_of(&store, rival.waits).await, OperationState::Queued);
+        let by_id = DeadLetterFilter { id: Some(rival.dead), limit: 1, ..DeadLetterFilter::default() };
         assert_eq!(seen.discard(by_id).await.unwrap(), 0);
         let again = NewOperation { tenant: Arc::from("rival"), redrive_of: Some(rival.dead), ..operation(QueueKey::Guild(rival.guild)) };
         assert!(seen.redrive(vec![again]).await.unwrap().is_empty(), "there is no such letter here");
         // All that there are, of this tenant: its own.
-        assert_eq!(seen.discard(LetterFilter { limit: 100, ..LetterFilter::default() }).await.unwrap(), 1);
-        let left = store.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap();
+        assert_eq!(seen.discard(DeadLetterFilter { limit: 100, ..DeadLetterFilter::default() }).await.unwrap(), 1);
+        let left = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap();
         assert_eq!(left.iter().map(|letter| letter.id).collect::<Vec<_>>(), [rival.dead]);
-        let _ = seen.pause(Pausable::Queue(Queue::Guild(rival.guild)), true).await;
+        let _ = seen.pause(PauseTarget::Queue(Queue::Guild(rival.guild)), true).await;
         assert_eq!(store.paused().await.unwrap(), (false, vec![]));
         for theirs in ["rival", ""] {
             let foreign = NewOperation { tenant: Arc::from(theirs), ..operation(QueueKey::Guild(rival.guild)) };
@@ -136,16 +145,16 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let (acme, rival) = two(&store).await;
         let seen = seen_by(&store, acme.name);
-        seen.pause(Pausable::Queue(Queue::Guild(acme.guild)), true).await.unwrap();
+        seen.pause(PauseTarget::Queue(Queue::Guild(acme.guild)), true).await.unwrap();
         assert_eq!(seen.paused().await.unwrap(), (false, vec![Queue::Guild(acme.guild)]));
         assert_eq!(seen_by(&store, rival.name).paused().await.unwrap(), (false, vec![]), "nobody else is told");
         let later = NewOperation { tenant: Arc::from("acme"), eligible_at: at(900), ..operation(QueueKey::Guild(acme.guild)) };
         seen.submit(vec![later.clone()]).await.unwrap();
-        assert_eq!(seen.hasten(later.id, at(20)).await.unwrap(), Some((State::Queued, Queue::Guild(acme.guild))));
-        assert_eq!(seen.cancel(later.id, at(20)).await.unwrap(), Some((State::Cancelled, Queue::Guild(acme.guild))));
+        assert_eq!(seen.hasten(later.id, at(20)).await.unwrap(), Some((OperationState::Queued, Queue::Guild(acme.guild))));
+        assert_eq!(seen.cancel(later.id, at(20)).await.unwrap(), Some((OperationState::Cancelled, Queue::Guild(acme.guild))));
         let again = NewOperation { tenant: Arc::from("acme"), redrive_of: Some(acme.dead), ..operation(QueueKey::Guild(acme.guild)) };
         assert_eq!(seen.redrive(vec![again.clone()]).await.unwrap(), [again.id]);
-        let letter = seen.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap().remove(0);
+        let letter = seen.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap().remove(0);
         assert_eq!(letter.redriven_as, Some(again.id));
         // Each tenant has a queue of its own for one user.
         for (tenant, guild) in [(acme.name, acme.guild), (rival.name, rival.guild)] {
@@ -164,9 +173,9 @@ on_both! {
         let (acme, _) = two(&store).await;
         let (channel, keyed, unknown) = (Location::Channel(7_002), Location::Channel(7_001), Location::Channel(1));
         let guilds = [Location::Guild(7_000), Location::Guild(9_999)];
-        let own = Some(Whose { guild: Some(7_000), tenant: "acme".to_owned() });
+        let own = Some(Owner { guild: Some(7_000), tenant: "acme".to_owned() });
         let asked = vec![channel.clone(), keyed, unknown, guilds[0].clone(), guilds[1].clone()];
-        let unclaimed = Some(Whose { guild: Some(9_999), tenant: "default".to_owned() });
+        let unclaimed = Some(Owner { guild: Some(9_999), tenant: "default".to_owned() });
         assert_eq!(store.whose(asked).await.unwrap(), [own.clone(), own.clone(), None, own.clone(), unclaimed]);
         let private = Location::Channel(3);
         assert_eq!(store.learn(private.clone(), None).await.unwrap().guild, None);
@@ -179,7 +188,7 @@ on_both! {
         let delete = NewOperation { tenant: Arc::from("acme"), ..operation(QueueKey::Guild(acme.guild)) };
         store.submit(vec![delete.clone()]).await.unwrap();
         let fence = claim(&store, Queue::Guild(acme.guild)).await.fence;
-        let gone = Change { unbind: vec![(ManagedKind::Channel, 7_002)], ..change(&delete, fence, State::Succeeded) };
+        let gone = OperationUpdate { unbind: vec![(ManagedKind::Channel, 7_002)], ..change(&delete, fence, OperationState::Succeeded) };
         record(&store, gone).await;
         assert_eq!(store.whose(vec![channel]).await.unwrap(), [None]);
     }

@@ -1,7 +1,7 @@
 //! Rows that cannot be read: told apart when their queue is loaded, and in nobody's way once they are set aside.
 
-use guildhall_actors::operations::{LetterFilter, ListFilter, OperationStore as _, Recorded};
-use guildhall_core::operation::{FailureClass, OperationId, Queue, QueueKey, State};
+use guildhall_actors::operations::{DeadLetterFilter, OperationFilter, OperationStore as _, UpdateResult};
+use guildhall_core::operation::{FailureClass, OperationId, OperationState, Queue, QueueKey};
 use sea_orm::{ConnectionTrait as _, Database};
 
 use crate::setup::{Place, change, claim, fresh, on_both, operation, record, submit};
@@ -9,15 +9,15 @@ use crate::setup::{Place, change, claim, fresh, on_both, operation, record, subm
 const KIND: &str = "kind = 'juggle'";
 
 /// What is damaged, what the error says, and how the operation ends.
-const DAMAGES: &[(&str, &str, State)] = &[
-    (KIND, "\"juggle\"", State::Dead),
-    ("lane = 'sideways'", "unknown lane", State::Dead),
-    ("attempts = -1", "a count of -1", State::Dead),
-    ("max_attempts = -7", "a count of -7", State::Dead),
-    ("error = 'oh {'", "failure", State::Dead),
-    ("state = 'dreaming'", "dreaming", State::NeedsReview),
-    ("progress = '['", "progress", State::NeedsReview),
-    ("unknown_outcome = '{}'", "unknown_outcome", State::NeedsReview),
+const DAMAGES: &[(&str, &str, OperationState)] = &[
+    (KIND, "\"juggle\"", OperationState::Dead),
+    ("lane = 'sideways'", "unknown lane", OperationState::Dead),
+    ("attempts = -1", "a count of -1", OperationState::Dead),
+    ("max_attempts = -7", "a count of -7", OperationState::Dead),
+    ("error = 'oh {'", "failure", OperationState::Dead),
+    ("state = 'dreaming'", "dreaming", OperationState::NeedsReview),
+    ("progress = '['", "progress", OperationState::NeedsReview),
+    ("unknown_outcome = '{}'", "unknown_outcome", OperationState::NeedsReview),
 ];
 
 async fn execute(place: &Place, sql: &str) {
@@ -48,7 +48,7 @@ on_both! {
             assert_eq!((state, error.class), (*end, FailureClass::Poison), "{damage}");
             let mut aside = change(&damaged, fence, state);
             (aside.attempts, aside.error) = (unreadable.attempts, Some(error));
-            assert_eq!(record(&store, aside).await, Recorded::Done, "{damage}");
+            assert_eq!(record(&store, aside).await, UpdateResult::Done, "{damage}");
             assert!(store.load(queue, 0, 99).await.unwrap().unreadable.is_empty(), "{damage}");
             if *damage == KIND {
                 unknown_kind = Some(damaged.id);
@@ -59,11 +59,11 @@ on_both! {
             }
         }
         let letters = || async {
-            let letters = store.letters(LetterFilter { limit: 99, ..Default::default() }).await.unwrap();
+            let letters = store.letters(DeadLetterFilter { limit: 99, ..Default::default() }).await.unwrap();
             letters.into_iter().map(|letter| letter.id).collect::<Vec<_>>()
         };
         let unknown_kind = unknown_kind.unwrap();
-        let listed = store.list(ListFilter { limit: 99, ..Default::default() }).await.unwrap();
+        let listed = store.list(OperationFilter { limit: 99, ..Default::default() }).await.unwrap();
         assert_eq!(listed.len(), DAMAGES.len() * 3 - 1, "only what this version does not know is left out");
         assert_eq!(letters().await.len(), 4);
         assert!(!letters().await.contains(&unknown_kind));
@@ -80,7 +80,7 @@ on_both! {
         }
         let sound = operation(QueueKey::Guild(99));
         submit(&store, &sound).await;
-        let listed = store.list(ListFilter { limit: 99, ..Default::default() }).await.unwrap();
+        let listed = store.list(OperationFilter { limit: 99, ..Default::default() }).await.unwrap();
         assert_eq!(listed[0].stored.operation.id, sound.id);
         assert_eq!(listed.len(), DAMAGES.len() + 1 - 2, "all but those of an unknown kind or state");
     }

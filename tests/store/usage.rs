@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall::store::Store;
-use guildhall_actors::access::{Action, AuditFilter, Caller, KeyStore as _};
+use guildhall_actors::access::{AuditAction, AuditFilter, Caller, KeyStore as _};
 use guildhall_actors::operations::{
-    Change, IdempotencyKey, LetterFilter, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted, Swept,
+    DeadLetterFilter, IdempotencyKey, NewOperation, OperationStore as _, OperationUpdate, SubmitError, SubmitResult,
+    SweepSummary, UpdateResult,
 };
 use guildhall_core::{
-    operation::{Failure, FailureClass, Kind, Queue, QueueKey, State},
-    usage::{Bound, BoundExceeded, Usage, UsageLimit, UsageScope},
+    operation::{Failure, FailureClass, OperationKind, OperationState, Queue, QueueKey},
+    usage::{Usage, UsageBound, UsageBoundExceeded, UsageLimit, UsageScope},
 };
 use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement};
 
@@ -25,7 +26,7 @@ fn message(key: &str, tenant: &str, user: u64) -> NewOperation {
     NewOperation {
         tenant: Arc::from(tenant),
         caller: Arc::from(key),
-        kind: Kind::SendDm,
+        kind: OperationKind::SendDm,
         payload: format!(r#"{{"user_id":"{user}","content":"hello"}}"#),
         ..operation(QueueKey::user(user))
     }
@@ -41,7 +42,7 @@ async fn used(store: &Store, scope: &str) -> Usage {
     store.usage(Some(vec![scope])).await.unwrap().scopes[0].used
 }
 
-fn exceeded(error: SubmitError) -> BoundExceeded {
+fn exceeded(error: SubmitError) -> UsageBoundExceeded {
     match error {
         SubmitError::OverBound(exceeded) => exceeded,
         other => panic!("another refusal: {other}"),
@@ -96,8 +97,8 @@ on_both! {
         let (store, place) = bounded(engine, UsageLimit { operations: 10, ..NONE }, NONE).await;
         let messages = |from: u64, count: u64| (from..from + count).map(|user| message("k1", "acme", user)).collect::<Vec<_>>();
         store.submit(messages(1, 8)).await.unwrap();
-        let BoundExceeded { bound, used: before, more, most } = exceeded(refused(&store, messages(100, 3)).await);
-        assert_eq!((bound, before, more, most), (Bound::KeyOperations, 8, 3, 10));
+        let UsageBoundExceeded { bound, used: before, more, most } = exceeded(refused(&store, messages(100, 3)).await);
+        assert_eq!((bound, before, more, most), (UsageBound::KeyOperations, 8, 3, 10));
         assert_eq!(used(&store, "key:k1").await.operations, 8);
         store.submit(messages(200, 2)).await.unwrap();
         assert_eq!(exceeded(refused(&store, messages(300, 1)).await).used, 10);
@@ -114,7 +115,7 @@ on_both! {
         submit(&store, &large).await;
         let again = NewOperation { id: new_id(), ..large };
         let over = exceeded(refused(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
-        assert_eq!((over.bound, over.most), (Bound::KeyBytes, 10_500));
+        assert_eq!((over.bound, over.most), (UsageBound::KeyBytes, 10_500));
         assert!(over.used > 4_000 && over.used < 6_000 && over.more > 8_000, "{over:?}");
         submit(&store, &again).await;
     }
@@ -125,7 +126,7 @@ on_both! {
             submit(&store, &message(key, "acme", user)).await;
         }
         let over = exceeded(refused(&store, vec![message("k3", "acme", 5)]).await);
-        assert_eq!((over.bound, over.used, over.most), (Bound::TenantOperations, 4, 4));
+        assert_eq!((over.bound, over.used, over.most), (UsageBound::TenantOperations, 4, 4));
         submit(&store, &message("k4", "rival", 5)).await;
         submit(&store, &operation(QueueKey::user(6))).await;
         assert_eq!(used(&store, "tenant:acme").await.operations, 4);
@@ -137,7 +138,7 @@ on_both! {
         let store = place.open().await;
         let handler = |name: &str| NewOperation { caller: Arc::from(name), ..in_guild() };
         store.submit(vec![in_guild(), in_guild()]).await.unwrap();
-        assert_eq!(exceeded(refused(&store, vec![in_guild()]).await).bound, Bound::OperatorOperations);
+        assert_eq!(exceeded(refused(&store, vec![in_guild()]).await).bound, UsageBound::OperatorOperations);
         store.submit(vec![handler("handler:a"), handler("handler:a")]).await.unwrap();
         assert_eq!(exceeded(refused(&store, vec![handler("handler:a")]).await).used, 2);
         submit(&store, &handler("handler:b")).await;
@@ -149,7 +150,7 @@ on_both! {
         submit(&store, &first).await;
         let replay = NewOperation { id: new_id(), ..first.clone() };
         let answer = store.submit(vec![replay.clone()]).await.unwrap().remove(0);
-        assert!(matches!(answer, Submitted::Existing { id, .. } if id == first.id), "{answer:?}");
+        assert!(matches!(answer, SubmitResult::Existing { id, .. } if id == first.id), "{answer:?}");
         // With something new it is a batch like any other.
         assert_eq!(exceeded(refused(&store, vec![replay, message("k1", "acme", 2)]).await).more, 1);
     }
@@ -159,16 +160,16 @@ on_both! {
         let dying = NewOperation { payload: format!("\"{}\"", "x".repeat(1_200)), ..message("k1", "acme", 1) };
         submit(&store, &dying).await;
         let fence = claim(&store, queue_of(&dying)).await.fence;
-        let dead = Change {
+        let dead = OperationUpdate {
             error: Some(Failure::new(FailureClass::Transient, "no")),
-            ..change(&dying, fence, State::Dead)
+            ..change(&dying, fence, OperationState::Dead)
         };
-        assert_eq!(record(&store, dead).await, Recorded::Done);
+        assert_eq!(record(&store, dead).await, UpdateResult::Done);
         let full = used(&store, "tenant:acme").await;
         assert!(full.operations == 0 && full.bytes > 4_000, "{full:?}");
-        assert_eq!(exceeded(refused(&store, vec![message("k1", "acme", 2)]).await).bound, Bound::TenantBytes);
+        assert_eq!(exceeded(refused(&store, vec![message("k1", "acme", 2)]).await).bound, UsageBound::TenantBytes);
         agree(&place, &store, "a death").await;
-        assert_eq!(store.discard(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap(), 1);
+        assert_eq!(store.discard(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap(), 1);
         submit(&store, &message("k1", "acme", 2)).await;
         agree(&place, &store, "a discard").await;
         // And the operation itself until it is swept.
@@ -183,8 +184,8 @@ on_both! {
         submit(&store, &full).await;
         let fence = claim(&store, queue_of(&full)).await.fence;
         let result = format!("\"{}\"", "r".repeat(2 << 20));
-        let done = Change { result: Some(result), ..change(&full, fence, State::Succeeded) };
-        assert_eq!(record(&store, done).await, Recorded::Done);
+        let done = OperationUpdate { result: Some(result), ..change(&full, fence, OperationState::Succeeded) };
+        assert_eq!(record(&store, done).await, UpdateResult::Done);
         let used = used(&store, "key:k1").await;
         assert!(used.operations == 0 && used.bytes > 4 << 20, "{used:?}");
         agree(&place, &store, "a large result").await;
@@ -197,14 +198,14 @@ on_both! {
         let fence = claim(&store, QUEUE).await.fence;
         for nth in 1..=60 {
             let attempt = guildhall_actors::operations::Attempt { started_at: at(nth), ended_at: at(nth), ..tried(0) };
-            let change = Change {
+            let change = OperationUpdate {
                 attempts: 0,
                 delays: u32::try_from(nth).unwrap(),
                 attempt: Some(attempt),
                 at: at(nth),
-                ..change(&delayed, fence, State::Delayed)
+                ..change(&delayed, fence, OperationState::Delayed)
             };
-            assert_eq!(record(&store, change).await, Recorded::Done);
+            assert_eq!(record(&store, change).await, UpdateResult::Done);
         }
         let attempts = store.show(delayed.id).await.unwrap().unwrap().attempts;
         let started: Vec<u64> = attempts.iter().map(|attempt| attempt.started_at.millis() - at(0).millis()).collect();
@@ -233,13 +234,13 @@ on_both! {
                 }
                 4..7 if !live.is_empty() => {
                     let operation = live.swap_remove(random.usize(0..live.len()));
-                    let states = [State::Succeeded, State::Dead, State::NeedsReview, State::Running];
+                    let states = [OperationState::Succeeded, OperationState::Dead, OperationState::NeedsReview, OperationState::Running];
                     let state = states[random.usize(0..states.len())];
                     let claims = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![queue_of(&operation)])).await.unwrap();
                     if let [claim] = claims.as_slice() {
-                        let result = (state == State::Succeeded).then(|| "\"done\"".to_owned());
+                        let result = (state == OperationState::Succeeded).then(|| "\"done\"".to_owned());
                         let attempt = Some(tried(1));
-                        let change = Change { result, attempt, delays: random.u32(0..20), ..change(&operation, claim.fence, state) };
+                        let change = OperationUpdate { result, attempt, delays: random.u32(0..20), ..change(&operation, claim.fence, state) };
                         record(&store, change).await;
                         store.release(queue_of(&operation), claim.fence).await.unwrap();
                     }
@@ -251,12 +252,12 @@ on_both! {
                     "cancel"
                 }
                 8 => {
-                    let letters = store.letters(LetterFilter { limit: 2, redriven: Some(false), ..LetterFilter::default() }).await.unwrap();
+                    let letters = store.letters(DeadLetterFilter { limit: 2, redriven: Some(false), ..DeadLetterFilter::default() }).await.unwrap();
                     let again: Vec<_> = letters.iter().map(|letter| NewOperation { redrive_of: Some(letter.id), ..message("k2", &letter.tenant, 3) }).collect();
                     if random.bool() && !again.is_empty() {
                         store.redrive(again).await.unwrap();
                     } else {
-                        store.discard(LetterFilter { limit: 1, ..LetterFilter::default() }).await.unwrap();
+                        store.discard(DeadLetterFilter { limit: 1, ..DeadLetterFilter::default() }).await.unwrap();
                     }
                     "redrive or discard"
                 }
@@ -326,16 +327,16 @@ async fn full_file_refuses_operations_and_records_outcomes() {
         }
         assert!(accepted.len() < 200, "4 MiB hold no more");
     };
-    assert_eq!((over.bound, over.bound.setting(), over.most), (Bound::File, "store.max_bytes", 2 << 20));
+    assert_eq!((over.bound, over.bound.setting(), over.most), (UsageBound::File, "store.max_bytes", 2 << 20));
     assert!(accepted.len() > 10, "{}", accepted.len());
     // There is head room: the outcome of everything is recorded, even if all of it dies and is stored as letters, too.
     for operation in &accepted {
         let fence = claim(&store, queue_of(operation)).await.fence;
-        let done = Change { attempt: Some(tried(1)), ..change(operation, fence, State::Dead) };
-        assert_eq!(record(&store, done).await, Recorded::Done);
+        let done = OperationUpdate { attempt: Some(tried(1)), ..change(operation, fence, OperationState::Dead) };
+        assert_eq!(record(&store, done).await, UpdateResult::Done);
     }
     store.set_state("still", Some("written".to_owned()), None).await.unwrap();
-    while store.sweep(KEEP, at(1_000_000)).await.unwrap() != Swept::default() {}
+    while store.sweep(KEEP, at(1_000_000)).await.unwrap() != SweepSummary::default() {}
     submit(&store, &message("k1", "acme", 1)).await;
 }
 
@@ -353,7 +354,7 @@ async fn one_key_cannot_fill_a_file() {
             Err(error) => break exceeded(error),
         }
     };
-    assert_eq!((over.bound, over.most), (Bound::KeyBytes, 1 << 20));
+    assert_eq!((over.bound, over.most), (UsageBound::KeyBytes, 1 << 20));
     let file = store.usage(None).await.unwrap().file.unwrap();
     assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
     // What is counted includes what the operations still need until they are finished.
@@ -371,7 +372,7 @@ async fn oldest_audit_rows_of_a_key_are_removed_past_its_bound() {
         let store = place.open().await;
         let note = |key: &str, detail: usize| {
             let caller = Caller { key: Arc::from(key), ..Caller::operator() };
-            caller.note(Action::OperationsCancel, at(1)).saying(detail.to_string())
+            caller.note(AuditAction::OperationsCancel, at(1)).saying(detail.to_string())
         };
         for nth in 0..25 {
             store.note(note("k1", nth)).await.unwrap();

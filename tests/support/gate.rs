@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
-use guildhall::settings::Token;
-use guildhall_actors::circuit_breaker::{BreakerChanged, Subscribe};
-use guildhall_actors::rest::{Answered, Body, Gate, GateConfig, NotSent, Outcome, Request, Rest as _};
-use guildhall_core::answer::Credential;
-use guildhall_core::breaker::{BreakerKey, State};
+use guildhall::settings::SecretValue;
+use guildhall_actors::circuit_breaker::{BreakerChanged, SubscribeBreakerChanges};
+use guildhall_actors::rest::{
+    CallOutcome, Gate, GateConfig, NotSent, RequestBody, Rest as _, RestRequest, RestResponse,
+};
+use guildhall_core::breaker::{BreakerKey, BreakerState};
+use guildhall_core::response::Credential;
 use guildhall_sim::{
     BotConfig, Fault, FaultAction, JoinSpec, LimitConfig, Score, Sim, SimConfig, SimHandle, Snowflake,
 };
@@ -123,35 +125,35 @@ impl World {
         self.sim.add_fault(Fault { route: route.into(), action, probability, count, skip: 0 }).unwrap()
     }
 
-    pub(crate) fn request(&self, method: Method, path: String) -> Request {
-        Request::new(method, path, self.bot)
+    pub(crate) fn request(&self, method: Method, path: String) -> RestRequest {
+        RestRequest::new(method, path, self.bot)
     }
 
     /// A call with a JSON body.
-    pub(crate) fn with(&self, method: Method, path: String, body: &Value) -> Request {
+    pub(crate) fn with(&self, method: Method, path: String, body: &Value) -> RestRequest {
         let mut request = self.request(method, path);
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request.body = Body::Whole(Bytes::from(body.to_string()));
+        request.body = RequestBody::Whole(Bytes::from(body.to_string()));
         request
     }
 
-    pub(crate) fn get_guild(&self, place: &Place) -> Request {
+    pub(crate) fn get_guild(&self, place: &Place) -> RestRequest {
         self.request(Method::GET, format!("/guilds/{}", place.guild))
     }
 
-    pub(crate) fn get_channel(&self, place: &Place) -> Request {
+    pub(crate) fn get_channel(&self, place: &Place) -> RestRequest {
         self.request(Method::GET, format!("/channels/{}", place.channel))
     }
 
-    pub(crate) fn create_role(&self, place: &Place, name: &str) -> Request {
+    pub(crate) fn create_role(&self, place: &Place, name: &str) -> RestRequest {
         self.with(Method::POST, format!("/guilds/{}/roles", place.guild), &serde_json::json!({ "name": name }))
     }
 
-    pub(crate) fn member_role(&self, method: Method, place: &Place) -> Request {
+    pub(crate) fn member_role(&self, method: Method, place: &Place) -> RestRequest {
         self.request(method, format!("/guilds/{}/members/{}/roles/{}", place.guild, place.member, place.role))
     }
 
-    pub(crate) fn message(&self, place: &Place, content: &str) -> Request {
+    pub(crate) fn message(&self, place: &Place, content: &str) -> RestRequest {
         let body = serde_json::json!({ "content": content });
         self.with(Method::POST, format!("/channels/{}/messages", place.channel), &body)
     }
@@ -161,7 +163,7 @@ impl World {
 pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
     HyperTransport::new(TransportConfig {
         api_url,
-        token: Token::new(BotConfig::default().token),
+        token: SecretValue::new(BotConfig::default().token),
         connect_timeout: Duration::from_secs(5),
         request_timeout,
         max_response_bytes: 4 << 20,
@@ -172,33 +174,37 @@ pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTran
 }
 
 /// Makes calls all at once; their outcomes in the same order.
-pub(crate) async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = Request>) -> Vec<Outcome> {
+pub(crate) async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = RestRequest>) -> Vec<CallOutcome> {
     join_all(requests.into_iter().map(|request| gate.call(request))).await
 }
 
 /// What was answered, or the test fails.
-pub(crate) fn answered(outcome: Outcome) -> Answered {
+pub(crate) fn answered(outcome: CallOutcome) -> RestResponse {
     match outcome {
-        Outcome::Answered(answered) => answered,
+        CallOutcome::Answered(answered) => answered,
         other => panic!("expected an answer, got {other:?}"),
     }
 }
 
 /// Why a call was not sent, or the test fails.
-pub(crate) fn not_sent(outcome: Outcome) -> NotSent {
+pub(crate) fn not_sent(outcome: CallOutcome) -> NotSent {
     match outcome {
-        Outcome::NotSent(not_sent) => not_sent,
+        CallOutcome::NotSent(not_sent) => not_sent,
         other => panic!("expected a call that was not sent, got {other:?}"),
     }
 }
 
 /// Every change of every breaker from now on.
 pub(crate) async fn changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
-    gate.breaker().send(Subscribe).await.unwrap()
+    gate.breaker().send(SubscribeBreakerChanges).await.unwrap()
 }
 
 /// Waits until the breaker of a key is in a state of this name.
-pub(crate) async fn until(changes: &mut broadcast::Receiver<BreakerChanged>, key: &BreakerKey, state: &str) -> State {
+pub(crate) async fn until(
+    changes: &mut broadcast::Receiver<BreakerChanged>,
+    key: &BreakerKey,
+    state: &str,
+) -> BreakerState {
     let wait = async {
         loop {
             let change = changes.recv().await.unwrap();

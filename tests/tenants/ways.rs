@@ -1,7 +1,7 @@
 //! What is expected of every way into the API. A way that has no row here fails the tests: whoever adds one says here whom it
 //! is for, and what it leaves behind.
 
-use guildhall::api::{WAYS, Way};
+use guildhall::api::{Route, WAYS};
 use guildhall_core::access::Scope;
 use serde_json::{Value, json};
 
@@ -94,8 +94,8 @@ const ROWS: &[Row] = &[
 pub(crate) const UNNOTED: [&str; 1] = ["/budgets/{name}/acquire"];
 
 /// What is expected of each way, in the order of the API's own list.
-pub(crate) fn rows() -> Vec<(&'static Way, &'static Row)> {
-    let row_of = |way: &Way| {
+pub(crate) fn rows() -> Vec<(&'static Route, &'static Row)> {
+    let row_of = |way: &Route| {
         let found = ROWS.iter().find(|row| (row.method, row.path) == (way.method, way.path));
         found.unwrap_or_else(|| {
             panic!(
@@ -169,7 +169,7 @@ impl Row {
     }
 
     /// The least of the town's keys that may.
-    pub(crate) fn key<'a>(&self, way: &Way, town: &'a Town) -> Holder<'a> {
+    pub(crate) fn key<'a>(&self, way: &Route, town: &'a Town) -> Holder<'a> {
         match self.about {
             _ if way.needs == Scope::Admin => Holder::Admin,
             Something | Several => Holder::Key(&town.owner),

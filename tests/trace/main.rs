@@ -17,7 +17,7 @@ mod tap;
 
 use std::collections::BTreeSet;
 
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use guildhall_sim::JoinSpec;
 use serde_json::{Value, json};
 
@@ -33,14 +33,14 @@ fn lines(log: &str, says: &str) -> Vec<Value> {
 }
 
 /// The trace that what the API shows belongs to.
-fn trace_of(operation: &Value) -> Trace {
-    Trace::read(operation["trace"].as_str().unwrap()).unwrap()
+fn trace_of(operation: &Value) -> TraceContext {
+    TraceContext::read(operation["trace"].as_str().unwrap()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_goes_from_the_request_over_the_operation_and_the_log_to_the_call() {
     let stage = Stage::start("", &[("GUILDHALL__REST__TRACEPARENT", "true")]).await;
-    let given = Trace::read(GIVEN).unwrap();
+    let given = TraceContext::read(GIVEN).unwrap();
     let id = stage.submit(&json!({"kind": "create_role", "payload": {"name": "Pilots"}}), &[("traceparent", GIVEN)]);
     let operation = stage.until_done(&id);
     let kept = trace_of(&operation);
@@ -48,7 +48,7 @@ async fn one_trace_goes_from_the_request_over_the_operation_and_the_log_to_the_c
     assert_ne!(kept.span, given.span, "the request is a part of its own");
 
     let call = stage.tap.request_to("POST", &format!("/api/v10/guilds/{}/roles", stage.guild));
-    let sent = Trace::read(call.header("traceparent").unwrap()).unwrap();
+    let sent = TraceContext::read(call.header("traceparent").unwrap()).unwrap();
     assert_eq!(sent.id, given.id);
     assert!(sent.span != kept.span && sent.span != given.span, "the call is a part of its own");
 
@@ -69,7 +69,7 @@ async fn discord_is_told_of_no_trace_unless_that_is_set() {
     assert_eq!(call.header("traceparent"), None);
     assert!(stage.tap.requests().iter().all(|request| request.header("traceparent").is_none()));
     // The API shows it all the same.
-    assert_eq!(trace_of(&stage.shown(&id)).id, Trace::read(GIVEN).unwrap().id);
+    assert_eq!(trace_of(&stage.shown(&id)).id, TraceContext::read(GIVEN).unwrap().id);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +82,7 @@ async fn an_event_hands_its_trace_to_webhooks_to_what_they_and_rules_ask_for_and
     let request = brain.seen().requests[0].clone();
     let body: Value = serde_json::from_str(&request.body).unwrap();
     let event = trace_of(&body);
-    let told = Trace::read(request.header("traceparent")).unwrap();
+    let told = TraceContext::read(request.header("traceparent")).unwrap();
     assert_eq!(told.id, event.id);
     assert_ne!(told.span, event.span, "the request to the brain is a part of its own");
 
@@ -92,7 +92,7 @@ async fn an_event_hands_its_trace_to_webhooks_to_what_they_and_rules_ask_for_and
     let parts: BTreeSet<String> = operations.iter().map(|one| trace_of(one).span.to_string()).collect();
     assert_eq!(parts.len(), 2, "each handler is a part of its own");
     let call = stage.tap.request_to("POST", &format!("/api/v10/guilds/{}/roles", stage.guild));
-    assert_eq!(Trace::read(call.header("traceparent").unwrap()).unwrap().id, event.id);
+    assert_eq!(TraceContext::read(call.header("traceparent").unwrap()).unwrap().id, event.id);
 
     let log = stage.end();
     for (said, count) in

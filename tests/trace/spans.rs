@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use guildhall_sim::JoinSpec;
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ async fn a_collector_is_told_of_the_request_the_operation_its_try_and_its_call_e
     let endpoint = format!("http://{}", collector.address);
     let headers = ("GUILDHALL__TELEMETRY__OTLP_HEADERS", "authorization=Bearer collectors-own,x-team=town");
     let stage = Stage::start("", &[(ENDPOINT, &endpoint), headers]).await;
-    let given = Trace::read(GIVEN).unwrap();
+    let given = TraceContext::read(GIVEN).unwrap();
     let id = stage.submit(&json!({"kind": "create_role", "payload": {"name": "Pilots"}}), &[("traceparent", GIVEN)]);
     stage.until_done(&id);
     let told = collector.until("the operation's end", |told| !named(told, "operation create_role").is_empty());
@@ -73,7 +73,7 @@ async fn a_collector_is_told_of_events_their_handlers_and_webhooks_before_the_da
     let stage = Stage::start(&handlers(&brain.url()), &[(ENDPOINT, &endpoint)]).await;
     stage.sim.join(stage.guild, JoinSpec::default()).await.unwrap();
     brain.saw(1).await;
-    let sent = Trace::read(brain.seen().requests[0].header("traceparent")).unwrap();
+    let sent = TraceContext::read(brain.seen().requests[0].header("traceparent")).unwrap();
     stage.until_all_done(2);
     stage.end();
     let told = collector.told();

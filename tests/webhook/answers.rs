@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::Said;
+use guildhall_actors::events::WebhookResponse;
 use serde_json::json;
 
 use crate::brain::{Act, Brain, says};
@@ -25,7 +25,7 @@ fn an_answer_without_a_body_says_nothing() {
             Act::SaysAndCloses("HTTP/1.1 200 OK\r\n\r\n".to_owned()),
         ] {
             let (_brain, webhooks) = answered(act.clone()).await;
-            assert_eq!(ask(&webhooks, "greet").await, Ok(Said::default()), "{act:?}");
+            assert_eq!(ask(&webhooks, "greet").await, Ok(WebhookResponse::default()), "{act:?}");
         }
     });
 }
@@ -103,7 +103,7 @@ fn an_answer_that_is_too_large_is_not_read_to_its_end() {
             assert!(why.contains("larger than 1048576 bytes"), "{why}");
         }
         let (_brain, webhooks) = answered(Act::Pours(1024 * 1024)).await;
-        assert_eq!(ask(&webhooks, "greet").await, Ok(Said::default()), "as large as it may be");
+        assert_eq!(ask(&webhooks, "greet").await, Ok(WebhookResponse::default()), "as large as it may be");
     });
 }
 

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::Actor as _;
-use guildhall::webhook::{Lookup, Resolve, Secret, Target, WebhookConfig, Webhooks};
+use guildhall::webhook::{LookupFuture, Resolver, Secret, Target, WebhookConfig, Webhooks};
 use guildhall_actors::circuit_breaker::CircuitBreaker;
 use guildhall_actors::clock::Clock;
-use guildhall_actors::events::{Asks, Body, Brain as _, BrainError, Said};
+use guildhall_actors::events::{WebhookBody, WebhookCall, WebhookCallError, WebhookClient as _, WebhookResponse};
 use guildhall_core::breaker::BreakerConfig;
-use guildhall_core::event::handler::AnswerPolicy;
+use guildhall_core::event::handler::ResponsePolicy;
 use guildhall_core::invalid::InvalidConfig;
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use tokio::task::LocalSet;
 
 /// Long enough that only something broken takes longer; never what a test waits for.
@@ -37,7 +37,7 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
 /// A webhook that may be anywhere.
 pub(crate) fn target(handler: &str, url: &str) -> Target {
     let secrets: Vec<Secret> = vec![SECRET.parse().unwrap()];
-    let answers = AnswerPolicy::default();
+    let answers = ResponsePolicy::default();
     Target { handler: handler.into(), url: url.parse().unwrap(), secrets, allow_private: true, answers }
 }
 
@@ -62,34 +62,38 @@ pub(crate) fn webhooks_with(
     names: Arc<Names>,
 ) -> Webhooks {
     let breaker = CircuitBreaker::new(Clock::start(), breaker, InvalidConfig::default(), 1).start();
-    Webhooks::with_resolver(targets, config, breaker, &(names as Arc<dyn Resolve>)).unwrap()
+    Webhooks::with_resolver(targets, config, breaker, &(names as Arc<dyn Resolver>)).unwrap()
 }
 
 /// Tells a handler's webhook of an event.
-pub(crate) async fn ask(webhooks: &Webhooks, handler: &str) -> Result<Said, BrainError> {
+pub(crate) async fn ask(webhooks: &Webhooks, handler: &str) -> Result<WebhookResponse, WebhookCallError> {
     ask_within(webhooks, handler, STUCK).await
 }
 
-pub(crate) async fn ask_within(webhooks: &Webhooks, handler: &str, within: Duration) -> Result<Said, BrainError> {
-    let body = Body { id: format!("event:session:7:{handler}"), json: r#"{"event_type":"member.join"}"#.into() };
-    let trace = Trace::begin(TRACE, 1);
-    webhooks.ask(Asks { handler: handler.into(), within, trace }, body).await
+pub(crate) async fn ask_within(
+    webhooks: &Webhooks,
+    handler: &str,
+    within: Duration,
+) -> Result<WebhookResponse, WebhookCallError> {
+    let body = WebhookBody { id: format!("event:session:7:{handler}"), json: r#"{"event_type":"member.join"}"#.into() };
+    let trace = TraceContext::begin(TRACE, 1);
+    webhooks.ask(WebhookCall { handler: handler.into(), within, trace }, body).await
 }
 
 /// Why it is to be asked later, and not before when.
 #[track_caller]
-pub(crate) fn later(answer: Result<Said, BrainError>) -> (String, Option<Duration>) {
+pub(crate) fn later(answer: Result<WebhookResponse, WebhookCallError>) -> (String, Option<Duration>) {
     match answer {
-        Err(BrainError::Later { why, retry_after }) => (why, retry_after),
+        Err(WebhookCallError::Later { why, retry_after }) => (why, retry_after),
         other => panic!("to be asked later, but {other:?}"),
     }
 }
 
 /// Why it is never to be asked again.
 #[track_caller]
-pub(crate) fn never(answer: Result<Said, BrainError>) -> String {
+pub(crate) fn never(answer: Result<WebhookResponse, WebhookCallError>) -> String {
     match answer {
-        Err(BrainError::Never { why }) => why,
+        Err(WebhookCallError::Never { why }) => why,
         other => panic!("never to be asked again, but {other:?}"),
     }
 }
@@ -126,8 +130,8 @@ impl Names {
     }
 }
 
-impl Resolve for Names {
-    fn resolve(&self, name: &str, port: u16) -> Lookup {
+impl Resolver for Names {
+    fn resolve(&self, name: &str, port: u16) -> LookupFuture {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.hangs.is_some_and(|hangs| name.starts_with(hangs)) {
             return Box::pin(std::future::pending());

@@ -5,8 +5,8 @@ use std::net::{IpAddr, UdpSocket};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use guildhall::webhook::{Secret, Target, Webhooks};
-use guildhall_actors::events::Said;
-use guildhall_core::event::handler::AnswerPolicy;
+use guildhall_actors::events::WebhookResponse;
+use guildhall_core::event::handler::ResponsePolicy;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ring::hmac;
 use serde_json::json;
@@ -37,7 +37,7 @@ fn own_address() -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
-fn with_policy(url: &str, answers: AnswerPolicy) -> Webhooks {
+fn with_policy(url: &str, answers: ResponsePolicy) -> Webhooks {
     webhooks(vec![Target { answers, ..target("greet", url) }])
 }
 
@@ -72,18 +72,18 @@ fn an_unsigned_answer_over_plain_http_has_no_effect() {
     run(async {
         for body in effects() {
             let brain = Brain::replying_at(address, move |_| says(200, "", &body)).await;
-            let why = never(ask(&with_policy(&brain.url(), AnswerPolicy::Secure), "greet").await);
+            let why = never(ask(&with_policy(&brain.url(), ResponsePolicy::Secure), "greet").await);
             assert!(why.contains(&format!("plain http from {address}")) && why.contains("not signed"), "{why}");
-            ask(&with_policy(&brain.url(), AnswerPolicy::Any), "greet").await.unwrap();
+            ask(&with_policy(&brain.url(), ResponsePolicy::Any), "greet").await.unwrap();
         }
         for nothing in ["", "{}", r#"{"operations": [], "set": {}, "reply": null}"#] {
             let brain = Brain::replying_at(address, move |_| says(200, "", nothing)).await;
-            let said = ask(&with_policy(&brain.url(), AnswerPolicy::Secure), "greet").await;
-            assert_eq!(said, Ok(Said::default()), "{nothing}");
+            let said = ask(&with_policy(&brain.url(), ResponsePolicy::Secure), "greet").await;
+            assert_eq!(said, Ok(WebhookResponse::default()), "{nothing}");
         }
         let body = effects().remove(0);
         let brain = Brain::replying_at(address, move |request| signed(SECRET, &answer_id(request), now(), &body)).await;
-        ask(&with_policy(&brain.url(), AnswerPolicy::Secure), "greet").await.unwrap();
+        ask(&with_policy(&brain.url(), ResponsePolicy::Secure), "greet").await.unwrap();
     });
     let line = r#"guildhall_webhook_requests_total{handler="greet",outcome="untrusted"} 5"#;
     assert!(recorder.handle().render().contains(line), "{}", recorder.handle().render());
@@ -116,11 +116,11 @@ fn where_signatures_are_required_loopback_is_not_enough() {
     run(async {
         for body in effects() {
             let brain = Brain::always(says(200, "", &body)).await;
-            ask(&with_policy(&brain.url(), AnswerPolicy::Secure), "greet").await.unwrap();
-            let why = never(ask(&with_policy(&brain.url(), AnswerPolicy::Signed), "greet").await);
+            ask(&with_policy(&brain.url(), ResponsePolicy::Secure), "greet").await.unwrap();
+            let why = never(ask(&with_policy(&brain.url(), ResponsePolicy::Signed), "greet").await);
             assert!(why.contains("answers = \"signed\"") && why.contains("not signed"), "{why}");
             let brain = signing(SECRET, &body).await;
-            ask(&with_policy(&brain.url(), AnswerPolicy::Signed), "greet").await.unwrap();
+            ask(&with_policy(&brain.url(), ResponsePolicy::Signed), "greet").await.unwrap();
         }
     });
 }
@@ -132,7 +132,7 @@ fn each_secret_of_the_handler_signs_answers_while_one_replaces_the_other() {
         let both: Vec<Secret> = vec![SECRET.parse().unwrap(), OTHER_SECRET.parse().unwrap()];
         for secret in [SECRET, OTHER_SECRET] {
             let brain = signing(secret, &body).await;
-            let target = Target { answers: AnswerPolicy::Signed, ..target("greet", &brain.url()) };
+            let target = Target { answers: ResponsePolicy::Signed, ..target("greet", &brain.url()) };
             ask(&webhooks(vec![Target { secrets: both.clone(), ..target.clone() }]), "greet").await.unwrap();
             let alone = ask(&webhooks(vec![target]), "greet").await;
             assert_eq!(alone.is_ok(), secret == SECRET, "{alone:?}");
@@ -162,7 +162,7 @@ fn an_answer_that_was_recorded_is_not_accepted_for_another_request() {
         for (forge, part) in forged {
             let body = body.clone();
             let brain = Brain::replying(move |request| forge(request, &body)).await;
-            let why = never(ask(&with_policy(&brain.url(), AnswerPolicy::Signed), "greet").await);
+            let why = never(ask(&with_policy(&brain.url(), ResponsePolicy::Signed), "greet").await);
             assert!(why.contains(part), "{part}: {why}");
         }
         // The request itself, sent back as it came.
@@ -172,6 +172,6 @@ fn an_answer_that_was_recorded_is_not_accepted_for_another_request() {
             says(200, &headers, &request.body)
         };
         let brain = Brain::replying(echo).await;
-        never(ask(&with_policy(&brain.url(), AnswerPolicy::Signed), "greet").await);
+        never(ask(&with_policy(&brain.url(), ResponsePolicy::Signed), "greet").await);
     });
 }

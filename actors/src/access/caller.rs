@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use guildhall_core::access::{Bounds, Grant, Guilds, Scope};
+use guildhall_core::access::{Bounds, Grant, GuildSet, Scope};
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 
-use super::{Action, Note};
+use super::{AuditAction, AuditRecord};
 
 /// Whose a guild is that nobody else has.
 pub const DEFAULT_TENANT: &str = "default";
@@ -30,7 +30,7 @@ pub struct Caller {
     /// What the request is called, in answers, logs and notes.
     pub request: Arc<str>,
     /// The trace that the request is a part of.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
 }
 
 impl Caller {
@@ -74,8 +74,8 @@ impl Caller {
     #[must_use]
     pub fn among(&self, asked: Option<u64>) -> Option<Vec<u64>> {
         match (asked, self.grant.guilds()) {
-            (None, Guilds::All) => None,
-            (None, Guilds::Only(guilds)) => Some(guilds.iter().copied().collect()),
+            (None, GuildSet::All) => None,
+            (None, GuildSet::Only(guilds)) => Some(guilds.iter().copied().collect()),
             (Some(guild), _) if self.grant.reaches(asked) => Some(vec![guild]),
             (Some(_), _) => Some(Vec::new()),
         }
@@ -83,8 +83,8 @@ impl Caller {
 
     /// A note on something that it does.
     #[must_use]
-    pub fn note(&self, action: Action, at: UnixMs) -> Note {
-        Note {
+    pub fn note(&self, action: AuditAction, at: UnixMs) -> AuditRecord {
+        AuditRecord {
             at,
             tenant: self.tenant.clone().unwrap_or_else(default_tenant),
             key: Arc::clone(&self.key),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Note;
+use super::AuditRecord;
 use crate::operations::StoreFuture;
 
 /// Whose data is erased.
@@ -46,7 +46,7 @@ pub struct ErasureCursor {
 
 /// What one step of an erasure did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Erased {
+pub struct ErasureStep {
     /// How many rows were removed, by what they hold.
     pub removed: BTreeMap<&'static str, u64>,
     /// How many rows mention the subject and stay, by what they hold.
@@ -59,7 +59,12 @@ pub struct Erased {
 pub trait ErasureStore: Send + Sync {
     /// Examines the next rows of one table and removes those about the subject: a bounded number in one transaction. The audit
     /// record is written with the step that carries it.
-    fn erase(&self, subject: DataSubject, from: ErasureCursor, note: Option<Note>) -> StoreFuture<'_, Erased>;
+    fn erase(
+        &self,
+        subject: DataSubject,
+        from: ErasureCursor,
+        note: Option<AuditRecord>,
+    ) -> StoreFuture<'_, ErasureStep>;
 }
 
 #[cfg(test)]

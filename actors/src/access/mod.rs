@@ -5,14 +5,14 @@
 //!                                  └─▶ refused ──Note──▶ AuditLog
 //! ```
 
+mod audit_record;
 mod caller;
 mod erasure;
-mod note;
 mod role_cache;
 mod store;
 
+pub use audit_record::{AuditAction, AuditFilter, AuditRecord, StoredAuditRecord};
 pub use caller::{Caller, DEFAULT_TENANT, default_tenant};
-pub use erasure::{DataSubject, Erased, ErasureCursor, ErasureStore};
-pub use note::{Action, AuditFilter, AuditRow, Note};
+pub use erasure::{DataSubject, ErasureCursor, ErasureStep, ErasureStore};
 pub use role_cache::{RoleCache, RoleCacheConfig, RoleRead};
-pub use store::{Added, GeneratedAdminKey, Key, KeyFilter, KeyStore, NewKey, Revoked, Rotated};
+pub use store::{AddKeyResult, ApiKey, GeneratedAdminKey, KeyFilter, KeyStore, NewApiKey, RevokeResult, RotateResult};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use guildhall_core::access::{Grant, KeyId};
 use guildhall_core::time::UnixMs;
 
-use super::{AuditFilter, AuditRow, Note};
+use super::{AuditFilter, AuditRecord, StoredAuditRecord};
 use crate::operations::StoreFuture;
 
 /// A key that is about to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewKey {
+pub struct NewApiKey {
     /// What it is called.
     pub id: KeyId,
     /// Whose it is.
@@ -29,16 +29,16 @@ pub struct NewKey {
 
 /// A key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct ApiKey {
     /// As it was made.
-    pub made: NewKey,
+    pub made: NewApiKey,
     /// When somebody took it back.
     pub revoked_at: Option<UnixMs>,
     /// The key that came in its place, if one did.
     pub rotated_to: Option<KeyId>,
 }
 
-impl Key {
+impl ApiKey {
     /// Whether it is good now.
     #[must_use]
     pub fn is_good(&self, now: UnixMs) -> bool {
@@ -74,7 +74,7 @@ pub struct KeyFilter {
 
 /// What became of a key that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
+pub enum AddKeyResult {
     /// It is.
     Done,
     /// It is not: this guild belongs to another tenant.
@@ -83,7 +83,7 @@ pub enum Added {
 
 /// What became of a key that was to be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Revoked {
+pub enum RevokeResult {
     /// It was good until now.
     Now,
     /// Somebody had done so before.
@@ -94,7 +94,7 @@ pub enum Revoked {
 
 /// What became of a key that was to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rotated {
+pub enum RotateResult {
     /// The new one is kept, the old one ends.
     Done,
     /// There is no such key.
@@ -112,31 +112,32 @@ pub trait KeyStore: Send + Sync {
     fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>>;
 
     /// A key, whether it is still good or not.
-    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>>;
+    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<ApiKey>>;
 
     /// The keys with these ids, in any order. Ids that do not exist are left out.
-    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<Key>>;
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<ApiKey>>;
 
     /// The ids of keys that were created at this time or later, the newest first, at most so many.
     fn key_ids(&self, since: UnixMs, limit: usize) -> StoreFuture<'_, Vec<KeyId>>;
 
     /// Keys, the newest first.
-    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<Key>>;
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>>;
 
     /// Keeps a key. The guilds that it is for belong to its tenant from now on, unless they are another's.
-    fn add_key(&self, key: NewKey, note: Note) -> StoreFuture<'_, Added>;
+    fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult>;
 
     /// Takes a key back. One that was taken back before stays as it is, without another note.
-    fn revoke_key(&self, id: KeyId, note: Note) -> StoreFuture<'_, Revoked>;
+    fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult>;
 
     /// Keeps a key in the place of another, which is good until `until` at the longest.
-    fn rotate_key(&self, old: KeyId, new: NewKey, until: UnixMs, note: Note) -> StoreFuture<'_, Rotated>;
+    fn rotate_key(&self, old: KeyId, new: NewApiKey, until: UnixMs, note: AuditRecord)
+    -> StoreFuture<'_, RotateResult>;
 
     /// Keeps a note by itself: of something that was refused.
-    fn note(&self, note: Note) -> StoreFuture<'_, ()>;
+    fn note(&self, note: AuditRecord) -> StoreFuture<'_, ()>;
 
     /// Notes, the newest first.
-    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>>;
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>>;
 
     /// Forgets notes from before this, and keys that have been over for as long; a small batch, and how many.
     fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64>;

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use actix::Addr;
-use guildhall_core::answer::Class;
 use guildhall_core::breaker::{BreakerKey, CallResult};
+use guildhall_core::response::ResponseClass;
 use tokio::time::{Instant, timeout};
 
 use super::{AdmitTarget, CircuitBreaker};
@@ -57,7 +57,7 @@ impl CircuitBreaker {
         let began = Instant::now();
         let ended = timeout(limit, future).await;
         let result = match &ended {
-            Ok(Ok(_)) => CallResult::Answered(Class::Success),
+            Ok(Ok(_)) => CallResult::Answered(ResponseClass::Success),
             Ok(Err(_)) => CallResult::Broken,
             Err(_) => CallResult::TimedOut,
         };

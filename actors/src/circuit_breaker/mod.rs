@@ -6,47 +6,49 @@
 //!                               └──▶ transitions: log, metric, broadcast ◀──────────────────┘
 //! ```
 //!
-//! [`Breakers`] and [`Ledger`] decide; the actor carries messages to them, wakes them when time has something for them,
-//! and tells what they did. If there are other processes, a [`Courier`] carries it to them.
+//! [`Breakers`] and [`InvalidLedger`] decide; the actor carries messages to them, wakes them when time has something for them,
+//! and tells what they did. If there are other processes, a [`BreakerReplicator`] carries it to them.
 
+mod admin;
 mod call;
-mod memory;
 mod pass;
-mod people;
 mod probe;
 mod release;
+mod reporter;
 mod shared;
 #[cfg(test)]
 mod shared_tests;
+mod snapshot;
 #[cfg(test)]
 mod tests;
-mod voice;
 
+pub use admin::{CheckForceOpen, ForceOpen, ForceOpenFor, GetBreaker, GetTopSpenders, ResetBreaker, TopSpenders};
 pub use call::CallError;
-pub(crate) use memory::{RecallBreakers, RememberBreakers};
-pub use pass::{Pass, Verdict};
-pub use people::{Force, ForceFor, Look, MayForce, Reset, Top, TopSpenders};
+pub use pass::{Pass, ReportReceipt};
 pub use probe::{ProbeRequest, Prober};
 pub(crate) use release::SetReleaseListener;
+pub use reporter::BreakerChanged;
 pub use shared::{
-    AskLedger, Courier, Ended, Heard, LeaveLedger, LedgerSynced, NewToken, ProbeClaimed, Share, StateRead,
-    TakeProbeClaims, TakeTurns, TurnTold,
+    BreakerChangeReplicated, BreakerReplicator, ForcedBreakerEnded, LeaveLedger, LedgerSynced, ProbeClaimed,
+    RemoteBreakerChanged, ReplaceToken, ShareBreakers, SharedStateRead, TakeBreakerChanges, TakeLedgerRequest,
+    TakeProbeClaims,
 };
-pub use voice::BreakerChanged;
+pub(crate) use snapshot::{RestoreBreakers, SnapshotBreakers};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle, WrapFuture};
-use guildhall_core::answer::Credential;
 use guildhall_core::breaker::{
-    Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Origin, Refused,
+    Attempt, BreakerConfig, BreakerEffect, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallRejection, CallResult,
+    ChangeOrigin,
 };
-use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot, Spent};
+use guildhall_core::invalid::{InvalidBudgetExceeded, InvalidConfig, InvalidLedger, InvalidLedgerSnapshot};
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::division::Allowance;
+use guildhall_core::response::Credential;
 use guildhall_core::route::RouteKey;
-use guildhall_core::spending::{Spending, Who};
+use guildhall_core::spending::{Consumer, Spending};
 use guildhall_core::time::Timestamp;
 use serde::Serialize;
 use tokio::sync::{broadcast, oneshot, watch};
@@ -54,13 +56,13 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::clock::Clock;
 use crate::crash::{self, Input};
 use crate::failpoint;
-use crate::memory::Bell;
+use crate::snapshot::DirtyFlag;
 use crate::supervision::{Part, PartGuard};
-use crate::telemetry::breaker::{BreakersStarted, CallRefused, HeldByShare, ProbeSent, TargetRefused};
+use crate::telemetry::breaker::{BreakersStarted, CallHeldByShare, CallRefused, ProbeSent, TargetRefused};
 use crate::telemetry::emit;
-use pass::{Admitted, Generations};
-use release::Releases;
-use voice::Voice;
+use pass::{AdmittedCall, Generations};
+use release::ReleaseTracker;
+use reporter::BreakerReporter;
 
 /// How many messages wait for the actor at most, for each sender.
 const MAILBOX: usize = 1_024;
@@ -71,27 +73,27 @@ pub struct CircuitBreaker {
     _guard: PartGuard,
     clock: Clock,
     breakers: Breakers,
-    ledger: Ledger,
+    ledger: InvalidLedger,
     /// Tells how many processes divide the budget of invalid requests, if any do.
     processes: Option<watch::Receiver<Allowance>>,
     /// Who has calls made, and what becomes of them.
     spending: Spending,
     prober: Option<Prober>,
     /// Who carries what is decided here to the other processes, if there are any.
-    courier: Option<Arc<dyn Courier>>,
+    courier: Option<Arc<dyn BreakerReplicator>>,
     /// What wakes whoever keeps what must not be forgotten, if anybody does.
-    bell: Option<Arc<Bell>>,
-    voice: Voice,
+    bell: Option<Arc<DirtyFlag>>,
+    voice: BreakerReporter,
     /// Grows with each transition.
     generations: Generations,
-    releases: Releases,
+    releases: ReleaseTracker,
     /// When it wakes next.
     timer: Option<(Timestamp, SpawnHandle)>,
 }
 
 /// Asks for a call to Discord to go out. To be given a [`Pass`], or told why not.
 #[derive(Message)]
-#[rtype(result = "Result<Pass, Refused>")]
+#[rtype(result = "Result<Pass, CallRejection>")]
 pub struct Admit(
     /// The call.
     pub CallInfo,
@@ -99,7 +101,7 @@ pub struct Admit(
 
 /// Asks for a call to another upstream to go out.
 #[derive(Message)]
-#[rtype(result = "Result<Pass, (Refused, Option<Duration>)>")]
+#[rtype(result = "Result<Pass, (CallRejection, Option<Duration>)>")]
 struct AdmitTarget {
     name: String,
 }
@@ -107,8 +109,8 @@ struct AdmitTarget {
 /// A call has ended. Sent by [`Pass::report`].
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Report {
-    admitted: Admitted,
+struct ReportCall {
+    admitted: AdmittedCall,
     result: CallResult,
     took: Duration,
     reply: oneshot::Sender<Attempt>,
@@ -119,13 +121,13 @@ struct Report {
 /// A pass was dropped. Sent by the pass.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Abandon {
-    admitted: Admitted,
+struct AbandonCall {
+    admitted: AdmittedCall,
     /// What the call was to be made for.
     input: Option<Input>,
 }
 
-/// A credential has a new token, which no other process is known to have. See [`NewToken`] if they may.
+/// A credential has a new token, which no other process is known to have. See [`ReplaceToken`] if they may.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct TokenChanged(
@@ -144,12 +146,12 @@ pub struct SetProber(
 /// Asks to be told of every transition from now on.
 #[derive(Message)]
 #[rtype(result = "broadcast::Receiver<BreakerChanged>")]
-pub struct Subscribe;
+pub struct SubscribeBreakerChanges;
 
 /// Asks for what is to be seen.
 #[derive(Message)]
 #[rtype(result = "CircuitBreakerSnapshot")]
-pub struct Observe;
+pub struct ObserveCircuitBreaker;
 
 /// What is to be seen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -158,7 +160,7 @@ pub struct CircuitBreakerSnapshot {
     #[serde(flatten)]
     pub breakers: BreakersSnapshot,
     /// The ledger of invalid requests.
-    pub invalid_requests: LedgerSnapshot,
+    pub invalid_requests: InvalidLedgerSnapshot,
 }
 
 impl CircuitBreaker {
@@ -170,21 +172,25 @@ impl CircuitBreaker {
             _guard: PartGuard::new(Part::CircuitBreaker),
             clock,
             breakers: Breakers::new(breakers, seed),
-            ledger: Ledger::new(invalid),
+            ledger: InvalidLedger::new(invalid),
             processes: None,
             spending: Spending::new(clock.now()),
             prober: None,
             courier: None,
             bell: None,
-            voice: Voice::new(),
+            voice: BreakerReporter::new(),
             generations: Generations::default(),
-            releases: Releases::default(),
+            releases: ReleaseTracker::default(),
             timer: None,
         }
     }
 
     /// Does a step at the present time: first what time itself has brought, then `act`, then whatever follows from both.
-    fn step<T>(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, Timestamp) -> (T, Vec<Effect>)) -> T {
+    fn step<T>(
+        &mut self,
+        ctx: &mut Context<Self>,
+        act: impl FnOnce(&mut Self, Timestamp) -> (T, Vec<BreakerEffect>),
+    ) -> T {
         failpoint::message(Part::CircuitBreaker);
         let now = self.clock.now();
         if self.breakers.next_wake().is_some_and(|wake| wake <= now) {
@@ -220,7 +226,7 @@ impl CircuitBreaker {
         }));
     }
 
-    fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Admitted, Refused> {
+    fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<AdmittedCall, CallRejection> {
         let owner = call.submitter.clone().in_guild(call.guild);
         let reserved = self.ledger.admit(call.lane, owner, &call.route, now);
         self.ask_if_short();
@@ -229,7 +235,7 @@ impl CircuitBreaker {
             self.refused(spent, now)
         })?;
         match self.breakers.admit(call, now) {
-            Ok(pass) => Ok(Admitted { pass, reservation: Some(reservation) }),
+            Ok(pass) => Ok(AdmittedCall { pass, reservation: Some(reservation) }),
             Err(refused) => {
                 self.ledger.settle(reservation, false, now);
                 Err(refused)
@@ -238,13 +244,13 @@ impl CircuitBreaker {
     }
 
     /// The refusal of a call that the ledger has no room for.
-    fn refused(&self, spent: Spent, now: Timestamp) -> Refused {
-        let Spent { until, reason, share } = spent;
+    fn refused(&self, spent: InvalidBudgetExceeded, now: Timestamp) -> CallRejection {
+        let InvalidBudgetExceeded { until, reason, share } = spent;
         let key = match share {
             None => "invalid requests".to_owned(),
             Some(over) => {
                 let wait = until.since(now);
-                emit(HeldByShare { over: &over, wait });
+                emit(CallHeldByShare { over: &over, wait });
                 // Another process may be needed to make room for it.
                 self.ask_ledger();
                 format!(
@@ -258,24 +264,24 @@ impl CircuitBreaker {
                 )
             }
         };
-        Refused { until: Some(until), reason, key }
+        CallRejection { until: Some(until), reason, key }
     }
 
-    fn perform(&mut self, effects: Vec<Effect>, ctx: &Context<Self>, now: Timestamp) {
+    fn perform(&mut self, effects: Vec<BreakerEffect>, ctx: &Context<Self>, now: Timestamp) {
         for effect in effects {
             match effect {
-                Effect::Transition { key, from, to, why, origin } => {
+                BreakerEffect::Transition { key, from, to, why, origin } => {
                     self.keep();
                     self.generations.advance();
                     self.releases.turned(&key, to);
                     let severity = self.breakers.severity(key.kind());
                     self.voice.turned(BreakerChanged::new(key, from, to, why, origin, now), severity);
-                    if origin == Origin::Here {
+                    if origin == ChangeOrigin::Here {
                         self.tell_others();
                     }
                 }
-                Effect::SendProbe { key, credential, pass } => self.send_probe(key, credential, pass, ctx, now),
-                Effect::ClaimProbe => self.tell_others(),
+                BreakerEffect::SendProbe { key, credential, pass } => self.send_probe(key, credential, pass, ctx, now),
+                BreakerEffect::ClaimProbe => self.tell_others(),
             }
         }
     }
@@ -284,7 +290,7 @@ impl CircuitBreaker {
         &mut self,
         key: BreakerKey,
         credential: Credential,
-        pass: guildhall_core::breaker::Pass,
+        pass: guildhall_core::breaker::CallPermit,
         ctx: &Context<Self>,
         now: Timestamp,
     ) {
@@ -298,7 +304,7 @@ impl CircuitBreaker {
             return;
         };
         emit(ProbeSent { key: &key });
-        let admitted = Admitted { pass, reservation: Some(reservation) };
+        let admitted = AdmittedCall { pass, reservation: Some(reservation) };
         prober(ProbeRequest { key, credential, pass: Pass::new(admitted, ctx.address(), self.generations.clone()) });
     }
 
@@ -332,7 +338,7 @@ impl Actor for CircuitBreaker {
 }
 
 impl Handler<Admit> for CircuitBreaker {
-    type Result = Result<Pass, Refused>;
+    type Result = Result<Pass, CallRejection>;
 
     fn handle(&mut self, Admit(call): Admit, ctx: &mut Self::Context) -> Self::Result {
         let admitted = self.step(ctx, |this, now| (this.admit(&call, now), Vec::new()));
@@ -348,14 +354,14 @@ impl Handler<Admit> for CircuitBreaker {
 
 /// The same as [`Admit`], for a caller that works on an input.
 #[derive(Message)]
-#[rtype(result = "Result<Pass, Refused>")]
+#[rtype(result = "Result<Pass, CallRejection>")]
 pub(crate) struct AdmitFor {
     pub(crate) call: CallInfo,
     pub(crate) input: Option<Input>,
 }
 
 impl Handler<AdmitFor> for CircuitBreaker {
-    type Result = Result<Pass, Refused>;
+    type Result = Result<Pass, CallRejection>;
 
     fn handle(&mut self, AdmitFor { call, input }: AdmitFor, ctx: &mut Self::Context) -> Self::Result {
         let _entered = crash::enter(input);
@@ -364,11 +370,13 @@ impl Handler<AdmitFor> for CircuitBreaker {
 }
 
 impl Handler<AdmitTarget> for CircuitBreaker {
-    type Result = Result<Pass, (Refused, Option<Duration>)>;
+    type Result = Result<Pass, (CallRejection, Option<Duration>)>;
 
     fn handle(&mut self, AdmitTarget { name }: AdmitTarget, ctx: &mut Self::Context) -> Self::Result {
         match self.step(ctx, |this, now| (this.breakers.admit_target(&name, now), Vec::new())) {
-            Ok(pass) => Ok(Pass::new(Admitted { pass, reservation: None }, ctx.address(), self.generations.clone())),
+            Ok(pass) => {
+                Ok(Pass::new(AdmittedCall { pass, reservation: None }, ctx.address(), self.generations.clone()))
+            }
             Err(refused) => {
                 emit(TargetRefused { refused: &refused });
                 let retry_after = refused.until.map(|until| self.clock.until(until));
@@ -378,15 +386,15 @@ impl Handler<AdmitTarget> for CircuitBreaker {
     }
 }
 
-impl Handler<Report> for CircuitBreaker {
+impl Handler<ReportCall> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, report: Report, ctx: &mut Self::Context) {
-        let Report { admitted: Admitted { pass, reservation }, result, took, reply, input } = report;
+    fn handle(&mut self, report: ReportCall, ctx: &mut Self::Context) {
+        let ReportCall { admitted: AdmittedCall { pass, reservation }, result, took, reply, input } = report;
         let _entered = crash::enter(input);
         let attempt = self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
-                this.spending.on_call(Who::of(reservation.guild()), result, now);
+                this.spending.on_call(Consumer::of(reservation.guild()), result, now);
                 let was_invalid = matches!(result, CallResult::Answered(class) if class.is_invalid());
                 this.ledger.settle(reservation, was_invalid, now);
                 if was_invalid {
@@ -403,12 +411,12 @@ impl Handler<Report> for CircuitBreaker {
     }
 }
 
-impl Handler<Abandon> for CircuitBreaker {
+impl Handler<AbandonCall> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, Abandon { admitted, input }: Abandon, ctx: &mut Self::Context) {
+    fn handle(&mut self, AbandonCall { admitted, input }: AbandonCall, ctx: &mut Self::Context) {
         let _entered = crash::enter(input);
-        let Admitted { pass, reservation } = admitted;
+        let AdmittedCall { pass, reservation } = admitted;
         self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
                 this.ledger.settle(reservation, false, now);
@@ -435,18 +443,18 @@ impl Handler<SetProber> for CircuitBreaker {
     }
 }
 
-impl Handler<Subscribe> for CircuitBreaker {
-    type Result = MessageResult<Subscribe>;
+impl Handler<SubscribeBreakerChanges> for CircuitBreaker {
+    type Result = MessageResult<SubscribeBreakerChanges>;
 
-    fn handle(&mut self, Subscribe: Subscribe, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, SubscribeBreakerChanges: SubscribeBreakerChanges, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.voice.subscribe())
     }
 }
 
-impl Handler<Observe> for CircuitBreaker {
-    type Result = MessageResult<Observe>;
+impl Handler<ObserveCircuitBreaker> for CircuitBreaker {
+    type Result = MessageResult<ObserveCircuitBreaker>;
 
-    fn handle(&mut self, Observe: Observe, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, ObserveCircuitBreaker: ObserveCircuitBreaker, ctx: &mut Self::Context) -> Self::Result {
         let snapshot = self.step(ctx, |this, now| {
             let breakers = this.breakers.snapshot(now);
             (CircuitBreakerSnapshot { breakers, invalid_requests: this.ledger.snapshot(now) }, Vec::new())

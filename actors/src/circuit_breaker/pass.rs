@@ -9,7 +9,7 @@ use guildhall_core::breaker::{self, Attempt, CallResult};
 use guildhall_core::invalid::Reservation;
 use tokio::sync::oneshot;
 
-use super::{Abandon, CircuitBreaker, Report};
+use super::{AbandonCall, CircuitBreaker, ReportCall};
 use crate::crash;
 
 /// Counts the transitions of all breakers. Shared with every pass, so that a pass can be checked without a message.
@@ -29,8 +29,8 @@ impl Generations {
 
 /// What the actor wants back.
 #[derive(Debug)]
-pub(super) struct Admitted {
-    pub(super) pass: breaker::Pass,
+pub(super) struct AdmittedCall {
+    pub(super) pass: breaker::CallPermit,
     /// Calls to other upstreams have none: Discord does not count them.
     pub(super) reservation: Option<Reservation>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Admitted {
 #[derive(Debug)]
 #[must_use = "a pass that is dropped is given back unused"]
 pub struct Pass {
-    admitted: Option<Admitted>,
+    admitted: Option<AdmittedCall>,
     is_probe: bool,
     generation: u64,
     breaker: Addr<CircuitBreaker>,
@@ -47,7 +47,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    pub(super) fn new(admitted: Admitted, breaker: Addr<CircuitBreaker>, generations: Generations) -> Self {
+    pub(super) fn new(admitted: AdmittedCall, breaker: Addr<CircuitBreaker>, generations: Generations) -> Self {
         let is_probe = admitted.pass.is_probe();
         Self { admitted: Some(admitted), is_probe, generation: generations.current(), breaker, generations }
     }
@@ -67,33 +67,33 @@ impl Pass {
 
     /// Says what came of the call. `took` is how long the upstream took, without any waiting before it. Takes effect even
     /// if nobody asks for the verdict.
-    pub fn report(mut self, result: CallResult, took: Duration) -> Verdict {
+    pub fn report(mut self, result: CallResult, took: Duration) -> ReportReceipt {
         let (reply, verdict) = oneshot::channel();
         if let Some(admitted) = self.admitted.take() {
             // Past the mailbox's bound, but no more often than calls were admitted: a report that is lost would take
             // its place in the ledger forever.
-            self.breaker.do_send(Report { admitted, result, took, reply, input: crash::current() });
+            self.breaker.do_send(ReportCall { admitted, result, took, reply, input: crash::current() });
         }
-        Verdict { verdict, is_probe: self.is_probe }
+        ReportReceipt { verdict, is_probe: self.is_probe }
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
         if let Some(admitted) = self.admitted.take() {
-            self.breaker.do_send(Abandon { admitted, input: crash::current() });
+            self.breaker.do_send(AbandonCall { admitted, input: crash::current() });
         }
     }
 }
 
 /// What the breaker makes of a report.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct ReportReceipt {
     verdict: oneshot::Receiver<Attempt>,
     is_probe: bool,
 }
 
-impl Verdict {
+impl ReportReceipt {
     /// Whether the call, if it did not succeed, used up one of its caller's attempts.
     pub async fn attempt(self) -> Attempt {
         let unheard = if self.is_probe { Attempt::Free } else { Attempt::Used };

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use guildhall_core::answer::Credential;
 use guildhall_core::breaker::BreakerKey;
+use guildhall_core::response::Credential;
 
 use super::Pass;
 

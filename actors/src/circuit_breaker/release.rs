@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use actix::{Context, Handler, Message};
-use guildhall_core::breaker::{BreakerKey, State};
-use guildhall_core::invalid::{Holder, Ledger, Spent};
+use guildhall_core::breaker::{BreakerKey, BreakerState};
+use guildhall_core::invalid::{Holder, InvalidBudgetExceeded, InvalidLedger};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::GateCondition;
 use guildhall_core::time::Timestamp;
@@ -33,23 +33,25 @@ struct RefusedByBudget {
 
 /// Who is told of releases, and what may have to be released.
 #[derive(Default)]
-pub(super) struct Releases {
+pub(super) struct ReleaseTracker {
     listener: Option<ReleaseListener>,
     refused: Vec<RefusedByBudget>,
 }
 
-impl Releases {
+impl ReleaseTracker {
     /// A breaker changed its state: calls may go, or probe it.
-    pub(super) fn turned(&self, key: &BreakerKey, to: State) {
+    pub(super) fn turned(&self, key: &BreakerKey, to: BreakerState) {
         let Some(listener) = &self.listener else { return };
         match to {
-            State::Closed | State::HalfOpen => GateCondition::of_breaker(key).into_iter().for_each(|one| listener(one)),
-            State::Open { .. } | State::ForcedOpen { .. } => {}
+            BreakerState::Closed | BreakerState::HalfOpen => {
+                GateCondition::of_breaker(key).into_iter().for_each(|one| listener(one));
+            }
+            BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } => {}
         }
     }
 
     /// The budget of invalid requests refused a call.
-    pub(super) fn note(&mut self, lane: Lane, spent: &Spent, now: Timestamp) {
+    pub(super) fn note(&mut self, lane: Lane, spent: &InvalidBudgetExceeded, now: Timestamp) {
         if self.listener.is_none() || spent.until.since(now) <= WORTHWHILE {
             return;
         }
@@ -64,7 +66,7 @@ impl Releases {
     }
 
     /// The budget may have room earlier than those that it refused were told.
-    pub(super) fn check(&mut self, ledger: &mut Ledger, now: Timestamp) {
+    pub(super) fn check(&mut self, ledger: &mut InvalidLedger, now: Timestamp) {
         if self.refused.is_empty() {
             return;
         }

@@ -14,20 +14,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use actix::{Handler, Message, MessageResult};
-use guildhall_core::answer::Credential;
-use guildhall_core::breaker::{ClaimAnswer, Effect, Matter, News, ProbeClaim, Standing, Turn};
-use guildhall_core::invalid::{Ask, Synced, WhenLost};
+use guildhall_core::breaker::{
+    BreakerEffect, ClaimResponse, LocalChange, ProbeClaim, RemoteChange, SharedBreaker, SharedBreakerKey,
+};
+use guildhall_core::invalid::{LedgerFallback, LenderReply, LenderRequest};
+use guildhall_core::response::Credential;
 
 use super::CircuitBreaker;
 use crate::telemetry::breaker::ProbeClaimAnswered;
 use crate::telemetry::emit;
 
 /// Whoever carries what this process decided to the others. Called by the actor: must not block.
-pub trait Courier: Send + Sync + 'static {
-    /// A breaker has changed: [`TakeTurns`] or [`TakeProbeClaims`] may have something.
+pub trait BreakerReplicator: Send + Sync + 'static {
+    /// A breaker has changed: [`TakeBreakerChanges`] or [`TakeProbeClaims`] may have something.
     fn turned(&self);
 
-    /// Invalid answers were counted, or what was lent runs short: [`AskLedger`] has news.
+    /// Invalid answers were counted, or what was lent runs short: [`TakeLedgerRequest`] has news.
     fn counted(&self);
 }
 
@@ -35,19 +37,19 @@ pub trait Courier: Send + Sync + 'static {
 /// otherwise; so this comes before any call, and [`LedgerSynced`] soon after.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Share {
+pub struct ShareBreakers {
     /// Who carries the news.
-    pub courier: Arc<dyn Courier>,
+    pub courier: Arc<dyn BreakerReplicator>,
     /// The fingerprints of the tokens that this process has.
     pub tokens: Vec<(Credential, String)>,
     /// What the ledger does without the others.
-    pub when_lost: WhenLost,
+    pub when_lost: LedgerFallback,
 }
 
 /// A credential has a new token; others with the same fingerprint have the same.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct NewToken {
+pub struct ReplaceToken {
     /// Whose.
     pub credential: Credential,
     /// Its fingerprint.
@@ -57,44 +59,44 @@ pub struct NewToken {
 /// Another process has said something of a breaker.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Heard(
+pub struct RemoteBreakerChanged(
     /// What.
-    pub News,
+    pub RemoteChange,
 );
 
 /// The state that all share was read as a whole. Answered with what stands open here and is not in it.
 #[derive(Message)]
-#[rtype(result = "Vec<Standing>")]
-pub struct StateRead(
+#[rtype(result = "Vec<SharedBreaker>")]
+pub struct SharedStateRead(
     /// What is in it.
-    pub Vec<News>,
+    pub Vec<RemoteChange>,
 );
 
 /// A breaker that is forced open here ended elsewhere, and not even how is known any more.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Ended {
+pub struct ForcedBreakerEnded {
     /// Which.
-    pub matter: Matter,
+    pub matter: SharedBreakerKey,
     /// The version of its end, or a later one.
     pub version: u64,
 }
 
-/// Asks for changes that the others do not know of. To be followed by a [`TurnTold`] for each that they do then.
+/// Asks for changes that the others do not know of. To be followed by a [`BreakerChangeReplicated`] for each that they do then.
 #[derive(Message)]
-#[rtype(result = "Vec<Turn>")]
-pub struct TakeTurns;
+#[rtype(result = "Vec<LocalChange>")]
+pub struct TakeBreakerChanges;
 
 /// The others know of a change, or hold something against it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct TurnTold {
+pub struct BreakerChangeReplicated {
     /// The change.
-    pub turn: Turn,
+    pub turn: LocalChange,
     /// Its version.
     pub version: u64,
     /// What stands instead, of that version, because it is the stronger.
-    pub instead: Option<News>,
+    pub instead: Option<RemoteChange>,
 }
 
 /// Asks for claims to probe half-open breakers that have to be requested. To be followed by a [`ProbeClaimed`] for each.
@@ -109,25 +111,25 @@ pub struct ProbeClaimed {
     /// The claim.
     pub claim: ProbeClaim,
     /// The answer; nothing if the others cannot be reached. Then this process probes by itself.
-    pub answer: Option<ClaimAnswer>,
+    pub answer: Option<ClaimResponse>,
 }
 
 /// Asks for what is to be told to the keeper of the common count; nothing if there is none.
 #[derive(Message)]
-#[rtype(result = "Option<Ask>")]
-pub struct AskLedger;
+#[rtype(result = "Option<LenderRequest>")]
+pub struct TakeLedgerRequest;
 
 /// The keeper of the common count has answered.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct LedgerSynced(
     /// What.
-    pub Synced,
+    pub LenderReply,
 );
 
 /// The process ends: gives back what was lent, and says what the keeper is to be told last.
 #[derive(Message)]
-#[rtype(result = "Option<Ask>")]
+#[rtype(result = "Option<LenderRequest>")]
 pub struct LeaveLedger;
 
 impl CircuitBreaker {
@@ -152,10 +154,10 @@ impl CircuitBreaker {
     }
 }
 
-impl Handler<Share> for CircuitBreaker {
+impl Handler<ShareBreakers> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, Share { courier, tokens, when_lost }: Share, ctx: &mut Self::Context) {
+    fn handle(&mut self, ShareBreakers { courier, tokens, when_lost }: ShareBreakers, ctx: &mut Self::Context) {
         self.courier = Some(courier);
         self.step(ctx, |this, now| {
             this.breakers.share(tokens.iter().map(|(credential, token)| (*credential, token.as_str())), now);
@@ -167,31 +169,31 @@ impl Handler<Share> for CircuitBreaker {
     }
 }
 
-impl Handler<NewToken> for CircuitBreaker {
+impl Handler<ReplaceToken> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, NewToken { credential, fingerprint }: NewToken, ctx: &mut Self::Context) {
+    fn handle(&mut self, ReplaceToken { credential, fingerprint }: ReplaceToken, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, Some(&fingerprint), now)));
         // Perhaps others know that it is wrong.
         self.tell_others();
     }
 }
 
-impl Handler<Heard> for CircuitBreaker {
+impl Handler<RemoteBreakerChanged> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, Heard(news): Heard, ctx: &mut Self::Context) {
+    fn handle(&mut self, RemoteBreakerChanged(news): RemoteBreakerChanged, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| ((), this.breakers.adopt(&news, now)));
     }
 }
 
-impl Handler<StateRead> for CircuitBreaker {
-    type Result = MessageResult<StateRead>;
+impl Handler<SharedStateRead> for CircuitBreaker {
+    type Result = MessageResult<SharedStateRead>;
 
-    fn handle(&mut self, StateRead(all): StateRead, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, SharedStateRead(all): SharedStateRead, ctx: &mut Self::Context) -> Self::Result {
         let missing = self.step(ctx, |this, now| {
-            let effects: Vec<Effect> = all.iter().flat_map(|news| this.breakers.adopt(news, now)).collect();
-            let there: HashSet<&Matter> = all.iter().map(|news| &news.word.matter).collect();
+            let effects: Vec<BreakerEffect> = all.iter().flat_map(|news| this.breakers.adopt(news, now)).collect();
+            let there: HashSet<&SharedBreakerKey> = all.iter().map(|news| &news.word.matter).collect();
             let mut standing = this.breakers.standing(now);
             standing.retain(|standing| !there.contains(&standing.word.matter));
             (standing, effects)
@@ -200,26 +202,30 @@ impl Handler<StateRead> for CircuitBreaker {
     }
 }
 
-impl Handler<Ended> for CircuitBreaker {
+impl Handler<ForcedBreakerEnded> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, Ended { matter, version }: Ended, ctx: &mut Self::Context) {
+    fn handle(&mut self, ForcedBreakerEnded { matter, version }: ForcedBreakerEnded, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| ((), this.breakers.ended_elsewhere(&matter, version, now)));
     }
 }
 
-impl Handler<TakeTurns> for CircuitBreaker {
-    type Result = MessageResult<TakeTurns>;
+impl Handler<TakeBreakerChanges> for CircuitBreaker {
+    type Result = MessageResult<TakeBreakerChanges>;
 
-    fn handle(&mut self, TakeTurns: TakeTurns, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, TakeBreakerChanges: TakeBreakerChanges, ctx: &mut Self::Context) -> Self::Result {
         MessageResult(self.step(ctx, |this, now| (this.breakers.turns(now), Vec::new())))
     }
 }
 
-impl Handler<TurnTold> for CircuitBreaker {
+impl Handler<BreakerChangeReplicated> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, TurnTold { turn, version, instead }: TurnTold, ctx: &mut Self::Context) {
+    fn handle(
+        &mut self,
+        BreakerChangeReplicated { turn, version, instead }: BreakerChangeReplicated,
+        ctx: &mut Self::Context,
+    ) {
         self.step(ctx, |this, now| {
             this.breakers.told(&turn, version);
             ((), instead.map_or_else(Vec::new, |news| this.breakers.adopt(&news, now)))
@@ -241,16 +247,16 @@ impl Handler<ProbeClaimed> for CircuitBreaker {
     fn handle(&mut self, ProbeClaimed { claim, answer }: ProbeClaimed, ctx: &mut Self::Context) {
         emit(ProbeClaimAnswered { key: &claim.matter.key, answer });
         self.step(ctx, |this, now| {
-            this.breakers.probe_claimed(&claim, answer.unwrap_or(ClaimAnswer::Granted), now);
+            this.breakers.probe_claimed(&claim, answer.unwrap_or(ClaimResponse::Granted), now);
             ((), Vec::new())
         });
     }
 }
 
-impl Handler<AskLedger> for CircuitBreaker {
-    type Result = MessageResult<AskLedger>;
+impl Handler<TakeLedgerRequest> for CircuitBreaker {
+    type Result = MessageResult<TakeLedgerRequest>;
 
-    fn handle(&mut self, AskLedger: AskLedger, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, TakeLedgerRequest: TakeLedgerRequest, ctx: &mut Self::Context) -> Self::Result {
         MessageResult(self.step(ctx, |this, now| (this.ledger.ask(now), Vec::new())))
     }
 }

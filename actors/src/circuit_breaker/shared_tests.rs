@@ -5,11 +5,13 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::Addr;
-use guildhall_core::answer::Class;
-use guildhall_core::breaker::{ClaimAnswer, Matter, News, Stand, State, Why, Word};
-use guildhall_core::invalid::{Ask, Submitter, Synced, WhenLost};
+use guildhall_core::breaker::{
+    BreakerReason, BreakerState, BreakerStatus, ClaimResponse, RemoteChange, SharedBreakerKey, SharedBreakerState,
+};
+use guildhall_core::invalid::{LedgerFallback, LenderReply, LenderRequest, Submitter};
 use guildhall_core::operation::GateCondition;
-use guildhall_core::route::Major;
+use guildhall_core::response::ResponseClass;
+use guildhall_core::route::TopLevelId;
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep};
 
@@ -26,7 +28,7 @@ struct Bell {
     counted: AtomicUsize,
 }
 
-impl Courier for Bell {
+impl BreakerReplicator for Bell {
     fn turned(&self) {
         self.turned.fetch_add(1, Ordering::Relaxed);
     }
@@ -52,24 +54,24 @@ struct Process {
 #[derive(Default)]
 struct Board {
     version: u64,
-    words: BTreeMap<Matter, News>,
+    words: BTreeMap<SharedBreakerKey, RemoteChange>,
 }
 
 impl Board {
     async fn collect(&mut self, from: &Process) -> usize {
-        let turns = from.breaker.send(TakeTurns).await.unwrap();
+        let turns = from.breaker.send(TakeBreakerChanges).await.unwrap();
         let count = turns.len();
         for turn in turns {
             self.version += 1;
-            let news = News { word: turn.word.clone(), version: self.version };
+            let news = RemoteChange { word: turn.word.clone(), version: self.version };
             self.words.insert(turn.word.matter.clone(), news);
-            from.breaker.send(TurnTold { turn, version: self.version, instead: None }).await.unwrap();
+            from.breaker.send(BreakerChangeReplicated { turn, version: self.version, instead: None }).await.unwrap();
         }
         count
     }
 
     async fn show(&self, to: &Process) -> usize {
-        to.breaker.send(StateRead(self.words.values().cloned().collect())).await.unwrap().len()
+        to.breaker.send(SharedStateRead(self.words.values().cloned().collect())).await.unwrap().len()
     }
 }
 
@@ -82,9 +84,9 @@ async fn with_tokens<F: Future<Output = ()>>(one: &str, other: &str, test: impl 
         let config = BreakerConfig { jitter_percent: 0, ..BreakerConfig::default() };
         let breaker = CircuitBreaker::new(Clock::start(), config, InvalidConfig::default(), 1).start();
         let bell = Arc::new(Bell::default());
-        let courier: Arc<dyn Courier> = bell.clone();
+        let courier: Arc<dyn BreakerReplicator> = bell.clone();
         let tokens = vec![(BOT, token.to_owned())];
-        breaker.send(Share { courier, tokens, when_lost: WhenLost::Stop }).await.unwrap();
+        breaker.send(ShareBreakers { courier, tokens, when_lost: LedgerFallback::Stop }).await.unwrap();
         Process { breaker, bell }
     };
     let body = async {
@@ -99,7 +101,7 @@ async fn with_tokens<F: Future<Output = ()>>(one: &str, other: &str, test: impl 
 }
 
 /// Answers a process's question: it may spend so many more.
-async fn lend(process: &Process, more: u64) -> Ask {
+async fn lend(process: &Process, more: u64) -> LenderRequest {
     answer(process, more, 70).await
 }
 
@@ -108,9 +110,9 @@ async fn sync(process: &Process, counted: u32) {
     answer(process, 100, counted).await;
 }
 
-async fn answer(process: &Process, more: u64, counted: u32) -> Ask {
-    let ask = process.breaker.send(AskLedger).await.unwrap().unwrap();
-    let synced = Synced {
+async fn answer(process: &Process, more: u64, counted: u32) -> LenderRequest {
+    let ask = process.breaker.send(TakeLedgerRequest).await.unwrap().unwrap();
+    let synced = LenderReply {
         asked: ask.asked,
         acknowledged: ask.counted,
         ceiling: ask.counted + more,
@@ -131,7 +133,7 @@ fn call(id: u64) -> CallInfo {
     CallInfo {
         credential: BOT,
         route: RouteKey::new(READ),
-        major: Major::of(id),
+        major: TopLevelId::of(id),
         lane: Lane::Interactive,
         guild: None,
         submitter: Submitter::default(),
@@ -148,29 +150,32 @@ async fn reason(process: &Process) -> Option<&'static str> {
     process.breaker.send(Admit(call(1))).await.unwrap().err().map(|refused| refused.reason)
 }
 
-const BAN: CallResult = CallResult::Answered(Class::Blocked { retry_after: None });
-const UNAUTHORIZED: CallResult = CallResult::Answered(Class::Unauthorized);
+const BAN: CallResult = CallResult::Answered(ResponseClass::Blocked { retry_after: None });
+const UNAUTHORIZED: CallResult = CallResult::Answered(ResponseClass::Unauthorized);
 
 #[tokio::test(start_paused = true)]
 async fn a_ban_here_wakes_the_courier_and_is_heard_there_as_somebody_elses() {
     with_two(|one, other| async move {
         let mut board = Board::default();
-        let mut here = one.breaker.send(Subscribe).await.unwrap();
-        let mut there = other.breaker.send(Subscribe).await.unwrap();
+        let mut here = one.breaker.send(SubscribeBreakerChanges).await.unwrap();
+        let mut there = other.breaker.send(SubscribeBreakerChanges).await.unwrap();
         run(&one, 7, BAN).await;
         assert_eq!(one.bell.rang(), (1, 0));
-        assert_eq!(here.recv().await.unwrap().origin, Origin::Here);
+        assert_eq!(here.recv().await.unwrap().origin, ChangeOrigin::Here);
 
         assert_eq!(board.collect(&one).await, 1);
         let news = board.words.values().next().unwrap().clone();
-        other.breaker.send(Heard(news.clone())).await.unwrap();
+        other.breaker.send(RemoteBreakerChanged(news.clone())).await.unwrap();
         let heard = there.recv().await.unwrap();
-        assert_eq!((heard.key, heard.why, heard.origin), (BreakerKey::Address, Why::Blocked, Origin::Elsewhere));
+        assert_eq!(
+            (heard.key, heard.why, heard.origin),
+            (BreakerKey::Address, BreakerReason::Blocked, ChangeOrigin::Elsewhere)
+        );
         assert_eq!(heard.retry_after_ms, Some(3_600_000));
         assert_eq!(reason(&other).await, Some("blocked"));
         // It is not told again, nor heard again by whoever said it.
         assert_eq!((other.bell.rang(), board.collect(&other).await), ((0, 0), 0));
-        one.breaker.send(Heard(news)).await.unwrap();
+        one.breaker.send(RemoteBreakerChanged(news)).await.unwrap();
         assert!(here.try_recv().is_err());
     })
     .await;
@@ -181,10 +186,10 @@ async fn only_the_newest_of_each_breaker_waits_to_be_told_however_long_nobody_ca
     with_two(|one, other| async move {
         let mut board = Board::default();
         for _ in 0..100 {
-            one.breaker.send(Force(BreakerKey::Address)).await.unwrap().unwrap();
-            one.breaker.send(Reset(BreakerKey::Address)).await.unwrap();
+            one.breaker.send(ForceOpen(BreakerKey::Address)).await.unwrap().unwrap();
+            one.breaker.send(ResetBreaker(BreakerKey::Address)).await.unwrap();
         }
-        one.breaker.send(Force(BreakerKey::Address)).await.unwrap().unwrap();
+        one.breaker.send(ForceOpen(BreakerKey::Address)).await.unwrap().unwrap();
         assert!(one.bell.rang().0 >= 100);
         sleep(Duration::from_secs(86_400)).await;
         assert_eq!(board.collect(&one).await, 1);
@@ -192,7 +197,7 @@ async fn only_the_newest_of_each_breaker_waits_to_be_told_however_long_nobody_ca
         lend(&other, 100).await;
         assert_eq!(reason(&other).await, Some("breaker_forced_open"));
         // A person resets it from the other side.
-        other.breaker.send(Reset(BreakerKey::Address)).await.unwrap();
+        other.breaker.send(ResetBreaker(BreakerKey::Address)).await.unwrap();
         board.collect(&other).await;
         board.show(&one).await;
         lend(&one, 100).await;
@@ -204,7 +209,7 @@ async fn only_the_newest_of_each_breaker_waits_to_be_told_however_long_nobody_ca
 #[tokio::test(start_paused = true)]
 async fn a_reset_is_told_even_if_nothing_was_open_here() {
     with_two(|one, _| async move {
-        one.breaker.send(Reset(BreakerKey::Target("crm".to_owned()))).await.unwrap();
+        one.breaker.send(ResetBreaker(BreakerKey::Target("crm".to_owned()))).await.unwrap();
         assert_eq!(one.bell.rang(), (1, 0));
         assert_eq!(Board::default().collect(&one).await, 1);
     })
@@ -219,7 +224,7 @@ async fn a_board_that_lost_everything_is_made_anew_from_what_stands_open() {
         board.collect(&one).await;
         assert_eq!(board.show(&other).await, 0);
         assert_eq!(Board::default().show(&one).await, 1);
-        let missing = other.breaker.send(StateRead(Vec::new())).await.unwrap();
+        let missing = other.breaker.send(SharedStateRead(Vec::new())).await.unwrap();
         assert_eq!(missing[0].word.matter.key, BreakerKey::Address);
         assert_eq!(missing[0].version, 1);
     })
@@ -230,13 +235,14 @@ async fn a_board_that_lost_everything_is_made_anew_from_what_stands_open() {
 async fn what_stands_against_a_change_is_taken_over() {
     with_two(|one, _| async move {
         run(&one, 7, BAN).await;
-        let turn = one.breaker.send(TakeTurns).await.unwrap().remove(0);
+        let turn = one.breaker.send(TakeBreakerChanges).await.unwrap().remove(0);
         let matter = turn.word.matter.clone();
-        let word = Word { matter: matter.clone(), stand: Stand::ForcedOpen, why: Why::Forced };
-        let instead = Some(News { word, version: 9 });
-        one.breaker.send(TurnTold { turn, version: 9, instead }).await.unwrap();
+        let word =
+            BreakerStatus { matter: matter.clone(), stand: SharedBreakerState::ForcedOpen, why: BreakerReason::Forced };
+        let instead = Some(RemoteChange { word, version: 9 });
+        one.breaker.send(BreakerChangeReplicated { turn, version: 9, instead }).await.unwrap();
         assert_eq!(reason(&one).await, Some("breaker_forced_open"));
-        one.breaker.send(Ended { matter, version: 12 }).await.unwrap();
+        one.breaker.send(ForcedBreakerEnded { matter, version: 12 }).await.unwrap();
         assert_eq!(reason(&one).await, None);
     })
     .await;
@@ -251,7 +257,7 @@ async fn a_wrong_token_concerns_only_those_who_have_it() {
         board.show(&other).await;
         assert_eq!(reason(&other).await, None);
         other.bell.rang();
-        other.breaker.send(NewToken { credential: BOT, fingerprint: "wrong".to_owned() }).await.unwrap();
+        other.breaker.send(ReplaceToken { credential: BOT, fingerprint: "wrong".to_owned() }).await.unwrap();
         assert_eq!(other.bell.rang(), (1, 0));
         board.show(&other).await;
         assert_eq!(reason(&other).await, Some("unauthorized"));
@@ -275,19 +281,19 @@ async fn a_bot_that_fails_here_is_left_alone_there_and_closes_with_whoever_finds
         board.collect(&one).await;
         board.show(&other).await;
         assert_eq!(reason(&other).await, Some("breaker_open"));
-        let mut there = other.breaker.send(Subscribe).await.unwrap();
-        assert_eq!(there.recv().await.unwrap().to, State::HalfOpen);
+        let mut there = other.breaker.send(SubscribeBreakerChanges).await.unwrap();
+        assert_eq!(there.recv().await.unwrap().to, BreakerState::HalfOpen);
         lend(&one, 100).await;
         for claim in one.breaker.send(TakeProbeClaims).await.unwrap() {
-            one.breaker.send(ProbeClaimed { claim, answer: Some(ClaimAnswer::Granted) }).await.unwrap();
+            one.breaker.send(ProbeClaimed { claim, answer: Some(ClaimResponse::Granted) }).await.unwrap();
         }
         for id in 0..3 {
-            run(&one, id, CallResult::Answered(Class::Success)).await;
+            run(&one, id, CallResult::Answered(ResponseClass::Success)).await;
         }
         board.collect(&one).await;
         board.show(&other).await;
         let closed = there.recv().await.unwrap();
-        assert_eq!((closed.key, closed.to, closed.origin), (route, State::Closed, Origin::Elsewhere));
+        assert_eq!((closed.key, closed.to, closed.origin), (route, BreakerState::Closed, ChangeOrigin::Elsewhere));
     })
     .await;
 }
@@ -295,9 +301,9 @@ async fn a_bot_that_fails_here_is_left_alone_there_and_closes_with_whoever_finds
 #[tokio::test(start_paused = true)]
 async fn invalid_answers_and_a_shortage_wake_the_courier() {
     with_two(|one, _| async move {
-        run(&one, 1, CallResult::Answered(Class::Success)).await;
+        run(&one, 1, CallResult::Answered(ResponseClass::Success)).await;
         assert_eq!(one.bell.rang(), (0, 0));
-        run(&one, 1, CallResult::Answered(Class::Forbidden)).await;
+        run(&one, 1, CallResult::Answered(ResponseClass::Forbidden)).await;
         assert_eq!(one.bell.rang(), (0, 1));
         let ask = lend(&one, 4).await;
         assert_eq!((ask.counted, ask.unacknowledged, ask.in_flight), (1, 1, 0));
@@ -309,7 +315,7 @@ async fn invalid_answers_and_a_shortage_wake_the_courier() {
         assert_eq!(reason(&one).await, Some("invalid_requests_lent"));
         drop((first, second));
         assert_eq!(reason(&one).await, None);
-        let shown = one.breaker.send(Observe).await.unwrap().invalid_requests;
+        let shown = one.breaker.send(ObserveCircuitBreaker).await.unwrap().invalid_requests;
         assert_eq!((shown.own, shown.used), (1, 70));
         let shared = shown.shared.unwrap();
         assert_eq!((shared.total, shared.members, shared.lent), (70, 2, 2));
@@ -339,9 +345,9 @@ async fn a_breaker_that_shares_nothing_has_nothing_to_tell() {
         let breaker = CircuitBreaker::new(Clock::start(), config, InvalidConfig::default(), 1).start();
         let alone = Process { breaker, bell: Arc::new(Bell::default()) };
         run(&alone, 7, BAN).await;
-        assert!(alone.breaker.send(TakeTurns).await.unwrap().is_empty());
-        assert_eq!(alone.breaker.send(AskLedger).await.unwrap(), None);
-        assert!(alone.breaker.send(StateRead(Vec::new())).await.unwrap().is_empty());
+        assert!(alone.breaker.send(TakeBreakerChanges).await.unwrap().is_empty());
+        assert_eq!(alone.breaker.send(TakeLedgerRequest).await.unwrap(), None);
+        assert!(alone.breaker.send(SharedStateRead(Vec::new())).await.unwrap().is_empty());
     };
     LocalSet::new().run_until(body).await;
 }
@@ -376,7 +382,7 @@ async fn budget_that_has_room_earlier_than_it_said_releases() {
 async fn half_open_breaker_asks_for_a_claim_and_is_probed_with_it_alone() {
     with_two(|one, _other| async move {
         one.breaker
-            .send(ForceFor { key: BreakerKey::Address, lasting: Duration::from_secs(60) })
+            .send(ForceOpenFor { key: BreakerKey::Address, lasting: Duration::from_secs(60) })
             .await
             .unwrap()
             .unwrap();
@@ -387,7 +393,7 @@ async fn half_open_breaker_asks_for_a_claim_and_is_probed_with_it_alone() {
         let refused = one.breaker.send(Admit(call(7))).await.unwrap().unwrap_err();
         assert_eq!(refused.reason, "breaker_half_open");
         let claim = one.breaker.send(TakeProbeClaims).await.unwrap().remove(0);
-        let elsewhere = ClaimAnswer::HeldElsewhere { remaining: Duration::from_secs(1) };
+        let elsewhere = ClaimResponse::HeldElsewhere { remaining: Duration::from_secs(1) };
         one.breaker.send(ProbeClaimed { claim, answer: Some(elsewhere) }).await.unwrap();
         assert!(one.breaker.send(TakeProbeClaims).await.unwrap().is_empty());
         sleep(Duration::from_secs(1)).await;

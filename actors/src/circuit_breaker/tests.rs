@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use actix::Addr;
 use futures_util::FutureExt;
-use guildhall_core::answer::Class;
-use guildhall_core::breaker::{State, Why};
+use guildhall_core::breaker::{BreakerReason, BreakerState};
 use guildhall_core::invalid::Submitter;
-use guildhall_core::route::Major;
+use guildhall_core::response::ResponseClass;
+use guildhall_core::route::TopLevelId;
 use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -19,8 +19,8 @@ use super::*;
 
 const BOT: Credential = Credential::Application(42);
 const QUICK: Duration = Duration::from_millis(50);
-const SUCCESS: CallResult = CallResult::Answered(Class::Success);
-const SERVER_ERROR: CallResult = CallResult::Answered(Class::ServerError);
+const SUCCESS: CallResult = CallResult::Answered(ResponseClass::Success);
+const SERVER_ERROR: CallResult = CallResult::Answered(ResponseClass::ServerError);
 const CREATE: &str = "POST /guilds/{id}/roles";
 const READ: &str = "GET /guilds/{id}/roles";
 
@@ -41,7 +41,7 @@ fn call(route: &str, id: u64) -> CallInfo {
     CallInfo {
         credential: BOT,
         route: RouteKey::new(route),
-        major: Major::of(id),
+        major: TopLevelId::of(id),
         lane: Lane::Operation,
         guild: Some(id),
         submitter: Submitter::default(),
@@ -50,10 +50,10 @@ fn call(route: &str, id: u64) -> CallInfo {
 }
 
 fn pair(route: &str, id: u64) -> BreakerKey {
-    BreakerKey::Pair(BOT, RouteKey::new(route), Major::of(id))
+    BreakerKey::Pair(BOT, RouteKey::new(route), TopLevelId::of(id))
 }
 
-async fn admit(breaker: &Addr<CircuitBreaker>, call: CallInfo) -> Result<Pass, Refused> {
+async fn admit(breaker: &Addr<CircuitBreaker>, call: CallInfo) -> Result<Pass, CallRejection> {
     breaker.send(Admit(call)).await.unwrap()
 }
 
@@ -62,7 +62,7 @@ async fn run(breaker: &Addr<CircuitBreaker>, call: CallInfo, result: CallResult)
 }
 
 async fn observe(breaker: &Addr<CircuitBreaker>) -> CircuitBreakerSnapshot {
-    breaker.send(Observe).await.unwrap()
+    breaker.send(ObserveCircuitBreaker).await.unwrap()
 }
 
 async fn state(breaker: &Addr<CircuitBreaker>, key: &BreakerKey) -> &'static str {
@@ -95,17 +95,17 @@ async fn an_object_that_fails_is_left_alone_and_comes_back_by_its_probes() {
 #[tokio::test(start_paused = true)]
 async fn subscribers_hear_of_every_transition_when_it_happens() {
     with_breaker(|breaker| async move {
-        let mut events = breaker.send(Subscribe).await.unwrap();
+        let mut events = breaker.send(SubscribeBreakerChanges).await.unwrap();
         let began = Instant::now();
         for _ in 0..5 {
             run(&breaker, call(READ, 7), CallResult::TimedOut).await;
         }
         let opened = events.recv().await.unwrap();
-        assert_eq!((opened.key, opened.to.name(), opened.why), (pair(READ, 7), "open", Why::FailuresInRow));
+        assert_eq!((opened.key, opened.to.name(), opened.why), (pair(READ, 7), "open", BreakerReason::FailuresInRow));
         assert_eq!(opened.retry_after_ms, Some(30_000));
         // Nobody asks the breaker anything: its own timer turns it.
         let turned = events.recv().await.unwrap();
-        assert_eq!((turned.to, turned.why), (State::HalfOpen, Why::CooledDown));
+        assert_eq!((turned.to, turned.why), (BreakerState::HalfOpen, BreakerReason::CooledDown));
         assert_eq!(began.elapsed(), Duration::from_secs(30));
     })
     .await;
@@ -192,7 +192,7 @@ async fn invalid_answers_stop_the_lanes_and_time_brings_them_back() {
     with_limit(invalid, |breaker| async move {
         let lane = |lane| CallInfo { lane, ..call(READ, 7) };
         for _ in 0..5 {
-            run(&breaker, lane(Lane::Operation), CallResult::Answered(Class::Forbidden)).await;
+            run(&breaker, lane(Lane::Operation), CallResult::Answered(ResponseClass::Forbidden)).await;
         }
         let refused = admit(&breaker, lane(Lane::Background)).await.unwrap_err();
         assert_eq!(refused.reason, "invalid_requests");
@@ -226,12 +226,12 @@ async fn caller_over_its_share_waits_alone() {
         };
         for guild in [1, 2] {
             for _ in 0..4 {
-                run(&breaker, of("greedy", "acme", guild), CallResult::Answered(Class::Forbidden)).await;
+                run(&breaker, of("greedy", "acme", guild), CallResult::Answered(ResponseClass::Forbidden)).await;
             }
         }
         // One more is in flight, and one more may go.
         let held = admit(&breaker, of("greedy", "acme", 1)).await.unwrap();
-        run(&breaker, of("greedy", "acme", 3), CallResult::Answered(Class::Forbidden)).await;
+        run(&breaker, of("greedy", "acme", 3), CallResult::Answered(ResponseClass::Forbidden)).await;
         let refused = admit(&breaker, of("greedy", "acme", 3)).await.unwrap_err();
         assert_eq!(refused.reason, "invalid_requests_key_share");
         let text = refused.to_string();
@@ -249,7 +249,7 @@ async fn caller_over_its_share_waits_alone() {
         // A call that comes back with anything else gives its place back.
         drop(held);
         assert_eq!(run(&breaker, of("greedy", "acme", 3), SUCCESS).await, Attempt::Used);
-        run(&breaker, of("greedy", "acme", 3), CallResult::Answered(Class::Forbidden)).await;
+        run(&breaker, of("greedy", "acme", 3), CallResult::Answered(ResponseClass::Forbidden)).await;
         let refused = admit(&breaker, of("greedy", "acme", 3)).await.unwrap_err();
         assert!(refused.until.is_some());
         advance(Duration::from_secs(606)).await;
@@ -262,7 +262,10 @@ async fn caller_over_its_share_waits_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_wrong_token_stops_the_bot_until_there_is_a_new_one() {
     with_breaker(|breaker| async move {
-        assert_eq!(run(&breaker, call(READ, 7), CallResult::Answered(Class::Unauthorized)).await, Attempt::Free);
+        assert_eq!(
+            run(&breaker, call(READ, 7), CallResult::Answered(ResponseClass::Unauthorized)).await,
+            Attempt::Free
+        );
         sleep(Duration::from_secs(86_400)).await;
         let refused = admit(&breaker, call(READ, 7)).await.unwrap_err();
         assert_eq!((refused.reason, refused.until), ("unauthorized", None));
@@ -275,9 +278,9 @@ async fn a_wrong_token_stops_the_bot_until_there_is_a_new_one() {
 #[tokio::test(start_paused = true)]
 async fn a_person_stops_all_calls_and_lets_them_go_again() {
     with_breaker(|breaker| async move {
-        breaker.send(Force(BreakerKey::Address)).await.unwrap().unwrap();
+        breaker.send(ForceOpen(BreakerKey::Address)).await.unwrap().unwrap();
         assert_eq!(admit(&breaker, call(READ, 7)).await.unwrap_err().reason, "breaker_forced_open");
-        breaker.send(Reset(BreakerKey::Address)).await.unwrap();
+        breaker.send(ResetBreaker(BreakerKey::Address)).await.unwrap();
         assert_eq!(run(&breaker, call(READ, 7), SUCCESS).await, Attempt::Used);
     })
     .await;
@@ -288,7 +291,7 @@ fn passes_and_probes_can_be_carried_to_any_thread() {
     fn carried<T: Send + 'static>() {}
     carried::<Pass>();
     carried::<ProbeRequest>();
-    carried::<Verdict>();
+    carried::<ReportReceipt>();
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -422,13 +425,13 @@ async fn transitions_refusals_and_the_ban_budget_are_metrics_without_ids() {
         for (route, id) in [(READ, 777), ("GET /channels/{id}", 888)] {
             for _ in 0..5 {
                 run(&breaker, call(route, id), SERVER_ERROR).await;
-                run(&breaker, call("GET /users/@me", 0), CallResult::Answered(Class::Forbidden)).await;
+                run(&breaker, call("GET /users/@me", 0), CallResult::Answered(ResponseClass::Forbidden)).await;
             }
         }
         admit(&breaker, call(READ, 777)).await.unwrap_err();
-        breaker.send(Force(BreakerKey::Discord(BOT))).await.unwrap().unwrap();
+        breaker.send(ForceOpen(BreakerKey::Discord(BOT))).await.unwrap().unwrap();
         for number in 0..100 {
-            breaker.send(Force(BreakerKey::Target(format!("hook-{number}")))).await.unwrap().unwrap();
+            breaker.send(ForceOpen(BreakerKey::Target(format!("hook-{number}")))).await.unwrap().unwrap();
         }
     })
     .await;

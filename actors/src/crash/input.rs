@@ -8,7 +8,7 @@ use guildhall_core::time::UnixMs;
 
 use crate::events::InboxKey;
 use crate::operations::StoreFuture;
-use crate::supervision::{Cause, PartEnd};
+use crate::supervision::{EndCause, PartEnd};
 
 /// An input that ended a process this often is set aside before it is handled again.
 pub const CRASHES_BEFORE_SET_ASIDE: u32 = 2;
@@ -84,11 +84,11 @@ impl Crash {
     #[must_use]
     pub fn of(end: &PartEnd, at: UnixMs) -> Option<Self> {
         match &end.cause {
-            Cause::Panicked(panic) => {
+            EndCause::Panicked(panic) => {
                 let input = panic.input.clone()?;
                 Some(Self { input, part: end.part.name().to_owned(), cause: end.cause.summary(), at })
             }
-            Cause::Returned(_) | Cause::Dropped => None,
+            EndCause::Returned(_) | EndCause::Dropped => None,
         }
     }
 }

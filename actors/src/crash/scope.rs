@@ -33,13 +33,13 @@ pub fn current() -> Option<Input> {
 
 /// Says that this thread works on an input until the returned value is dropped. Only for synchronous code: across an
 /// `await`, use [`within`].
-pub fn enter(input: Option<Input>) -> Entered {
+pub fn enter(input: Option<Input>) -> InputGuard {
     let seq = match &input {
         Some(Input::Event { seq, .. }) => *seq,
         Some(Input::InboxEntry(_) | Input::Operation(_)) | None => NO_EVENT,
     };
     let before = CURRENT.with(|current| current.replace(input));
-    Entered { before, seq_before: SEQ.replace(seq), on_one_thread: PhantomData }
+    InputGuard { before, seq_before: SEQ.replace(seq), on_one_thread: PhantomData }
 }
 
 /// Says that this thread works on events of a session, on none yet.
@@ -59,13 +59,13 @@ pub async fn within<F: Future + Unpin>(input: Option<Input>, mut future: F) -> F
 /// An input that was entered. Dropping it leaves the input, for the one that was entered before.
 #[derive(Debug)]
 #[must_use]
-pub struct Entered {
+pub struct InputGuard {
     before: Option<Input>,
     seq_before: u64,
     on_one_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Entered {
+impl Drop for InputGuard {
     fn drop(&mut self) {
         let before = self.before.take();
         // A thread that is ending works on nothing.
@@ -78,7 +78,7 @@ impl Drop for Entered {
 #[derive(Debug)]
 #[must_use]
 pub struct EventScope {
-    _entered: Entered,
+    _entered: InputGuard,
 }
 
 impl EventScope {

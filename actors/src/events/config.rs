@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_core::event::handler::Defer;
+use guildhall_core::event::handler::DeferMode;
 use guildhall_core::operation::Backoff;
 
 /// How events are handled.
@@ -17,7 +17,7 @@ pub struct EventsConfig {
     /// How long the answer to an interaction may take that cannot be deferred.
     pub answer_within: Duration,
     /// What becomes of interactions whose handlers do not say.
-    pub defer: Defer,
+    pub defer: DeferMode,
     /// Whether only who asked sees the answer, if the handler does not say.
     pub ephemeral: bool,
     /// How often a handler is tried before its event is given up.
@@ -51,7 +51,7 @@ impl Default for EventsConfig {
             slow: seconds(2),
             within: seconds(10),
             answer_within: millis(2_500),
-            defer: Defer::Auto,
+            defer: DeferMode::Auto,
             ephemeral: false,
             attempts: 10,
             backoff: Backoff { base: seconds(1), cap: seconds(300), ..Backoff::default() },

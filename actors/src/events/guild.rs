@@ -15,82 +15,86 @@ use actix::{
     WrapFuture as _,
 };
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Does, Handler, View, body, trace};
+use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, body, trace};
 use serde::Serialize;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
 
-use super::answers::{First, Told};
-use super::hub::{Asking, Hub, Ran, again_at};
+use super::acks::AckBuffer;
+use super::context::{EventContext, HandlerOutcome, WebhookTask, again_at};
+use super::event_supervisor::{EventGuildExited, EventSupervisor};
 use super::interaction::{answers_at_once, first_response};
-use super::outbox::Outbox;
-use super::parcel::{Deferring, Parcel};
-use super::received::{Recording, recorded_soon};
-use super::seats::{GuildGone, Seats};
+use super::interaction_recorder::{RecordingFuture, recorded_soon};
+use super::interaction_responder::{InitialResponse, ResponseResult};
+use super::mailbox::GuildMailbox;
+use super::routed_event::{DeferralFuture, QueuedEvent};
 use super::state_keys::answered;
-use super::store::{Committed, Handled};
-use super::tray::Tray;
+use super::store::{CommitResult, HandlerCommit};
 use crate::failpoint;
 use crate::operations::SubmitError;
 use crate::supervision::Part;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventHandled, EventPutOff, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+    EventDelivered, EventHandled, EventPostponed, HandlerRan, HandlingOutcome, InteractionAnswered,
+    InteractionResponseFailed, ShadowHandlerRan,
 };
 
 /// Events that are handled together at most.
 const BATCH: usize = 64;
 
 /// What a guild of events needs to begin.
-pub(super) struct EventSeat {
+pub(super) struct GuildEventSpec {
     pub(super) lane: i64,
     pub(super) generation: u64,
-    pub(super) hub: Arc<Hub>,
-    pub(super) tray: Rc<Tray>,
-    pub(super) outbox: Rc<Outbox>,
-    pub(super) seats: WeakAddr<Seats>,
+    pub(super) hub: Arc<EventContext>,
+    pub(super) tray: Rc<GuildMailbox>,
+    pub(super) outbox: Rc<AckBuffer>,
+    pub(super) seats: WeakAddr<EventSupervisor>,
 }
 
-impl EventSeat {
+impl GuildEventSpec {
     /// Runs the guild where the caller runs.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
-    pub(super) fn run(self) -> Addr<GuildEvents> {
-        GuildEvents::new(self).start()
+    pub(super) fn run(self) -> Addr<GuildEventActor> {
+        GuildEventActor::new(self).start()
     }
 }
 
 /// Handles the events of one guild, or of whatever else keeps them in order.
 #[derive(Debug)]
-pub struct GuildEvents {
-    worker: Rc<Worker>,
-    _farewell: Farewell,
+pub struct GuildEventActor {
+    worker: Rc<EventWorker>,
+    _farewell: ExitNotifier,
 }
 
 /// Tells who seats guilds that one is gone, however it went.
 #[derive(Debug)]
-struct Farewell {
+struct ExitNotifier {
     lane: i64,
     generation: u64,
-    seats: WeakAddr<Seats>,
+    seats: WeakAddr<EventSupervisor>,
 }
 
-impl Drop for Farewell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         if let Some(seats) = self.seats.upgrade() {
             // Past the mailbox's bound if need be: there is one of these a guild, and it must not get lost.
-            seats.do_send(GuildGone { lane: self.lane, generation: self.generation });
+            seats.do_send(EventGuildExited { lane: self.lane, generation: self.generation });
         }
     }
 }
 
-impl GuildEvents {
-    fn new(seat: EventSeat) -> Self {
-        let EventSeat { lane, generation, hub, tray, outbox, seats } = seat;
-        Self { worker: Rc::new(Worker { lane, hub, tray, outbox }), _farewell: Farewell { lane, generation, seats } }
+impl GuildEventActor {
+    fn new(seat: GuildEventSpec) -> Self {
+        let GuildEventSpec { lane, generation, hub, tray, outbox, seats } = seat;
+        Self {
+            worker: Rc::new(EventWorker { lane, hub, tray, outbox }),
+            _farewell: ExitNotifier { lane, generation, seats },
+        }
     }
 }
 
-impl Actor for GuildEvents {
+impl Actor for GuildEventActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
@@ -103,7 +107,7 @@ impl Actor for GuildEvents {
 /// Show how it stands.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "GuildEventsSnapshot")]
-pub struct Observe;
+pub struct ObserveGuildEvents;
 
 /// How a guild of events stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -114,38 +118,38 @@ pub struct GuildEventsSnapshot {
     pub waiting: usize,
 }
 
-impl Takes<Observe> for GuildEvents {
-    type Result = MessageResult<Observe>;
+impl Takes<ObserveGuildEvents> for GuildEventActor {
+    type Result = MessageResult<ObserveGuildEvents>;
 
-    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: ObserveGuildEvents, _: &mut Context<Self>) -> Self::Result {
         MessageResult(GuildEventsSnapshot { lane: self.worker.lane, waiting: self.worker.tray.len() })
     }
 }
 
-struct Worker {
+struct EventWorker {
     lane: i64,
-    hub: Arc<Hub>,
-    tray: Rc<Tray>,
-    outbox: Rc<Outbox>,
+    hub: Arc<EventContext>,
+    tray: Rc<GuildMailbox>,
+    outbox: Rc<AckBuffer>,
 }
 
-impl std::fmt::Debug for Worker {
+impl std::fmt::Debug for EventWorker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("lane", &self.lane).finish_non_exhaustive()
+        f.debug_struct("EventWorker").field("lane", &self.lane).finish_non_exhaustive()
     }
 }
 
 /// Events that were handled together, before what they gave is kept.
 #[derive(Default)]
-struct Round {
+struct RuleBatch {
     /// How many, of those that wait.
     count: usize,
     /// What is to be kept, and of which of them.
-    items: Vec<Handled>,
+    items: Vec<HandlerCommit>,
     whose: Vec<(usize, usize)>,
 }
 
-impl Worker {
+impl EventWorker {
     async fn work(&self) {
         while self.tray.filled().await {
             failpoint::message(Part::EventGuild);
@@ -155,7 +159,7 @@ impl Worker {
             } else if let Some(parcel) = self.first() {
                 // Apart, so that a guild that waits for events does not hold the room that this needs.
                 Box::pin(self.handle(&parcel)).await;
-                emit(EventTold { event: parcel.event(), now: self.hub.clock.now() });
+                emit(EventDelivered { event: parcel.event(), now: self.hub.clock.now() });
                 self.outbox.put(&self.tray, 1);
             }
             // Others have their turn, too.
@@ -163,29 +167,31 @@ impl Worker {
         }
     }
 
-    fn first(&self) -> Option<Parcel> {
+    fn first(&self) -> Option<QueuedEvent> {
         self.tray.waiting().front().cloned()
     }
 
-    fn handler(&self, handler: usize) -> &Handler {
+    fn handler(&self, handler: usize) -> &EventHandler {
         self.hub.handler(handler)
     }
 
     /// Whether all its handlers are rules that need nothing but the event.
-    fn is_simple(&self, parcel: &Parcel) -> bool {
+    fn is_simple(&self, parcel: &QueuedEvent) -> bool {
         parcel.event().interaction.is_none()
             && parcel.routed.to.iter().all(|handler| {
                 let simple = self.handler(handler);
-                matches!(simple.does, Does::Rule(_)) && !simple.needs_state() && !self.hub.is_behind(self.lane, handler)
+                matches!(simple.does, HandlerAction::Rule(_))
+                    && !simple.needs_state()
+                    && !self.hub.is_behind(self.lane, handler)
             })
     }
 
     /// What the rules of the first events have to keep, up to the first that needs more than its rules.
-    fn apply_rules(&self) -> Round {
-        let (mut round, waiting) = (Round::default(), self.tray.waiting());
+    fn apply_rules(&self) -> RuleBatch {
+        let (mut round, waiting) = (RuleBatch::default(), self.tray.waiting());
         let mut began = Instant::now();
         for (place, parcel) in waiting.iter().take(BATCH).take_while(|parcel| self.is_simple(parcel)).enumerate() {
-            let view = View::new(parcel.event());
+            let view = EventView::new(parcel.event());
             for number in parcel.routed.to.iter() {
                 let handler = self.handler(number);
                 // If this breaks the guild, it was this event and this handler.
@@ -208,45 +214,45 @@ impl Worker {
     }
 
     /// Keeps what several events have given, and lets go of them.
-    async fn settle(&self, round: Round) {
-        let Round { count, items, whose } = round;
+    async fn settle(&self, round: RuleBatch) {
+        let RuleBatch { count, items, whose } = round;
         if !items.is_empty() {
             Box::pin(self.keep(items, whose)).await;
         }
         self.outbox.put(&self.tray, count);
     }
 
-    async fn keep(&self, items: Vec<Handled>, whose: Vec<(usize, usize)>) {
+    async fn keep(&self, items: Vec<HandlerCommit>, whose: Vec<(usize, usize)>) {
         let (committed, mut told) = (self.hub.commit(items).await, None);
         for ((place, handler), committed) in whose.into_iter().zip(committed) {
             // They wait until all of this is over.
             let Some(event) = self.tray.event(place) else { continue };
             if told.replace(place) != Some(place) {
-                emit(EventTold { event: &event, now: self.hub.clock.now() });
+                emit(EventDelivered { event: &event, now: self.hub.clock.now() });
             }
-            if let Committed::Refused(error) = committed {
+            if let CommitResult::Refused(error) = committed {
                 self.refused(handler, &event, &error).await;
             }
         }
     }
 
     /// Tells all handlers of one event, one after the other.
-    async fn handle(&self, parcel: &Parcel) {
+    async fn handle(&self, parcel: &QueuedEvent) {
         if let Some(deferring) = &parcel.routed.deferring {
-            match Deferring::clone(deferring).await {
-                Told::Now | Told::Before => emit(InteractionAnswered { how: "deferred" }),
-                Told::TooLate => {
+            match DeferralFuture::clone(deferring).await {
+                ResponseResult::Now | ResponseResult::Before => emit(InteractionAnswered { how: "deferred" }),
+                ResponseResult::TooLate => {
                     // Nobody waits for it any more, and nobody can be answered.
                     emit(InteractionAnswered { how: "too_late" });
                     return;
                 }
                 // The answer may get through all the same.
-                Told::Failed(why) => emit(InteractionUntold { why: &why }),
+                ResponseResult::Failed(why) => emit(InteractionResponseFailed { why: &why }),
             }
         }
         match (&parcel.routed.recording, &parcel.routed.deferring) {
-            (Some(recording), Some(_)) => Recording::clone(recording).await,
-            (Some(recording), None) => recorded_soon(Recording::clone(recording)).await,
+            (Some(recording), Some(_)) => RecordingFuture::clone(recording).await,
+            (Some(recording), None) => recorded_soon(RecordingFuture::clone(recording)).await,
             (None, _) => {}
         }
         for handler in parcel.routed.to.iter() {
@@ -263,7 +269,7 @@ impl Worker {
     }
 
     async fn tell_one(&self, event: &Event, number: usize) {
-        let (handler, view) = (self.handler(number), View::new(event));
+        let (handler, view) = (self.handler(number), EventView::new(event));
         if !handler.wants(&view) {
             return;
         }
@@ -275,12 +281,12 @@ impl Worker {
         let state = match self.hub.needs(handler, &view).await {
             Ok(Some(state)) => state,
             Ok(None) => {
-                return emit(EventHandled { meters: self.hub.meters(number), outcome: Outcome::Cooldown });
+                return emit(EventHandled { meters: self.hub.meters(number), outcome: HandlingOutcome::Cooldown });
             }
             Err(why) => return self.keep_one(number, event, Some(self.hub.bury(event, handler, why, 1))).await,
         };
         match &handler.does {
-            Does::Rule(_) => {
+            HandlerAction::Rule(_) => {
                 let began = Instant::now();
                 let ran = self.hub.apply(handler, &view, &state);
                 emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
@@ -290,7 +296,7 @@ impl Worker {
                 let kept = self.hub.keeps(event, number, ran);
                 self.keep_one(number, event, kept).await;
             }
-            Does::Webhook(_) => {
+            HandlerAction::Webhook(_) => {
                 let written = body(event, &state);
                 let within = if is_synchronous { self.hub.config.answer_within } else { self.hub.config.within };
                 let asking = self.hub.ask(number, event, written.clone(), within);
@@ -306,7 +312,7 @@ impl Worker {
     }
 
     /// Waits for a brain, but not for long.
-    async fn hear(&self, number: usize, event: &Event, written: String, mut asking: Asking) {
+    async fn hear(&self, number: usize, event: &Event, written: String, mut asking: WebhookTask) {
         let handler = self.handler(number);
         let began = Instant::now();
         let said = timeout(self.hub.config.slow, &mut asking).await;
@@ -314,15 +320,15 @@ impl Worker {
         let retry_after = match said {
             Err(_) => {
                 let entry = self.hub.entry(event, handler, written);
-                emit(EventPutOff { handler: &handler.name, event, why: "slow" });
+                emit(EventPostponed { handler: &handler.name, event, why: "slow" });
                 return self.put_off(number, self.hub.put(entry), Some(asking)).await;
             }
             Ok(said) => match answered(handler, event, said) {
-                Ran::Later { why, retry_after } => {
-                    emit(EventPutOff { handler: &handler.name, event, why: &why });
+                HandlerOutcome::Later { why, retry_after } => {
+                    emit(EventPostponed { handler: &handler.name, event, why: &why });
                     retry_after
                 }
-                ran @ (Ran::Gave(_) | Ran::Passed | Ran::Never { .. }) => {
+                ran @ (HandlerOutcome::Gave(_) | HandlerOutcome::Passed | HandlerOutcome::Never { .. }) => {
                     let kept = self.hub.keeps(event, number, ran);
                     // A webhook has been told: that has to be known, though it gave nothing.
                     return self.keep_one(number, event, kept).await;
@@ -336,7 +342,7 @@ impl Worker {
     }
 
     /// Puts an event into the inbox, once there is room.
-    async fn put_off(&self, handler: usize, handled: Handled, asking: Option<Asking>) {
+    async fn put_off(&self, handler: usize, handled: HandlerCommit, asking: Option<WebhookTask>) {
         loop {
             let room = self.hub.inbox_room.notified();
             if self.hub.inbox_len() < self.hub.config.inbox_most {
@@ -348,18 +354,18 @@ impl Worker {
         let is_new = self.hub.expect(self.lane, handler, &key, asking);
         let committed = self.hub.commit(vec![handled]).await;
         match committed.first() {
-            Some(Committed::Done(_)) => self.hub.on_put(),
-            Some(Committed::Before | Committed::Refused(_)) | None if is_new => {
+            Some(CommitResult::Done(_)) => self.hub.on_put(),
+            Some(CommitResult::Before | CommitResult::Refused(_)) | None if is_new => {
                 self.hub.on_taken(self.lane, handler, &key);
             }
-            Some(Committed::Before | Committed::Refused(_)) | None => {}
+            Some(CommitResult::Before | CommitResult::Refused(_)) | None => {}
         }
     }
 
     /// Keeps what one handler gave.
-    async fn keep_one(&self, handler: usize, event: &Event, handled: Option<Handled>) {
+    async fn keep_one(&self, handler: usize, event: &Event, handled: Option<HandlerCommit>) {
         let committed = self.hub.commit(handled.into_iter().collect()).await;
-        if let Some(Committed::Refused(error)) = committed.first() {
+        if let Some(CommitResult::Refused(error)) = committed.first() {
             self.refused(handler, event, error).await;
         }
     }
@@ -369,7 +375,7 @@ impl Worker {
         let handler = self.handler(number);
         match error {
             SubmitError::Full { .. } | SubmitError::OverBound(_) | SubmitError::Store(_) => {
-                emit(EventPutOff { handler: &handler.name, event, why: "refused" });
+                emit(EventPostponed { handler: &handler.name, event, why: "refused" });
                 let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
                 (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));
                 self.put_off(number, self.hub.put(entry), None).await;
@@ -382,32 +388,32 @@ impl Worker {
     }
 
     /// Answers an interaction at once, with what its handler replied.
-    async fn answer(&self, number: usize, event: &Event, ran: Ran) {
+    async fn answer(&self, number: usize, event: &Event, ran: HandlerOutcome) {
         let handler = self.handler(number);
         let Some(interaction) = event.interaction.clone() else { return };
         let mut given = match ran {
-            Ran::Gave(given) => given,
-            Ran::Passed => return,
-            Ran::Later { why, .. } | Ran::Never { why } => {
+            HandlerOutcome::Gave(given) => given,
+            HandlerOutcome::Passed => return,
+            HandlerOutcome::Later { why, .. } | HandlerOutcome::Never { why } => {
                 let buried = self.hub.bury(event, handler, why, 1);
                 self.hub.commit(vec![buried]).await;
                 return;
             }
         };
         if handler.shadow {
-            emit(HandlerWould { handler: &handler.name, event, given: &given });
+            emit(ShadowHandlerRan { handler: &handler.name, event, given: &given });
             return;
         }
         if let Some(reply) = given.reply.take() {
-            let whole = First::Whole(first_response(interaction.kind, reply));
+            let whole = InitialResponse::Whole(first_response(interaction.kind, reply));
             match self.hub.answers.tell(interaction, whole, trace(&event.origin)).await {
-                Told::Now => emit(InteractionAnswered { how: "answered" }),
-                Told::Before => emit(InteractionAnswered { how: "answered_before" }),
-                Told::TooLate => emit(InteractionAnswered { how: "too_late" }),
-                Told::Failed(why) => emit(InteractionUntold { why: &why }),
+                ResponseResult::Now => emit(InteractionAnswered { how: "answered" }),
+                ResponseResult::Before => emit(InteractionAnswered { how: "answered_before" }),
+                ResponseResult::TooLate => emit(InteractionAnswered { how: "too_late" }),
+                ResponseResult::Failed(why) => emit(InteractionResponseFailed { why: &why }),
             }
         }
-        let kept = self.hub.keeps(event, number, Ran::Gave(given));
+        let kept = self.hub.keeps(event, number, HandlerOutcome::Gave(given));
         self.keep_one(number, event, kept).await;
     }
 }

@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use actix::{Actor as _, Addr, ArbiterHandle};
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::Handlers;
+use guildhall_core::event::handler::EventHandlers;
 use tokio::sync::{mpsc, oneshot};
 
-use super::answers::Answers;
 use super::config::EventsConfig;
-use super::feed::{Allowance, Credit, Feed, Told};
-use super::hub::Hub;
+use super::context::EventContext;
+use super::event_supervisor::EventSupervisor;
 use super::inbox;
-use super::interaction::Posted;
-use super::own::ShardClaim;
-use super::parcel::Lot;
+use super::interaction::HttpInteractionResponse;
+use super::interaction_responder::InteractionResponder;
+use super::observer::EventObserver;
 use super::registry::TooManyHandlers;
+use super::routed_event::RoutedBatch;
 use super::router::{
-    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, ObserveSessions, Resumed, Router,
-    SessionView, Take,
+    AttachShard, DetachShard, DrainEvents, DrainShard, EventRouter, EventsSnapshot, HandleInteraction, ObserveEvents,
+    ObserveSessions, ResumedSession, SessionView, WakeInbox,
 };
-use super::seats::Seats;
-use super::store::{EventStore, KeptSession};
-use super::watch::Watch;
-use super::webhook::Brain;
+use super::shard_channel::{Credit, FlowLimit, ShardMessage, ShardSender};
+use super::shard_ownership::ShardClaim;
+use super::store::{EventStore, StoredSession};
+use super::webhook::WebhookClient;
 use crate::crash::{CrashStore, CrashedInput, Input};
 use crate::operations::WallClock;
-use crate::operations::desk::Desk;
+use crate::operations::submission::OperationService;
 
 /// What shards tell that may wait for the router: credit bounds it further.
 const TOLD: usize = 1_024;
@@ -37,101 +37,106 @@ const TOLD: usize = 1_024;
 const LOTS: usize = 256;
 
 /// Whom the event side talks to.
-pub struct Outside {
+pub struct EventPorts {
     /// Who wants to hear of what.
-    pub handlers: Handlers,
+    pub handlers: EventHandlers,
     /// Where sessions and what was handled are kept.
     pub store: Arc<dyn EventStore>,
     /// Where inputs that ended a process are counted.
     pub crashes: Arc<dyn CrashStore>,
     /// Brains.
-    pub brain: Arc<dyn Brain>,
+    pub brain: Arc<dyn WebhookClient>,
     /// What answers interactions at once.
-    pub answers: Arc<dyn Answers>,
+    pub answers: Arc<dyn InteractionResponder>,
     /// The way in for operations.
-    pub desk: Arc<Desk>,
+    pub desk: Arc<OperationService>,
     /// Who sees every event done, if anybody wants to.
-    pub watch: Option<Arc<dyn Watch>>,
+    pub watch: Option<Arc<dyn EventObserver>>,
 }
 
-impl std::fmt::Debug for Outside {
+impl std::fmt::Debug for EventPorts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outside").finish_non_exhaustive()
+        f.debug_struct("EventPorts").finish_non_exhaustive()
     }
 }
 
 /// The event side, about to begin.
-pub struct Prepared {
-    hub: Arc<Hub>,
-    allowance: Allowance,
+pub struct PreparedEvents {
+    hub: Arc<EventContext>,
+    allowance: FlowLimit,
 }
 
 /// A shard whose events are handled from now on.
 #[derive(Debug)]
-pub struct Taken {
+pub struct AttachedShard {
     /// Under which claim.
     pub claim: ShardClaim,
     /// Its way in.
-    pub feed: Feed,
+    pub feed: ShardSender,
     /// The session that it should resume.
-    pub session: Option<KeptSession>,
+    pub session: Option<StoredSession>,
     /// Sequence numbers of that session that are not to be read: these events ended processes.
     pub unread: BTreeSet<u64>,
 }
 
-impl std::fmt::Debug for Prepared {
+impl std::fmt::Debug for PreparedEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("allowance", &self.allowance).finish_non_exhaustive()
+        f.debug_struct("PreparedEvents").field("allowance", &self.allowance).finish_non_exhaustive()
     }
 }
 
 /// The running event side. Cheap to clone.
 #[derive(Clone)]
-pub struct Events {
-    router: Addr<Router>,
-    hub: Arc<Hub>,
-    tell: mpsc::Sender<Told>,
-    allowance: Allowance,
+pub struct EventsHandle {
+    router: Addr<EventRouter>,
+    hub: Arc<EventContext>,
+    tell: mpsc::Sender<ShardMessage>,
+    allowance: FlowLimit,
 }
 
-impl std::fmt::Debug for Events {
+impl std::fmt::Debug for EventsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Events").field("allowance", &self.allowance).finish_non_exhaustive()
+        f.debug_struct("EventsHandle").field("allowance", &self.allowance).finish_non_exhaustive()
     }
 }
 
-impl Events {
+impl EventsHandle {
     /// Puts together what begins to route. Each shard may have as much on its way as `allowance` says.
     #[must_use]
-    pub fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
-        Prepared { hub: Hub::new(outside, clock, config), allowance }
+    pub fn prepare(
+        outside: EventPorts,
+        clock: WallClock,
+        config: EventsConfig,
+        allowance: FlowLimit,
+    ) -> PreparedEvents {
+        PreparedEvents { hub: EventContext::new(outside, clock, config), allowance }
     }
 
     /// Begins to route. Must be called where the router and the guilds should run.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
-    pub fn start(prepared: Prepared) -> Self {
-        let Prepared { hub, allowance } = prepared;
+    pub fn start(prepared: PreparedEvents) -> Self {
+        let PreparedEvents { hub, allowance } = prepared;
         let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel(LOTS));
-        Seats::new(Arc::clone(&hub), lots).start();
-        Self { router: Router::new(Arc::clone(&hub), told, seats).start(), hub, tell, allowance }
+        EventSupervisor::new(Arc::clone(&hub), lots).start();
+        Self { router: EventRouter::new(Arc::clone(&hub), told, seats).start(), hub, tell, allowance }
     }
 
     /// Begins to route on one thread, for guilds on another.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
-    pub fn start_on(prepared: Prepared, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
-        let Prepared { hub, allowance } = prepared;
-        let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel::<Lot>(LOTS));
+    pub fn start_on(prepared: PreparedEvents, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
+        let PreparedEvents { hub, allowance } = prepared;
+        let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel::<RoutedBatch>(LOTS));
         let (own, of_guilds) = (Arc::clone(&hub), Arc::clone(&hub));
-        Seats::start_in_arbiter(guilds, move |_| Seats::new(of_guilds, lots));
-        let router = Router::start_in_arbiter(router, move |_| Router::new(own, told, seats));
+        EventSupervisor::start_in_arbiter(guilds, move |_| EventSupervisor::new(of_guilds, lots));
+        let router = EventRouter::start_in_arbiter(router, move |_| EventRouter::new(own, told, seats));
         Self { router, hub, tell, allowance }
     }
 
     /// Handles the events of these shards from now on. Reads what the store knows: their sessions, what was handled of them,
     /// and what waits in the inbox; asks until it answers.
-    pub async fn take(&self, claims: Vec<ShardClaim>) -> Vec<Taken> {
+    pub async fn take(&self, claims: Vec<ShardClaim>) -> Vec<AttachedShard> {
         if claims.is_empty() {
             return Vec::new();
         }
@@ -157,10 +162,10 @@ impl Events {
             let crashed: Vec<CrashedInput> =
                 session.iter().flat_map(|kept| crashed.iter().filter(|one| is_of(one, kept)).cloned()).collect();
             let unread = crashed.iter().filter_map(|one| number(&one.input)).collect();
-            let resumed = session.clone().map(|session| Resumed { session, handled, crashed });
+            let resumed = session.clone().map(|session| ResumedSession { session, handled, crashed });
             // If it is gone, the process is ending.
-            let _ = self.router.send(Take { shard: claim.shard, credit: Arc::clone(&credit), resumed }).await;
-            all.push(Taken { claim, feed: Feed::new(self.tell.clone(), credit), session, unread });
+            let _ = self.router.send(AttachShard { shard: claim.shard, credit: Arc::clone(&credit), resumed }).await;
+            all.push(AttachedShard { claim, feed: ShardSender::new(self.tell.clone(), credit), session, unread });
         }
         all
     }
@@ -169,20 +174,20 @@ impl Events {
     /// more. The shard has ended. `false` if that took longer than it may: whoever has the shard next does the rest.
     pub async fn let_go(&self, shard: u32, within: Duration) -> bool {
         let (heard, hears) = oneshot::channel();
-        if self.tell.send(Told::Ended { heard }).await.is_ok() {
+        if self.tell.send(ShardMessage::Ended { heard }).await.is_ok() {
             let _ = hears.await;
         }
         let drained = self.router.send(DrainShard { shard, within }).await.unwrap_or(false);
         self.hub.own.remove(shard);
-        let _ = self.router.send(LetGo { shard }).await;
+        let _ = self.router.send(DetachShard { shard }).await;
         self.hub.on_put();
         drained
     }
 
     /// Takes an interaction that came over HTTP, and says what to answer. Handlers that defer are told later: that is kept
     /// before this answers. Others are told now, and are not told twice if the interaction comes again.
-    pub async fn interaction(&self, event: Event) -> Posted {
-        self.router.send(Interact { event }).await.unwrap_or(Posted::Busy)
+    pub async fn interaction(&self, event: Event) -> HttpInteractionResponse {
+        self.router.send(HandleInteraction { event }).await.unwrap_or(HttpInteractionResponse::Busy)
     }
 
     /// New events go to these handlers from now on. Events that came before finish with the handlers that they were given to. What
@@ -191,24 +196,28 @@ impl Events {
     /// # Errors
     ///
     /// When handlers were replaced too often; nothing has changed then.
-    pub fn replace_handlers(&self, handlers: Handlers, brain: &Arc<dyn Brain>) -> Result<(), TooManyHandlers> {
+    pub fn replace_handlers(
+        &self,
+        handlers: EventHandlers,
+        brain: &Arc<dyn WebhookClient>,
+    ) -> Result<(), TooManyHandlers> {
         self.hub.replace_handlers(handlers, brain)
     }
 
     /// Somebody has revived an event: it is looked for now, not only after a while.
     pub fn revived(&self) {
-        self.router.do_send(LookIntoInbox);
+        self.router.do_send(WakeInbox);
     }
 
     /// Waits until all events that came are done, and keeps how far sessions are confirmed. `false` if that took longer than
     /// it may: what is not done comes again.
     pub async fn drain(&self, within: Duration) -> bool {
-        self.router.send(Drain { within }).await.unwrap_or(false)
+        self.router.send(DrainEvents { within }).await.unwrap_or(false)
     }
 
     /// How everything stands; nothing if the process is ending.
     pub async fn observe(&self) -> Option<EventsSnapshot> {
-        self.router.send(Observe).await.ok()
+        self.router.send(ObserveEvents).await.ok()
     }
 
     /// How far the session of each shard is, by shard; nothing if the process is ending.
@@ -218,7 +227,7 @@ impl Events {
 }
 
 /// Whether an input is an event of a session that is not confirmed.
-fn is_of(crashed: &CrashedInput, kept: &KeptSession) -> bool {
+fn is_of(crashed: &CrashedInput, kept: &StoredSession) -> bool {
     match &crashed.input {
         Input::Event { session, seq } => *session == kept.session && *seq > kept.confirmed,
         Input::InboxEntry(_) | Input::Operation(_) => false,

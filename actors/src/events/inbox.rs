@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Does, View, body, from_body};
+use guildhall_core::event::handler::{EventView, HandlerAction, body, from_body};
 use guildhall_core::time::UnixMs;
 use tokio::time::{Instant, timeout};
 
-use super::hub::{Hub, Ran, again_at};
-use super::set_aside::UNREAD;
+use super::context::{EventContext, HandlerOutcome, again_at};
+use super::crashed_events::UNREAD;
 use super::state_keys::answered;
-use super::store::{Committed, InboxEntry, Later};
+use super::store::{CommitResult, InboxDisposition, InboxEntry};
 use crate::crash::{self, Input};
 use crate::failpoint;
 use crate::operations::SubmitError;
@@ -22,7 +22,7 @@ use crate::supervision::Part;
 use crate::telemetry::crash::EventSetAside;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventBuried, EventHandled, EventPutOff, HandlerMissing, HandlerRan, HandlerWould, Outcome,
+    EventDeadLettered, EventHandled, EventPostponed, HandlerMissing, HandlerRan, HandlingOutcome, ShadowHandlerRan,
 };
 
 /// Entries that are read at once.
@@ -39,23 +39,23 @@ const TOKEN_LASTS: Duration = Duration::from_secs(15 * 60);
 
 /// Entries of one lane for one handler, in order.
 #[derive(Default)]
-struct Line {
+struct InboxQueue {
     waiting: VecDeque<InboxEntry>,
     running: bool,
 }
 
 /// What became of an entry.
-enum Ended {
+enum EntryResult {
     /// It is not in the inbox any more, or is a dead letter.
     Gone,
     /// It is tried again.
     Again { at: UnixMs, attempts: u32 },
 }
 
-type Lines = HashMap<(i64, usize), Line>;
+type InboxQueues = HashMap<(i64, usize), InboxQueue>;
 
 /// Counts what waits there for this process, before anything new is handled: it has to wait behind that.
-pub(super) async fn count(hub: &Hub) {
+pub(super) async fn count(hub: &EventContext) {
     let mut after = 0;
     loop {
         let page = hub.until_kept("inbox", || hub.store.inbox(after, PAGE)).await;
@@ -73,7 +73,7 @@ pub(super) async fn count(hub: &Hub) {
 }
 
 /// The handler and the event of an entry, if this process looks after it.
-fn ours(hub: &Hub, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
+fn ours(hub: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
     let Some(handler) = hub.handler_of(&entry.key) else {
         if missing.insert(Arc::clone(&entry.key.handler)) {
             emit(HandlerMissing { handler: &entry.key.handler });
@@ -86,7 +86,7 @@ fn ours(hub: &Hub, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Opti
 }
 
 /// Makes an entry a dead letter that ended processes, or that no handler can be called with, without reading it.
-async fn set_aside(hub: &Hub, entry: &InboxEntry) -> bool {
+async fn set_aside(hub: &EventContext, entry: &InboxEntry) -> bool {
     let crashed = hub.set_aside.of(&entry.key);
     let why = match &crashed {
         Some(crashed) => crashed.reason(),
@@ -96,7 +96,7 @@ async fn set_aside(hub: &Hub, entry: &InboxEntry) -> bool {
         }
         None => return false,
     };
-    put_off(hub, entry, Later::Dead { attempts: entry.attempts, why }).await;
+    put_off(hub, entry, InboxDisposition::Dead { attempts: entry.attempts, why }).await;
     if let Some(crashed) = crashed {
         emit(EventSetAside { crashed: &crashed });
         hub.forget_crash(&crashed.input).await;
@@ -106,8 +106,8 @@ async fn set_aside(hub: &Hub, entry: &InboxEntry) -> bool {
 }
 
 /// Works on the inbox for as long as there is a process.
-pub(super) async fn work(hub: Arc<Hub>) {
-    let mut lines = Lines::new();
+pub(super) async fn work(hub: Arc<EventContext>) {
+    let mut lines = InboxQueues::new();
     let (mut after, mut loaded) = (0, 0);
     let mut missing = BTreeSet::new();
     let mut running = FuturesUnordered::new();
@@ -151,7 +151,7 @@ pub(super) async fn work(hub: Arc<Hub>) {
         let Some(line) = lines.get_mut(&whose) else { continue };
         line.running = false;
         match ended {
-            Ended::Gone => {
+            EntryResult::Gone => {
                 let gone = line.waiting.pop_front();
                 loaded -= 1;
                 if line.waiting.is_empty() {
@@ -161,7 +161,7 @@ pub(super) async fn work(hub: Arc<Hub>) {
                     hub.on_taken(whose.0, whose.1, &gone.key);
                 }
             }
-            Ended::Again { at, attempts } => {
+            EntryResult::Again { at, attempts } => {
                 if let Some(head) = line.waiting.front_mut() {
                     (head.eligible_at, head.attempts) = (at, attempts);
                 }
@@ -171,7 +171,7 @@ pub(super) async fn work(hub: Arc<Hub>) {
 }
 
 /// Forgets all that nobody works on just now: what is still this process's to look after is read again. How many are left.
-fn let_go(hub: &Hub, lines: &mut Lines, missing: &mut BTreeSet<Arc<str>>) -> usize {
+fn let_go(hub: &EventContext, lines: &mut InboxQueues, missing: &mut BTreeSet<Arc<str>>) -> usize {
     for ((lane, handler), line) in &mut *lines {
         for entry in line.waiting.drain(usize::from(line.running)..) {
             if ours(hub, &entry, missing).is_none() {
@@ -184,7 +184,13 @@ fn let_go(hub: &Hub, lines: &mut Lines, missing: &mut BTreeSet<Arc<str>>) -> usi
 }
 
 /// Reads what is new, as far as there is room.
-async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize, missing: &mut BTreeSet<Arc<str>>) {
+async fn load(
+    hub: &EventContext,
+    lines: &mut InboxQueues,
+    after: &mut i64,
+    loaded: &mut usize,
+    missing: &mut BTreeSet<Arc<str>>,
+) {
     // Past those of other processes, but never past one of its own: theirs may become visible out of order.
     let mut from = *after;
     while *loaded < hub.config.inbox_loaded {
@@ -218,32 +224,39 @@ async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize,
 }
 
 /// Lets a handler hear of an entry.
-async fn run(hub: Arc<Hub>, whose: (i64, usize), handler: usize, entry: InboxEntry) -> ((i64, usize), Ended) {
+async fn run(
+    hub: Arc<EventContext>,
+    whose: (i64, usize),
+    handler: usize,
+    entry: InboxEntry,
+) -> ((i64, usize), EntryResult) {
     failpoint::input(Part::EventRouter, || entry.event.as_str());
     let ended = match from_body(&entry.event) {
         Ok(event) => one(&hub, handler, &entry, &event).await,
-        Err(error) => put_off(&hub, &entry, Later::Dead { attempts: entry.attempts, why: error.to_string() }).await,
+        Err(error) => {
+            put_off(&hub, &entry, InboxDisposition::Dead { attempts: entry.attempts, why: error.to_string() }).await
+        }
     };
     (whose, ended)
 }
 
-async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -> Ended {
+async fn one(hub: &Arc<EventContext>, number: usize, entry: &InboxEntry, event: &Event) -> EntryResult {
     let handler = hub.handler(number);
     let attempts = entry.attempts + 1;
     if event.interaction.is_some() && hub.clock.now().since(event.received_at) >= TOKEN_LASTS {
         let why = "Discord waits 15 minutes for the answer to an interaction, and they are over".to_owned();
-        return put_off(hub, entry, Later::Dead { attempts: entry.attempts, why }).await;
+        return put_off(hub, entry, InboxDisposition::Dead { attempts: entry.attempts, why }).await;
     }
     let began = Instant::now();
     let ran = match hub.asking(&entry.key) {
         Some(asking) => answered(handler, event, asking.await),
         None => {
-            let view = View::new(event);
+            let view = EventView::new(event);
             match (hub.needs(handler, &view).await, &handler.does) {
-                (Err(why), _) => Ran::Never { why },
-                (Ok(None), _) => Ran::Passed,
-                (Ok(Some(state)), Does::Rule(_)) => hub.apply(handler, &view, &state),
-                (Ok(Some(state)), Does::Webhook(_)) => {
+                (Err(why), _) => HandlerOutcome::Never { why },
+                (Ok(None), _) => HandlerOutcome::Passed,
+                (Ok(Some(state)), HandlerAction::Rule(_)) => hub.apply(handler, &view, &state),
+                (Ok(Some(state)), HandlerAction::Webhook(_)) => {
                     // It may have been put there before anybody looked for what its handler needs.
                     let written = if state.is_empty() { entry.event.clone() } else { body(event, &state) };
                     answered(handler, event, hub.ask(number, event, written, hub.config.within).await)
@@ -253,25 +266,25 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
     };
     emit(HandlerRan { meters: hub.meters(number), took: began.elapsed() });
     let given = match ran {
-        Ran::Gave(given) if handler.shadow => {
-            emit(HandlerWould { handler: &handler.name, event, given: &given });
+        HandlerOutcome::Gave(given) if handler.shadow => {
+            emit(ShadowHandlerRan { handler: &handler.name, event, given: &given });
             None
         }
-        Ran::Gave(given) => Some(given),
-        Ran::Passed => None,
-        Ran::Later { why, retry_after } if attempts < hub.config.attempts => {
+        HandlerOutcome::Gave(given) => Some(given),
+        HandlerOutcome::Passed => None,
+        HandlerOutcome::Later { why, retry_after } if attempts < hub.config.attempts => {
             let at = again_at(hub, attempts, retry_after);
-            emit(EventPutOff { handler: &handler.name, event, why: &why });
-            return put_off(hub, entry, Later::Again { at, attempts, why }).await;
+            emit(EventPostponed { handler: &handler.name, event, why: &why });
+            return put_off(hub, entry, InboxDisposition::Again { at, attempts, why }).await;
         }
-        Ran::Later { why, .. } | Ran::Never { why } => {
-            return put_off(hub, entry, Later::Dead { attempts, why }).await;
+        HandlerOutcome::Later { why, .. } | HandlerOutcome::Never { why } => {
+            return put_off(hub, entry, InboxDisposition::Dead { attempts, why }).await;
         }
     };
     let did_something = given.is_some();
     let mut handled = match hub.handled(event, handler, given.unwrap_or_default()) {
         Ok(handled) => handled,
-        Err(why) => return put_off(hub, entry, Later::Dead { attempts, why }).await,
+        Err(why) => return put_off(hub, entry, InboxDisposition::Dead { attempts, why }).await,
     };
     handled.from_inbox = true;
     if !did_something {
@@ -279,36 +292,36 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
         handled.set.clear();
     }
     match hub.commit(vec![handled]).await.pop() {
-        Some(Committed::Refused(error)) => {
+        Some(CommitResult::Refused(error)) => {
             let why = error.to_string();
             let later = match error {
                 SubmitError::Full { .. } | SubmitError::OverBound(_) | SubmitError::Store(_) => {
-                    Later::Again { at: again_at(hub, attempts, None), attempts, why }
+                    InboxDisposition::Again { at: again_at(hub, attempts, None), attempts, why }
                 }
                 SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } | SubmitError::NotYours { .. } => {
-                    Later::Dead { attempts, why }
+                    InboxDisposition::Dead { attempts, why }
                 }
             };
             put_off(hub, entry, later).await
         }
-        Some(Committed::Done(_) | Committed::Before) | None => {
-            emit(EventHandled { meters: hub.meters(number), outcome: Outcome::HandledLater });
-            Ended::Gone
+        Some(CommitResult::Done(_) | CommitResult::Before) | None => {
+            emit(EventHandled { meters: hub.meters(number), outcome: HandlingOutcome::HandledLater });
+            EntryResult::Gone
         }
     }
 }
 
-async fn put_off(hub: &Hub, entry: &InboxEntry, later: Later) -> Ended {
+async fn put_off(hub: &EventContext, entry: &InboxEntry, later: InboxDisposition) -> EntryResult {
     let ended = match &later {
-        Later::Again { at, attempts, .. } => Ended::Again { at: *at, attempts: *attempts },
-        Later::Dead { why, .. } => {
+        InboxDisposition::Again { at, attempts, .. } => EntryResult::Again { at: *at, attempts: *attempts },
+        InboxDisposition::Dead { why, .. } => {
             let trace = entry.key.trace();
-            emit(EventBuried { handler: &entry.key.handler, event: &entry.name, trace, why });
-            Ended::Gone
+            emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace, why });
+            EntryResult::Gone
         }
     };
     let now = hub.clock.now();
     let known = hub.until_kept("put_off", || hub.store.put_off(entry.key.clone(), later.clone(), now)).await;
     // Somebody else has been done with it.
-    if known { ended } else { Ended::Gone }
+    if known { ended } else { EntryResult::Gone }
 }

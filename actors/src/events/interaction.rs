@@ -9,21 +9,22 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{OptionFuture, join};
-use guildhall_core::event::handler::{Does, Handler, View, body};
+use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, body};
 use guildhall_core::event::{Event, Interaction, InteractionKind};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::First;
-use super::hub::{Hub, Ran, lane_of};
-use super::received::recorded_soon;
+use super::context::{EventContext, HandlerOutcome, lane_of};
+use super::interaction_recorder::recorded_soon;
+use super::interaction_responder::InitialResponse;
 use super::state_keys::answered;
-use super::store::{Committed, Handled, InboxKey};
+use super::store::{CommitResult, HandlerCommit, InboxKey};
 use crate::supervision::spawn_work;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventHandled, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+    EventDelivered, EventHandled, HandlerRan, HandlingOutcome, InteractionAnswered, InteractionResponseFailed,
+    ShadowHandlerRan,
 };
 
 /// Interactions over HTTP that may be under way at once.
@@ -34,9 +35,9 @@ const REMEMBERED: usize = 65_536;
 
 /// What is answered to an interaction that came over HTTP.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Posted {
+pub enum HttpInteractionResponse {
     /// This.
-    Answer(First),
+    Answer(InitialResponse),
     /// Nobody wants to hear of it, or nobody has an answer.
     Nobody,
     /// It cannot be taken now: the store does not answer in time, or too much waits already.
@@ -44,24 +45,24 @@ pub enum Posted {
 }
 
 /// Interactions over HTTP that are under way, and those that were.
-pub(super) struct Door {
+pub(super) struct InteractionLimiter {
     room: Arc<Semaphore>,
-    answered: Mutex<Answered>,
+    answered: Mutex<SeenInteractions>,
 }
 
 #[derive(Default)]
-struct Answered {
+struct SeenInteractions {
     ids: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
-impl Default for Door {
+impl Default for InteractionLimiter {
     fn default() -> Self {
         Self { room: Arc::new(Semaphore::new(UNDER_WAY)), answered: Mutex::default() }
     }
 }
 
-impl Door {
+impl InteractionLimiter {
     /// Whether this is the first time, as far as this process remembers.
     fn is_first(&self, id: u64) -> bool {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +80,7 @@ impl Door {
 }
 
 /// Whether Discord waits for the answer of this handler itself.
-pub(super) fn answers_at_once(hub: &Hub, event: &Event, handler: &Handler) -> bool {
+pub(super) fn answers_at_once(hub: &EventContext, event: &Event, handler: &EventHandler) -> bool {
     event.interaction.as_ref().is_some_and(|interaction| match interaction.kind {
         InteractionKind::Autocomplete => true,
         InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => !hub.defers(handler),
@@ -87,29 +88,33 @@ pub(super) fn answers_at_once(hub: &Hub, event: &Event, handler: &Handler) -> bo
 }
 
 /// Whether an interaction is deferred that these handlers hear of.
-pub(super) fn deferral(hub: &Hub, interaction: &Interaction, to: impl Iterator<Item = usize>) -> Option<First> {
+pub(super) fn deferral(
+    hub: &EventContext,
+    interaction: &Interaction,
+    to: impl Iterator<Item = usize>,
+) -> Option<InitialResponse> {
     if interaction.kind == InteractionKind::Autocomplete {
         return None;
     }
     let defer: Vec<_> = to.map(|number| hub.handler(number)).filter(|handler| hub.defers(handler)).collect();
     let ephemeral = defer.iter().any(|handler| hub.is_ephemeral(handler));
-    defer.iter().any(|handler| !handler.shadow).then_some(First::Deferred { ephemeral })
+    defer.iter().any(|handler| !handler.shadow).then_some(InitialResponse::Deferred { ephemeral })
 }
 
 /// Takes an interaction that came over HTTP. What its handlers are told later is kept before this answers; nothing is lost
 /// by a crash after Discord was told.
-pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
+pub(super) async fn take(hub: Arc<EventContext>, event: Event) -> HttpInteractionResponse {
     let deadline = Instant::now() + hub.config.answer_within;
-    let Some(interaction) = event.interaction.clone() else { return Posted::Nobody };
-    let view = View::new(&event);
+    let Some(interaction) = event.interaction.clone() else { return HttpInteractionResponse::Nobody };
+    let view = EventView::new(&event);
     let mut to = hub.matching(event.name.as_str());
     to.retain(|number| hub.handler(*number).wants(&view));
     drop(view);
     if to.is_empty() {
-        return Posted::Nobody;
+        return HttpInteractionResponse::Nobody;
     }
     let Ok(permit) = Arc::clone(&hub.door.room).try_acquire_owned() else { return busy("too many are under way") };
-    emit(EventTold { event: &event, now: hub.clock.now() });
+    emit(EventDelivered { event: &event, now: hub.clock.now() });
     let at_once = to.iter().all(|number| answers_at_once(&hub, &event, hub.handler(*number)));
     if at_once {
         if let Some(recording) = hub.record(std::iter::once(&event)) {
@@ -131,22 +136,22 @@ pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
     match first {
         Some(first) => {
             emit(InteractionAnswered { how: "deferred" });
-            Posted::Answer(first)
+            HttpInteractionResponse::Answer(first)
         }
-        None => Posted::Nobody,
+        None => HttpInteractionResponse::Nobody,
     }
 }
 
-fn busy(why: &str) -> Posted {
-    emit(InteractionUntold { why });
-    Posted::Busy
+fn busy(why: &str) -> HttpInteractionResponse {
+    emit(InteractionResponseFailed { why });
+    HttpInteractionResponse::Busy
 }
 
 /// Puts an event into the inbox, for each handler that is not done with it.
-async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
+async fn put(hub: Arc<EventContext>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
     let written = body(&event, &BTreeMap::new());
     let entry = |number: &usize| hub.put(hub.entry(&event, hub.handler(*number), written.clone()));
-    let entries: Vec<Handled> = to.iter().map(entry).collect();
+    let entries: Vec<HandlerCommit> = to.iter().map(entry).collect();
     let keys: Vec<_> = entries.iter().map(|handled| handled.key.clone()).collect();
     // Another process looks after the events of its own guilds, and finds this one there.
     let (ours, lane) = (hub.own.has(&event), lane_of(&event));
@@ -157,9 +162,9 @@ async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphore
     let (_, committed) = join(OptionFuture::from(recording), hub.commit(entries)).await;
     for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(expected).zip(committed) {
         match committed {
-            Committed::Done(_) => hub.on_put(),
-            Committed::Before | Committed::Refused(_) if is_new => hub.on_taken(lane, *number, key),
-            Committed::Before | Committed::Refused(_) => {}
+            CommitResult::Done(_) => hub.on_put(),
+            CommitResult::Before | CommitResult::Refused(_) if is_new => hub.on_taken(lane, *number, key),
+            CommitResult::Before | CommitResult::Refused(_) => {}
         }
     }
     drop(permit);
@@ -167,16 +172,16 @@ async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphore
 
 /// Tells handlers one after the other; the first reply is the answer.
 async fn tell(
-    hub: &Arc<Hub>,
+    hub: &Arc<EventContext>,
     event: Event,
     interaction: &Interaction,
     to: &[usize],
     deadline: Instant,
     permit: OwnedSemaphorePermit,
-) -> Posted {
+) -> HttpInteractionResponse {
     if !hub.door.is_first(interaction.id) {
         emit(InteractionAnswered { how: "answered_before" });
-        return Posted::Answer(First::Deferred { ephemeral: false });
+        return HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: false });
     }
     let mut answer = None;
     let mut kept = Vec::new();
@@ -185,20 +190,21 @@ async fn tell(
         let began = Instant::now();
         let ran = match timeout_at(deadline, run(hub, *number, &event, deadline)).await {
             Ok(ran) => ran,
-            Err(_) => Ran::Never { why: "it took longer than Discord waits for an answer".to_owned() },
+            Err(_) => HandlerOutcome::Never { why: "it took longer than Discord waits for an answer".to_owned() },
         };
         emit(HandlerRan { meters: hub.meters(*number), took: began.elapsed() });
         let ran = match ran {
-            Ran::Gave(given) if handler.shadow => {
-                emit(HandlerWould { handler: &handler.name, event: &event, given: &given });
+            HandlerOutcome::Gave(given) if handler.shadow => {
+                emit(ShadowHandlerRan { handler: &handler.name, event: &event, given: &given });
                 continue;
             }
-            Ran::Gave(mut given) => {
-                let reply = given.reply.take().map(|reply| First::Whole(first_response(interaction.kind, reply)));
+            HandlerOutcome::Gave(mut given) => {
+                let reply =
+                    given.reply.take().map(|reply| InitialResponse::Whole(first_response(interaction.kind, reply)));
                 answer = answer.or(reply);
-                Ran::Gave(given)
+                HandlerOutcome::Gave(given)
             }
-            ran @ (Ran::Passed | Ran::Later { .. } | Ran::Never { .. }) => ran,
+            ran @ (HandlerOutcome::Passed | HandlerOutcome::Later { .. } | HandlerOutcome::Never { .. }) => ran,
         };
         kept.extend(hub.keeps(&event, *number, ran).map(|handled| (*number, handled)));
     }
@@ -208,25 +214,25 @@ async fn tell(
     match answer {
         Some(answer) => {
             emit(InteractionAnswered { how: "answered" });
-            Posted::Answer(answer)
+            HttpInteractionResponse::Answer(answer)
         }
-        None => Posted::Nobody,
+        None => HttpInteractionResponse::Nobody,
     }
 }
 
-async fn run(hub: &Arc<Hub>, number: usize, event: &Event, deadline: Instant) -> Ran {
-    let (handler, view) = (hub.handler(number), View::new(event));
+async fn run(hub: &Arc<EventContext>, number: usize, event: &Event, deadline: Instant) -> HandlerOutcome {
+    let (handler, view) = (hub.handler(number), EventView::new(event));
     let state = match hub.needs(handler, &view).await {
         Ok(Some(state)) => state,
         Ok(None) => {
-            emit(EventHandled { meters: hub.meters(number), outcome: Outcome::Cooldown });
-            return Ran::Passed;
+            emit(EventHandled { meters: hub.meters(number), outcome: HandlingOutcome::Cooldown });
+            return HandlerOutcome::Passed;
         }
-        Err(why) => return Ran::Never { why },
+        Err(why) => return HandlerOutcome::Never { why },
     };
     match &handler.does {
-        Does::Rule(_) => hub.apply(handler, &view, &state),
-        Does::Webhook(_) => {
+        HandlerAction::Rule(_) => hub.apply(handler, &view, &state),
+        HandlerAction::Webhook(_) => {
             let within = deadline.saturating_duration_since(Instant::now());
             answered(handler, event, hub.ask(number, event, body(event, &state), within).await)
         }
@@ -234,13 +240,13 @@ async fn run(hub: &Arc<Hub>, number: usize, event: &Event, deadline: Instant) ->
 }
 
 /// Keeps what handlers gave beside their replies.
-async fn keep(hub: Arc<Hub>, event: Event, kept: Vec<(usize, Handled)>, permit: OwnedSemaphorePermit) {
+async fn keep(hub: Arc<EventContext>, event: Event, kept: Vec<(usize, HandlerCommit)>, permit: OwnedSemaphorePermit) {
     let (numbers, items): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
     let committed = hub.commit(items).await;
     let refused = numbers.into_iter().zip(committed).filter_map(|(number, committed)| match committed {
         // Whoever asked has been answered: to tell the handler again would be a surprise.
-        Committed::Refused(error) => Some(hub.bury(&event, hub.handler(number), error.to_string(), 1)),
-        Committed::Done(_) | Committed::Before => None,
+        CommitResult::Refused(error) => Some(hub.bury(&event, hub.handler(number), error.to_string(), 1)),
+        CommitResult::Done(_) | CommitResult::Before => None,
     });
     let refused = refused.collect();
     hub.commit(refused).await;

@@ -10,56 +10,61 @@
 //! What a handler gave is kept together with the word that it is done with the event, so a replay after a crash neither
 //! loses nor repeats it.
 
-mod answers;
-mod batch;
-mod board;
+mod acks;
 mod config;
-mod feed;
+mod context;
+mod crashed_events;
+#[cfg(test)]
+mod crashed_events_tests;
+mod event_batch;
+mod event_supervisor;
 mod guild;
 mod handle;
-mod hub;
+mod handler_commit;
+mod handler_set;
 mod inbox;
 mod interaction;
-mod keep;
-mod outbox;
-mod own;
-mod parcel;
-mod received;
+mod interaction_recorder;
 #[cfg(test)]
-mod received_tests;
+mod interaction_recorder_tests;
+mod interaction_responder;
+mod mailbox;
+mod observer;
 mod registry;
 #[cfg(test)]
 mod reload_tests;
+mod routed_event;
 mod router;
-mod seats;
-mod set_aside;
-#[cfg(test)]
-mod set_aside_tests;
+mod shard_admin;
+mod shard_channel;
+mod shard_ownership;
 mod state_keys;
 mod store;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod tray;
-mod watch;
 mod webhook;
-mod whom;
 
-pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
-pub use self::batch::Batch;
-pub use self::board::{Boarded, ShardBoard, ShardState, ShardView};
 pub use self::config::EventsConfig;
-pub use self::feed::{Allowance, Credit, Feed, Told};
-pub use self::guild::{GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
-pub use self::handle::{Events, Outside, Prepared, Taken};
-pub use self::interaction::Posted;
-pub use self::own::{ClaimedShards, ShardClaim, ShardStore, WantedShards};
-pub use self::registry::TooManyHandlers;
-pub use self::router::{EventsSnapshot, Router, SessionView};
-pub use self::set_aside::unread_event;
-pub use self::store::{
-    Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
+pub use self::crashed_events::unread_event;
+pub use self::event_batch::EventBatch;
+pub use self::guild::{GuildEventActor, GuildEventsSnapshot, ObserveGuildEvents};
+pub use self::handle::{AttachedShard, EventPorts, EventsHandle, PreparedEvents};
+pub use self::interaction::HttpInteractionResponse;
+pub use self::interaction_responder::{
+    InitialResponse, InteractionResponder, RespondFuture, ResponseResult as AnswerTold,
 };
-pub use self::watch::Watch;
-pub use self::webhook::{Asks, Body, Brain, BrainError, BrainFuture, Said};
+pub use self::observer::EventObserver;
+pub use self::registry::TooManyHandlers;
+pub use self::router::{EventRouter, EventsSnapshot, SessionView};
+pub use self::shard_admin::{ShardAdmin, ShardState, ShardView, ShardsFuture};
+pub use self::shard_channel::{Credit, FlowLimit, ShardMessage, ShardSender};
+pub use self::shard_ownership::{ClaimedShards, DesiredShards, ShardClaim, ShardStore};
+pub use self::store::{
+    CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
+    StateWrite, StoredSession,
+};
+pub use self::webhook::{
+    WebhookBody, WebhookCall, WebhookCallError, WebhookCallFuture, WebhookClient, WebhookResponse,
+};

@@ -12,44 +12,44 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use guildhall_core::event::handler::{Handler, Handlers};
+use guildhall_core::event::handler::{EventHandler, EventHandlers};
 
-use super::webhook::Brain;
+use super::webhook::WebhookClient;
 use crate::telemetry::events::HandlerMeters;
 
 /// How many handlers a process can have had, over all reloads.
 const MOST: usize = 16_384;
 
 /// All handlers that there were.
-pub(super) struct Registry {
+pub(super) struct HandlerRegistry {
     /// Filled from the front, and never changed after that.
-    slots: Box<[OnceLock<Box<Slot>>]>,
-    current: RwLock<Arc<Current>>,
+    slots: Box<[OnceLock<Box<HandlerSlot>>]>,
+    current: RwLock<Arc<CurrentHandlers>>,
     /// How often the current set was replaced.
     generation: AtomicU64,
 }
 
 /// A handler of a set.
-pub(super) struct Slot {
+pub(super) struct HandlerSlot {
     /// It and the others of its set, and its place among them.
-    handlers: Handlers,
+    handlers: EventHandlers,
     place: usize,
     pub(super) meters: HandlerMeters,
     /// What its webhook is reached by.
-    pub(super) brain: Arc<dyn Brain>,
+    pub(super) brain: Arc<dyn WebhookClient>,
     /// The first number that a handler of this name had: what waits for the name waits under this one.
     line: usize,
 }
 
-impl Slot {
-    pub(super) fn handler(&self) -> &Handler {
+impl HandlerSlot {
+    pub(super) fn handler(&self) -> &EventHandler {
         self.handlers.get(self.place).expect("invariant: a slot names a handler of its set")
     }
 }
 
 /// The handlers that new events go to.
-struct Current {
-    handlers: Handlers,
+struct CurrentHandlers {
+    handlers: EventHandlers,
     /// The number of the first.
     base: usize,
     numbers: HashMap<Arc<str>, usize>,
@@ -62,10 +62,15 @@ struct Current {
 #[error("the handlers of this process were replaced too often: restart it to use the new ones")]
 pub struct TooManyHandlers;
 
-impl Registry {
-    pub(super) fn new(handlers: Handlers, brain: &Arc<dyn Brain>) -> Self {
+impl HandlerRegistry {
+    pub(super) fn new(handlers: EventHandlers, brain: &Arc<dyn WebhookClient>) -> Self {
         let most = MOST.max(4 * handlers.len());
-        let empty = Current { handlers: Handlers::default(), base: 0, numbers: HashMap::new(), lines: HashMap::new() };
+        let empty = CurrentHandlers {
+            handlers: EventHandlers::default(),
+            base: 0,
+            numbers: HashMap::new(),
+            lines: HashMap::new(),
+        };
         let registry = Self {
             slots: (0..most).map(|_| OnceLock::new()).collect(),
             current: RwLock::new(Arc::new(empty)),
@@ -76,17 +81,21 @@ impl Registry {
     }
 
     /// New events go to these handlers from now on.
-    pub(super) fn replace(&self, handlers: Handlers, brain: &Arc<dyn Brain>) -> Result<(), TooManyHandlers> {
+    pub(super) fn replace(
+        &self,
+        handlers: EventHandlers,
+        brain: &Arc<dyn WebhookClient>,
+    ) -> Result<(), TooManyHandlers> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let base = current.base + current.handlers.len();
         let room = self.slots.get(base..base + handlers.len()).ok_or(TooManyHandlers)?;
-        let mut next = Current { handlers, base, numbers: HashMap::new(), lines: current.lines.clone() };
+        let mut next = CurrentHandlers { handlers, base, numbers: HashMap::new(), lines: current.lines.clone() };
         for (place, (handler, slot)) in next.handlers.iter().zip(room).enumerate() {
             let name = &handler.name;
             let line = *next.lines.entry(Arc::clone(name)).or_insert(base + place);
             next.numbers.insert(Arc::clone(name), base + place);
             let (handlers, brain) = (next.handlers.clone(), Arc::clone(brain));
-            let filled = Slot { handlers, place, meters: HandlerMeters::new(name), brain, line };
+            let filled = HandlerSlot { handlers, place, meters: HandlerMeters::new(name), brain, line };
             let is_new = slot.set(Box::new(filled)).is_ok();
             debug_assert!(is_new, "numbers are given once");
         }
@@ -95,7 +104,7 @@ impl Registry {
         Ok(())
     }
 
-    fn current(&self) -> Arc<Current> {
+    fn current(&self) -> Arc<CurrentHandlers> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -105,7 +114,7 @@ impl Registry {
     }
 
     /// The handler of a number.
-    pub(super) fn slot(&self, number: usize) -> &Slot {
+    pub(super) fn slot(&self, number: usize) -> &HandlerSlot {
         let slot = self.slots.get(number).and_then(OnceLock::get);
         slot.expect("invariant: numbers come from the handlers themselves")
     }
@@ -137,28 +146,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::events::webhook::{Asks, Body, BrainError, BrainFuture};
+    use crate::events::webhook::{WebhookBody, WebhookCall, WebhookCallError, WebhookCallFuture};
 
     struct Deaf;
 
-    fn deaf() -> Arc<dyn Brain> {
+    fn deaf() -> Arc<dyn WebhookClient> {
         Arc::new(Deaf)
     }
 
-    impl Brain for Deaf {
-        fn ask(&self, _: Asks, _: Body) -> BrainFuture<'_> {
-            Box::pin(async { Err(BrainError::Never { why: "deaf".to_owned() }) })
+    impl WebhookClient for Deaf {
+        fn ask(&self, _: WebhookCall, _: WebhookBody) -> WebhookCallFuture<'_> {
+            Box::pin(async { Err(WebhookCallError::Never { why: "deaf".to_owned() }) })
         }
     }
 
-    fn handlers(names: &[&str], on: &str) -> Handlers {
+    fn handlers(names: &[&str], on: &str) -> EventHandlers {
         let all: Vec<_> = names.iter().map(|name| json!({ "name": name, "on": [on], "do": [] })).collect();
-        Handlers::parse(&json!({ "handlers": all })).unwrap()
+        EventHandlers::parse(&json!({ "handlers": all })).unwrap()
     }
 
     #[test]
     fn numbers_keep_their_meaning_over_reloads() {
-        let registry = Registry::new(handlers(&["a", "b"], "message.create"), &deaf());
+        let registry = HandlerRegistry::new(handlers(&["a", "b"], "message.create"), &deaf());
         let (before, generation) = (registry.matching("message.create"), registry.generation());
         assert_eq!((before.clone(), registry.number("b")), (vec![0, 1], Some(1)));
         registry.replace(handlers(&["b", "c"], "guild.create"), &deaf()).unwrap();
@@ -173,7 +182,7 @@ mod tests {
 
     #[test]
     fn reloads_are_refused_when_there_is_no_room() {
-        let registry = Registry::new(handlers(&["a"], "guild.create"), &deaf());
+        let registry = HandlerRegistry::new(handlers(&["a"], "guild.create"), &deaf());
         let two = handlers(&["a", "b"], "guild.create");
         let refused = std::iter::repeat_with(|| registry.replace(two.clone(), &deaf())).find(Result::is_err);
         assert_eq!(refused, Some(Err(TooManyHandlers)));

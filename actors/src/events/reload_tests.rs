@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::event::handler::Handlers;
+use guildhall_core::event::handler::EventHandlers;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
@@ -27,9 +27,9 @@ fn webhook() -> Value {
     json!({ "name": "brain", "on": "message.create", "webhook": webhook })
 }
 
-fn replace(events: &Events, brain: &Fake, handlers: &Value) {
-    let handlers = Handlers::parse(&json!({ "handlers": handlers })).unwrap();
-    let brain: Arc<dyn Brain> = Arc::new(brain.clone());
+fn replace(events: &EventsHandle, brain: &Fake, handlers: &Value) {
+    let handlers = EventHandlers::parse(&json!({ "handlers": handlers })).unwrap();
+    let brain: Arc<dyn WebhookClient> = Arc::new(brain.clone());
     events.replace_handlers(handlers, &brain).unwrap();
 }
 
@@ -39,20 +39,20 @@ fn events_go_to_the_handlers_of_the_time_they_came() {
         let world = World::new(&json!([echo("echo", "old ")]));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         // More often than a mask has bits, and back and forth.
         for n in 0..100 {
             replace(&events, &world.brain, &json!([echo("other", "no "), echo("echo", &format!("{n} "))]));
         }
         replace(&events, &world.brain, &json!([echo("added", "added "), echo("echo", "new ")]));
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 2)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let mut said = world.store.said();
         said.sort();
         assert_eq!(said, ["added 3", "added 4", "new 3", "new 4", "old 2"]);
         replace(&events, &world.brain, &json!([]));
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 5, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 5, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.said().len(), world.store.confirmed(0)), (5, Some(5)));
     });
@@ -65,13 +65,13 @@ fn a_call_under_way_finishes_with_its_old_handler() {
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         world.brain.mood(2, [Mood::Hangs]);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         world.until("it waits in the inbox", || world.store.inbox_now().len() == 1).await;
         // Once it is replaced by a rule of the same name, and once it is removed.
         let new = Fake::default();
         replace(&events, &new, &json!([echo("brain", "rule ")]));
         replace(&events, &new, &json!([]));
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         world.brain.go_on();
         world.until("its answer counts", || world.store.said() == ["2"]).await;
@@ -86,13 +86,13 @@ fn what_waits_goes_to_the_handler_with_the_same_name_in_order() {
         let world = World::new(&json!([webhook()]));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        let later = || Mood::Fails(BrainError::Later { why: "it answered 500".to_owned(), retry_after: None });
+        let later = || Mood::Fails(WebhookCallError::Later { why: "it answered 500".to_owned(), retry_after: None });
         world.brain.mood(2, (0..100).map(|_| later()).collect::<Vec<_>>());
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         world.until("both wait in the inbox", || world.store.inbox_now().len() == 2).await;
         replace(&events, &world.brain, &json!([echo("brain", "rule ")]));
         // It must not pass those that wait for the handler with this name.
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         world.until("all are handled", || world.store.said().len() == 3).await;
         assert_eq!(world.store.said(), ["rule 2", "rule 3", "rule 4"]);
         world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
@@ -105,12 +105,12 @@ fn what_waits_for_a_removed_handler_waits_until_it_is_back() {
         let world = World::new(&json!([webhook(), echo("echo", "")]));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        let later = || Mood::Fails(BrainError::Later { why: "it answered 500".to_owned(), retry_after: None });
+        let later = || Mood::Fails(WebhookCallError::Later { why: "it answered 500".to_owned(), retry_after: None });
         world.brain.mood(2, [later()]);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         world.until("it waits in the inbox", || world.store.inbox_now().len() == 1).await;
         replace(&events, &world.brain, &json!([echo("echo", "")]));
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
         world.until("the others go on", || world.store.said() == ["2", "3"]).await;
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         let waiting: Vec<_> = world.store.inbox_now().into_iter().map(|entry| entry.dead).collect();
@@ -128,13 +128,13 @@ fn a_handler_that_was_done_before_a_restart_is_not_called_after_a_reload() {
         let world = World::new(&json!([webhook()]));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         // The next process knows what was done of what is not confirmed; its handlers are replaced before that comes again.
         world.store.was_handled(SESSION, 3, "brain");
         let (events, feeds) = world.start().await;
         replace(&events, &world.brain, &json!([echo("first", "first "), webhook()]));
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1), message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.brain.asked(), [2, 4]);
         assert_eq!(world.store.said(), ["2", "first 3", "first 4", "4"]);

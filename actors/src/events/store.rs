@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::event::Origin;
+use guildhall_core::event::EventOrigin;
 use guildhall_core::event::handler::trace;
 use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 
-use super::own::ShardClaim;
-use crate::access::Note;
-use crate::operations::{NewOperation, StoreFuture, SubmitError, Submitted};
+use super::shard_ownership::ShardClaim;
+use crate::access::AuditRecord;
+use crate::operations::{NewOperation, StoreFuture, SubmitError, SubmitResult};
 
 /// A gateway session, as far as it is confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptSession {
+pub struct StoredSession {
     /// Which shard.
     pub shard: u32,
     /// Of how many. A session of another number of shards is of no use.
@@ -35,7 +35,7 @@ pub struct KeptSession {
 
 /// A value that a handler sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetState {
+pub struct StateWrite {
     /// Its key.
     pub key: String,
     /// The value, as JSON; `None` removes it.
@@ -58,9 +58,9 @@ pub struct InboxKey {
 impl InboxKey {
     /// The trace that the event began.
     #[must_use]
-    pub fn trace(&self) -> Trace {
+    pub fn trace(&self) -> TraceContext {
         // Which shard it came by says nothing of which event it is.
-        trace(&Origin { session: Arc::clone(&self.session), shard: 0, seq: self.seq })
+        trace(&EventOrigin { session: Arc::clone(&self.session), shard: 0, seq: self.seq })
     }
 }
 
@@ -89,7 +89,7 @@ pub struct InboxEntry {
 
 /// What becomes of an inbox entry that could not be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Later {
+pub enum InboxDisposition {
     /// It is tried again.
     Again {
         /// Not before.
@@ -111,13 +111,13 @@ pub enum Later {
 /// What is to be kept of one event and one handler. All of it is kept at once, or nothing; and nothing if the handler has
 /// been done with the event before.
 #[derive(Clone, Debug)]
-pub struct Handled {
+pub struct HandlerCommit {
     /// Which event, and whose row.
     pub key: InboxKey,
     /// What the handler gave: accepted together with the row.
     pub operations: Vec<NewOperation>,
     /// Values that it set.
-    pub set: Vec<SetState>,
+    pub set: Vec<StateWrite>,
     /// The event waits in the inbox instead: the handler is not done with it, but its session need not wait.
     pub inbox: Option<InboxEntry>,
     /// It came from the inbox, and is removed there.
@@ -128,11 +128,11 @@ pub struct Handled {
     pub under: Option<ShardClaim>,
 }
 
-/// What became of one [`Handled`].
+/// What became of one [`HandlerCommit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Committed {
+pub enum CommitResult {
     /// It was kept: what became of each operation.
-    Done(Vec<Submitted>),
+    Done(Vec<SubmitResult>),
     /// The handler has its row already, or the shard is another process's, who does it: nothing was changed.
     Before,
     /// The operations cannot be accepted, and nothing was kept.
@@ -141,7 +141,7 @@ pub enum Committed {
 
 /// How IDENTIFYs are counted: all processes of a bot count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identifies {
+pub struct IdentifyRequest {
     /// `shard_id % max_concurrency`.
     pub bucket: u32,
     /// The least time between two of a bucket.
@@ -154,7 +154,7 @@ pub struct Identifies {
 
 /// Whether a shard may identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identify {
+pub enum IdentifyDecision {
     /// It may, now; it has been counted.
     Now,
     /// Not before then: another of its bucket has just done so.
@@ -166,36 +166,36 @@ pub enum Identify {
 /// Where sessions are kept, and what was done with which event. What it says it has kept survives a `kill -9`.
 pub trait EventStore: Send + Sync {
     /// All sessions of the bot that are known.
-    fn sessions(&self) -> StoreFuture<'_, Vec<KeptSession>>;
+    fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>>;
 
     /// Keeps how far sessions are confirmed, and forgets the rows of what they are confirmed past. Of a session that is known,
     /// `confirmed` never goes back. Another session of the same shard takes the place of the one before; what was handled of
     /// that one is forgotten.
-    fn keep_sessions(&self, sessions: Vec<KeptSession>) -> StoreFuture<'_, ()>;
+    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()>;
 
     /// Which handlers are done with which events of a session, of those after a number.
     fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>>;
 
     /// Keeps what handlers have done, each for itself: one answer each.
-    fn commit(&self, done: Vec<Handled>) -> StoreFuture<'_, Vec<Committed>>;
+    fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>>;
 
     /// Entries of the inbox that are not dead, in order, those after a place.
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
     /// What becomes of an entry that could not be handled. `false` if there is no such entry.
-    fn put_off(&self, key: InboxKey, later: Later, now: UnixMs) -> StoreFuture<'_, bool>;
+    fn put_off(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool>;
 
     /// Dead entries, the newest first, those before a place.
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
     /// Makes a dead entry wait again, now and at the end of its lane; `false` if there is none.
-    fn revive(&self, place: i64, note: Note) -> StoreFuture<'_, bool>;
+    fn revive(&self, place: i64, note: AuditRecord) -> StoreFuture<'_, bool>;
 
     /// Removes dead entries that died before then, and rows of sessions that nobody has any more, a small batch; how many.
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64>;
 
     /// Asks whether a shard may identify, and counts it if so.
-    fn identify(&self, ask: Identifies) -> StoreFuture<'_, Identify>;
+    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision>;
 
     /// Records received interactions, so that operations may respond to them. Idempotent.
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()>;

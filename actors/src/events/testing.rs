@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use guildhall_core::event::handler::Handlers;
+use guildhall_core::event::handler::EventHandlers;
 use guildhall_core::event::{Event, Frame, Interaction, read, read_interaction};
 use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use serde_json::Value;
 use tokio::sync::{Notify, RwLock};
 
 use super::*;
 use crate::crash::{CrashStore, CrashedInput, Input};
 use crate::operations::testing::lone_desk;
-use crate::operations::{NewOperation, StoreError, StoreFuture, Submitted, WallClock};
+use crate::operations::{NewOperation, StoreError, StoreFuture, SubmitResult, WallClock};
 
 #[derive(Default)]
 struct Tables {
-    sessions: BTreeMap<u32, KeptSession>,
+    sessions: BTreeMap<u32, StoredSession>,
     handled: HashSet<(Arc<str>, u64, Arc<str>)>,
     inbox: BTreeMap<i64, InboxEntry>,
     operations: Vec<NewOperation>,
@@ -72,7 +72,7 @@ impl Memory {
         self.tables().sessions.get(&shard).map(|kept| kept.confirmed)
     }
 
-    pub(super) fn session(&self, shard: u32) -> Option<KeptSession> {
+    pub(super) fn session(&self, shard: u32) -> Option<StoredSession> {
         self.tables().sessions.get(&shard).cloned()
     }
 
@@ -142,11 +142,11 @@ impl CrashStore for Memory {
 }
 
 impl EventStore for Memory {
-    fn sessions(&self) -> StoreFuture<'_, Vec<KeptSession>> {
+    fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
         self.answer(|tables| tables.sessions.values().cloned().collect())
     }
 
-    fn keep_sessions(&self, sessions: Vec<KeptSession>) -> StoreFuture<'_, ()> {
+    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
         self.answer(move |tables| {
             for mut kept in sessions {
                 if let Some(before) = tables.sessions.get(&kept.shard).filter(|before| before.session == kept.session) {
@@ -166,14 +166,14 @@ impl EventStore for Memory {
         })
     }
 
-    fn commit(&self, done: Vec<Handled>) -> StoreFuture<'_, Vec<Committed>> {
+    fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
         self.answer(move |tables| {
             let mut answers = Vec::new();
-            for Handled { key, operations, set, inbox, from_inbox, .. } in done {
+            for HandlerCommit { key, operations, set, inbox, from_inbox, .. } in done {
                 let fresh = tables.handled.insert((Arc::clone(&key.session), key.seq, Arc::clone(&key.handler)));
                 let waits = tables.inbox.iter().find(|(_, entry)| entry.key == key).map(|(place, _)| *place);
                 if (!from_inbox && !fresh) || (from_inbox && waits.is_none()) {
-                    answers.push(Committed::Before);
+                    answers.push(CommitResult::Before);
                     continue;
                 }
                 if from_inbox && let Some(place) = waits {
@@ -184,13 +184,13 @@ impl EventStore for Memory {
                     entry.place = tables.places;
                     tables.inbox.insert(entry.place, entry);
                 }
-                for SetState { key, value, .. } in set {
+                for StateWrite { key, value, .. } in set {
                     match value {
                         Some(value) => tables.state.insert(key, value),
                         None => tables.state.remove(&key),
                     };
                 }
-                answers.push(Committed::Done(operations.iter().map(accepted).collect()));
+                answers.push(CommitResult::Done(operations.iter().map(accepted).collect()));
                 tables.operations.extend(operations);
             }
             answers
@@ -204,12 +204,12 @@ impl EventStore for Memory {
         })
     }
 
-    fn put_off(&self, key: InboxKey, later: Later, _: UnixMs) -> StoreFuture<'_, bool> {
+    fn put_off(&self, key: InboxKey, later: InboxDisposition, _: UnixMs) -> StoreFuture<'_, bool> {
         self.answer(move |tables| {
             let Some(entry) = tables.inbox.values_mut().find(|entry| entry.key == key) else { return false };
             match later {
-                Later::Again { at, attempts, .. } => (entry.eligible_at, entry.attempts) = (at, attempts),
-                Later::Dead { attempts, why } => (entry.dead, entry.attempts) = (Some(why), attempts),
+                InboxDisposition::Again { at, attempts, .. } => (entry.eligible_at, entry.attempts) = (at, attempts),
+                InboxDisposition::Dead { attempts, why } => (entry.dead, entry.attempts) = (Some(why), attempts),
             }
             true
         })
@@ -219,7 +219,7 @@ impl EventStore for Memory {
         self.answer(|tables| tables.inbox.values().filter(|entry| entry.dead.is_some()).cloned().collect())
     }
 
-    fn revive(&self, place: i64, _: crate::access::Note) -> StoreFuture<'_, bool> {
+    fn revive(&self, place: i64, _: crate::access::AuditRecord) -> StoreFuture<'_, bool> {
         self.answer(move |tables| {
             let is_dead = tables.inbox.get(&place).is_some_and(|entry| entry.dead.is_some());
             let Some(mut entry) = tables.inbox.remove(&place).filter(|_| is_dead) else { return false };
@@ -241,8 +241,8 @@ impl EventStore for Memory {
         self.answer(|_| 0)
     }
 
-    fn identify(&self, _: Identifies) -> StoreFuture<'_, Identify> {
-        self.answer(|_| Identify::Now)
+    fn identify(&self, _: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
+        self.answer(|_| IdentifyDecision::Now)
     }
 
     fn values(&self, keys: Vec<String>, _: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
@@ -253,8 +253,8 @@ impl EventStore for Memory {
 /// What a brain does when it is asked.
 #[derive(Clone, Debug)]
 pub(super) enum Mood {
-    Says(Said),
-    Fails(BrainError),
+    Says(WebhookResponse),
+    Fails(WebhookCallError),
     /// It answers when the test says so.
     Hangs,
 }
@@ -287,19 +287,22 @@ impl Fake {
 }
 
 /// A message that says this.
-pub(super) fn says(content: &str) -> Said {
+pub(super) fn says(content: &str) -> WebhookResponse {
     let payload = serde_json::json!({ "channel_id": "5", "content": content });
-    Said { operations: vec![serde_json::json!({ "kind": "send_message", "payload": payload })], ..Said::default() }
+    WebhookResponse {
+        operations: vec![serde_json::json!({ "kind": "send_message", "payload": payload })],
+        ..WebhookResponse::default()
+    }
 }
 
-impl Brain for Fake {
-    fn ask(&self, asks: Asks, body: Body) -> BrainFuture<'_> {
+impl WebhookClient for Fake {
+    fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
         Box::pin(async move {
             let event: Value = serde_json::from_str(&body.json).unwrap();
             let seq = event["seq"].as_u64().unwrap();
             self.asked.lock().unwrap().push((seq, body.id.clone()));
             let mood = self.moods.lock().unwrap().get_mut(&seq).and_then(VecDeque::pop_front);
-            let late = || BrainError::Later { why: "it took too long".to_owned(), retry_after: None };
+            let late = || WebhookCallError::Later { why: "it took too long".to_owned(), retry_after: None };
             match mood.unwrap_or_else(|| Mood::Says(says(&seq.to_string()))) {
                 Mood::Says(said) => Ok(said),
                 Mood::Fails(error) => Err(error),
@@ -315,14 +318,14 @@ impl Brain for Fake {
 /// What Discord was told of interactions, and what it says to that.
 #[derive(Clone, Default)]
 pub(super) struct Phone {
-    pub(super) told: Arc<Mutex<Vec<(u64, First)>>>,
+    pub(super) told: Arc<Mutex<Vec<(u64, InitialResponse)>>>,
     pub(super) answers: Arc<Mutex<VecDeque<AnswerTold>>>,
     pub(super) panics: bool,
 }
 
-impl Answers for Phone {
-    fn tell(&self, interaction: Arc<Interaction>, first: First, _: Trace) -> AnswerFuture {
-        assert!(!self.panics || matches!(first, First::Deferred { .. }), "this one breaks its guild");
+impl InteractionResponder for Phone {
+    fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, _: TraceContext) -> RespondFuture {
+        assert!(!self.panics || matches!(first, InitialResponse::Deferred { .. }), "this one breaks its guild");
         self.told.lock().unwrap().push((interaction.id, first));
         let answer = self.answers.lock().unwrap().pop_front().unwrap_or(AnswerTold::Now);
         Box::pin(async move { answer })
@@ -336,7 +339,7 @@ pub(super) struct World {
     pub(super) brain: Fake,
     pub(super) phone: Phone,
     pub(super) config: EventsConfig,
-    pub(super) handlers: Handlers,
+    pub(super) handlers: EventHandlers,
 }
 
 /// The session that tests have, unless they say another.
@@ -344,14 +347,14 @@ pub(super) const SESSION: &str = "s1";
 
 impl World {
     pub(super) fn new(handlers: &Value) -> Self {
-        let handlers = Handlers::parse(&serde_json::json!({ "handlers": handlers })).unwrap();
+        let handlers = EventHandlers::parse(&serde_json::json!({ "handlers": handlers })).unwrap();
         Self { handlers, ..Self::default() }
     }
 
     /// Begins a process, and the ends of its shards' feeds.
-    pub(super) async fn start(&self) -> (Events, HashMap<u32, Feed>) {
+    pub(super) async fn start(&self) -> (EventsHandle, HashMap<u32, ShardSender>) {
         let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
-        let outside = Outside {
+        let outside = EventPorts {
             handlers: self.handlers.clone(),
             store: Arc::new(self.store.clone()),
             crashes: Arc::new(self.store.clone()),
@@ -360,9 +363,9 @@ impl World {
             desk: lone_desk(clock.clone()),
             watch: None,
         };
-        let allowance = Allowance { events: 10_000, bytes: 1 << 24 };
-        let prepared = Events::prepare(outside, clock, self.config.clone(), allowance);
-        let events = Events::start(prepared);
+        let allowance = FlowLimit { events: 10_000, bytes: 1 << 24 };
+        let prepared = EventsHandle::prepare(outside, clock, self.config.clone(), allowance);
+        let events = EventsHandle::start(prepared);
         let claims = vec![ShardClaim { shards: self.config.shards, shard: 0, fence: 1 }];
         let taken = events.take(claims).await;
         (events, taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect())
@@ -379,15 +382,15 @@ impl World {
     }
 }
 
-pub(super) fn begin(feed: &Feed, session: &str) {
+pub(super) fn begin(feed: &ShardSender, session: &str) {
     begin_of(0, feed, session);
 }
 
 /// The same of another shard than the first.
-pub(super) fn begin_of(shard: u32, feed: &Feed, session: &str) {
+pub(super) fn begin_of(shard: u32, feed: &ShardSender, session: &str) {
     let session: Arc<str> = Arc::from(session);
-    feed.tell(Told::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
-    feed.tell(Told::Passed { shard, session, seq: 1 }).unwrap();
+    feed.tell(ShardMessage::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
+    feed.tell(ShardMessage::Passed { shard, session, seq: 1 }).unwrap();
 }
 
 /// A message in a guild.
@@ -445,7 +448,7 @@ fn frame(session: &str, seq: u64, kind: &str, d: &Value) -> Event {
 }
 
 /// What the store answers to an operation that it has accepted.
-fn accepted(operation: &NewOperation) -> Submitted {
+fn accepted(operation: &NewOperation) -> SubmitResult {
     let queue = operation.queue.queue(&operation.tenant);
-    Submitted::Accepted { seq: 1, queue, state: guildhall_core::operation::State::Queued }
+    SubmitResult::Accepted { seq: 1, queue, state: guildhall_core::operation::OperationState::Queued }
 }

@@ -9,7 +9,7 @@ use tokio::task::LocalSet;
 
 use super::testing::{Mood, SESSION, World, begin, begin_of, command, message, posted, says};
 use super::*;
-use crate::access::{Action, Caller};
+use crate::access::{AuditAction, Caller};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
@@ -37,7 +37,7 @@ fn what_rules_give_is_kept_in_order_and_the_session_is_confirmed() {
         let world = World::new(&echo());
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect())).unwrap();
+        feeds[&0].tell(ShardMessage::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let mut said = world.store.said();
         for guild in 1..=3_u64 {
@@ -48,7 +48,7 @@ fn what_rules_give_is_kept_in_order_and_the_session_is_confirmed() {
         said.sort_by_key(|text| text.parse::<u64>().unwrap());
         assert_eq!(said, (2..=40).map(|seq| seq.to_string()).collect::<Vec<_>>());
         assert_eq!(world.store.confirmed(0), Some(40));
-        assert_eq!(feeds[&0].credit().used(), Allowance { events: 0, bytes: 0 });
+        assert_eq!(feeds[&0].credit().used(), FlowLimit { events: 0, bytes: 0 });
     });
 }
 
@@ -58,7 +58,7 @@ fn what_nobody_wants_is_confirmed_at_once_and_writes_nothing_but_the_session() {
         let world = World::new(&json!([{ "name": "idle", "on": "message.create", "do": [] }]));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        feeds[&0].tell(ShardMessage::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.confirmed(0), world.store.operations().len()), (Some(9), 0));
     });
@@ -102,7 +102,9 @@ fn live(world: &World, last: u64) {
                 };
                 if from <= last {
                     feeds[&0]
-                        .tell(Told::Events((from..=last).map(|seq| message(SESSION, seq, seq % 2 + 1)).collect()))
+                        .tell(ShardMessage::Events(
+                            (from..=last).map(|seq| message(SESSION, seq, seq % 2 + 1)).collect(),
+                        ))
                         .unwrap();
                 }
                 let drained = events.drain(Duration::from_secs(600)).await;
@@ -132,7 +134,7 @@ fn fails_at_each_step_and_nothing_is_lost_doubled_or_out_of_order() {
         for (call, after) in (1..40).flat_map(|call| [(call, false), (call, true)]) {
             let world = World::new(&handlers);
             // One is slow, and one fails at first.
-            world.brain.mood(4, [Mood::Fails(BrainError::Later { why: "later".to_owned(), retry_after: None })]);
+            world.brain.mood(4, [Mood::Fails(WebhookCallError::Later { why: "later".to_owned(), retry_after: None })]);
             world.brain.mood(7, [Mood::Hangs]);
             world.store.kill_at(call, after);
             live(&world, 12);
@@ -156,7 +158,7 @@ fn a_brain_that_hangs_holds_back_its_own_guild_and_no_session() {
         world.brain.mood(2, [Mood::Hangs]);
         let batch =
             vec![message(SESSION, 2, 1), message(SESSION, 3, 2), message(SESSION, 4, 1), message(SESSION, 5, 2)];
-        feeds[&0].tell(Told::Events(batch.into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(batch.into())).unwrap();
         world.until("the other guild goes on", || world.store.said() == ["3", "5"]).await;
         assert!(events.drain(Duration::from_secs(5)).await, "the session waits for the brain");
         assert_eq!(world.store.confirmed(0), Some(5));
@@ -174,12 +176,12 @@ fn an_event_whose_brain_fails_is_tried_again_with_the_same_id_and_given_up_at_la
         let world = World { config: EventsConfig { attempts: 3, ..EventsConfig::default() }, ..World::new(&asks()) };
         let (_events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        let later = || Mood::Fails(BrainError::Later { why: "it answered 500".to_owned(), retry_after: None });
-        let never = Mood::Fails(BrainError::Never { why: "it answered 302".to_owned() });
+        let later = || Mood::Fails(WebhookCallError::Later { why: "it answered 500".to_owned(), retry_after: None });
+        let never = Mood::Fails(WebhookCallError::Never { why: "it answered 302".to_owned() });
         world.brain.mood(2, [later(), Mood::Says(says("2"))]);
         world.brain.mood(3, [later(), later(), later()]);
         world.brain.mood(4, [never]);
-        feeds[&0].tell(Told::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
+        feeds[&0].tell(ShardMessage::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         world.until("what can be done is done", || world.store.said() == ["2", "5"]).await;
         assert_eq!(world.brain.asked(), [2, 2, 3, 3, 3, 4, 5]);
         let ids = world.brain.ids();
@@ -197,7 +199,7 @@ fn what_is_missing_is_told_exactly_and_once() {
         let world = World::new(&gaps);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.state("gap:s1:3").as_deref(), Some("5"));
         assert_eq!(world.store.confirmed(0), Some(6));
@@ -218,7 +220,7 @@ fn an_interaction_is_deferred_first_and_then_answered() {
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         world.phone.answers.lock().unwrap().extend([AnswerTold::Now, AnswerTold::TooLate, AnswerTold::Before]);
-        feeds[&0].tell(Told::Events((2..=4).map(|seq| command(seq, 1, 2)).collect())).unwrap();
+        feeds[&0].tell(ShardMessage::Events((2..=4).map(|seq| command(seq, 1, 2)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let told: Vec<u64> = world.phone.told.lock().unwrap().iter().map(|(id, _)| *id).collect();
         assert_eq!(told, [1_002, 1_003, 1_004]);
@@ -236,14 +238,14 @@ fn what_cannot_be_deferred_is_answered_at_once() {
         let fills = json!([{ "name": "fill", "on": "interaction.autocomplete.#", "webhook": webhook }]);
         let world = World::new(&fills);
         let choices = json!([{ "name": "a", "value": "a" }]);
-        world.brain.mood(2, [Mood::Says(Said { reply: Some(choices), ..Said::default() })]);
+        world.brain.mood(2, [Mood::Says(WebhookResponse { reply: Some(choices), ..WebhookResponse::default() })]);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![command(2, 1, 4)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![command(2, 1, 4)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let told = world.phone.told.lock().unwrap().clone();
         let whole = json!({ "type": 8, "data": { "choices": [{ "name": "a", "value": "a" }] } });
-        assert_eq!(told, [(1_002, First::Whole(whole))]);
+        assert_eq!(told, [(1_002, InitialResponse::Whole(whole))]);
         assert!(world.store.operations().is_empty());
     });
 }
@@ -259,7 +261,7 @@ fn an_event_that_breaks_its_guild_becomes_a_dead_letter_and_the_others_go_on() {
         world.phone.panics = true;
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let dead = world.store.inbox_now();
         assert_eq!(
@@ -279,7 +281,7 @@ fn a_handler_in_the_shadow_does_nothing() {
         world.handlers = world.handlers.in_shadow();
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.operations().len(), world.store.confirmed(0)), (0, Some(2)));
     });
@@ -298,7 +300,7 @@ fn a_handler_hears_what_it_needs_and_rests_after_it() {
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.said(), ["Ada"]);
     });
@@ -309,13 +311,13 @@ fn an_answer_that_sets_a_reserved_key_has_no_effect() {
     paused(async {
         let sets = |key: &str| {
             let set = vec![("fine".to_owned(), json!(1), None), (key.to_owned(), json!({}), None)];
-            Mood::Says(Said { set, reply: Some(json!("hi")), ..says("beside") })
+            Mood::Says(WebhookResponse { set, reply: Some(json!("hi")), ..says("beside") })
         };
         // Over HTTP and at once: its reply must not go out either.
         let world = World::new(&hears("interaction.command.hello", "never"));
         world.brain.mood(1_002, [sets("gate:1")]);
         let (events, _feeds) = world.start().await;
-        assert_eq!(events.interaction(posted(2, 1, 2)).await, Posted::Nobody);
+        assert_eq!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Nobody);
         let dead =
             |world: &World| world.store.inbox_now().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>();
         world.until("the event is given up", || dead(&world).len() == 1).await;
@@ -326,7 +328,7 @@ fn an_answer_that_sets_a_reserved_key_has_no_effect() {
         world.brain.mood(2, [sets("COOLDOWN:brain:1")]);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.said(), ["3"], "the next event is not held back");
         assert_eq!(dead(&world).len(), 1);
@@ -341,7 +343,7 @@ fn hears(on: &str, defer: &str) -> Value {
 }
 
 fn replies(reply: Value) -> Mood {
-    Mood::Says(Said { reply: Some(reply), ..says("beside") })
+    Mood::Says(WebhookResponse { reply: Some(reply), ..says("beside") })
 }
 
 #[test]
@@ -350,7 +352,7 @@ fn an_interaction_over_http_is_kept_before_it_is_deferred_and_then_answered_once
         let world = World::new(&hears("interaction.command.hello", "auto"));
         world.brain.mood(1_002, [replies(json!("hi"))]);
         let (events, _feeds) = world.start().await;
-        let deferred = Posted::Answer(First::Deferred { ephemeral: true });
+        let deferred = HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: true });
         assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred);
         assert!(world.phone.told.lock().unwrap().is_empty(), "it goes back the way it came");
         world.until("it is answered", || world.store.said() == ["beside", "hi"]).await;
@@ -370,7 +372,10 @@ fn a_crash_after_an_interaction_over_http_was_deferred_loses_nothing() {
     LocalSet::new().block_on(&runtime, async {
         world.brain.mood(1_002, [Mood::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(posted(2, 1, 2)).await, Posted::Answer(First::Deferred { .. })));
+        assert!(matches!(
+            events.interaction(posted(2, 1, 2)).await,
+            HttpInteractionResponse::Answer(InitialResponse::Deferred { .. })
+        ));
     });
     assert_eq!(world.store.inbox_now().len(), 1);
     world.brain.mood(1_002, [replies(json!("hi"))]);
@@ -390,10 +395,13 @@ fn an_interaction_over_http_that_cannot_be_deferred_is_answered_with_the_reply_a
             let whole = json!({ "type": if kind == 4 { 8 } else { 4 }, "data": { "choices": [] } });
             world.brain.mood(1_002, [replies(whole.clone())]);
             let (events, _feeds) = world.start().await;
-            assert_eq!(events.interaction(posted(2, 1, kind)).await, Posted::Answer(First::Whole(whole)));
+            assert_eq!(
+                events.interaction(posted(2, 1, kind)).await,
+                HttpInteractionResponse::Answer(InitialResponse::Whole(whole))
+            );
             assert_eq!(world.store.said(), ["beside"], "it is kept before it is answered");
             let again = events.interaction(posted(2, 1, kind)).await;
-            assert_eq!(again, Posted::Answer(First::Deferred { ephemeral: false }));
+            assert_eq!(again, HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: false }));
             assert_eq!((world.brain.asked(), world.store.said().len()), (vec![1_002], 1));
         }
     });
@@ -405,8 +413,8 @@ fn an_interaction_over_http_that_nobody_wants_or_answers_in_time_has_no_answer()
         let world = World::new(&hears("interaction.autocomplete.hello", "auto"));
         world.brain.mood(1_002, [Mood::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert_eq!(events.interaction(posted(3, 1, 2)).await, Posted::Nobody);
-        assert_eq!(events.interaction(posted(2, 1, 4)).await, Posted::Nobody);
+        assert_eq!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Nobody);
+        assert_eq!(events.interaction(posted(2, 1, 4)).await, HttpInteractionResponse::Nobody);
         world.until("it is a dead letter", || world.store.inbox_now().iter().any(|entry| entry.dead.is_some())).await;
         assert_eq!(world.brain.asked(), [1_002]);
     });
@@ -419,8 +427,8 @@ fn an_interaction_over_http_is_refused_while_the_inbox_is_full() {
         let world = World { config, ..World::new(&hears("interaction.command.hello", "auto")) };
         world.brain.mood(1_002, [Mood::Hangs]);
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(posted(2, 1, 2)).await, Posted::Answer(_)));
-        assert_eq!(events.interaction(posted(3, 1, 2)).await, Posted::Busy);
+        assert!(matches!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Answer(_)));
+        assert_eq!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Busy);
         assert_eq!(world.store.inbox_now().len(), 1);
     });
 }
@@ -437,9 +445,9 @@ fn what_a_handler_needs_it_hears_although_the_event_waited_in_the_inbox() {
         let world = World::new(&greets);
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, _feeds) = world.start().await;
-        assert!(matches!(events.interaction(posted(2, 1, 2)).await, Posted::Answer(_)));
+        assert!(matches!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Answer(_)));
         world.until("it is done", || world.store.said() == ["Ada"]).await;
-        assert!(matches!(events.interaction(posted(3, 1, 2)).await, Posted::Answer(_)));
+        assert!(matches!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Answer(_)));
         world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
         assert_eq!(world.store.said(), ["Ada"], "it rests");
     });
@@ -451,16 +459,16 @@ fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behin
         let world = World::new(&asks());
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        let never = Mood::Fails(BrainError::Never { why: "it answered 302".to_owned() });
+        let never = Mood::Fails(WebhookCallError::Never { why: "it answered 302".to_owned() });
         world.brain.mood(2, [never, Mood::Hangs]);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         world.until("the other is done", || world.store.said() == ["3"]).await;
         let dead = world.store.inbox_now()[0].place;
-        let note = Caller::operator().note(Action::EventsRevive, UnixMs::new(0));
+        let note = Caller::operator().note(AuditAction::EventsRevive, UnixMs::new(0));
         assert!(EventStore::revive(&world.store, dead, note).await.unwrap());
         events.revived();
         world.until("it is asked again", || world.brain.asked() == [2, 3, 2]).await;
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
+        feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(2));
         world.brain.go_on();

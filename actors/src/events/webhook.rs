@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use serde_json::Value;
 
 /// A call under way.
-pub type BrainFuture<'a> = Pin<Box<dyn Future<Output = Result<Said, BrainError>> + Send + 'a>>;
+pub type WebhookCallFuture<'a> = Pin<Box<dyn Future<Output = Result<WebhookResponse, WebhookCallError>> + Send + 'a>>;
 
 /// What a brain is sent, already written out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct WebhookBody {
     /// Names this event for this handler: the same each time it is sent.
     pub id: String,
     /// The event, as JSON.
@@ -22,18 +22,18 @@ pub struct Body {
 
 /// Which brain, and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asks {
+pub struct WebhookCall {
     /// The handler's name.
     pub handler: Arc<str>,
     /// How long it may take in all.
     pub within: Duration,
     /// The part of the event's trace that the handler is.
-    pub trace: Trace,
+    pub trace: TraceContext,
 }
 
 /// What a brain answered. An empty answer is all of it empty.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct WebhookResponse {
     /// Operations in the event's guild, as `POST /v1/guilds/{id}/operations` takes them.
     pub operations: Vec<Value>,
     /// The answer to an interaction: a message, or for the synchronous path also choices or a modal.
@@ -46,7 +46,7 @@ pub struct Said {
 
 /// Why a brain did not answer, or not so that it can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BrainError {
+pub enum WebhookCallError {
     /// It may answer next time: it cannot be reached, took too long, answered 5xx, 429 or 408, or its breaker is open.
     #[error("{why}")]
     Later {
@@ -65,7 +65,7 @@ pub enum BrainError {
 }
 
 /// Whoever is told of events.
-pub trait Brain: Send + Sync {
+pub trait WebhookClient: Send + Sync {
     /// Tells it, and waits for the answer.
-    fn ask(&self, asks: Asks, body: Body) -> BrainFuture<'_>;
+    fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_>;
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use guildhall_core::guild::LineConfig;
+use guildhall_core::guild::OrderConfig;
 use guildhall_core::operation::Backoff;
 
 /// Every wait and bound of operations on their way.
 #[derive(Clone, Debug)]
 pub struct OperationsConfig {
     /// How long one has to be held before others pass it, and how many are looked at.
-    pub line: LineConfig,
+    pub line: OrderConfig,
     /// How many operations are read at once.
     pub page: usize,
     /// How many scheduled operations join at once.
@@ -70,7 +70,7 @@ impl Default for OperationsConfig {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
-            line: LineConfig::default(),
+            line: OrderConfig::default(),
             page: 100,
             join_most: 500,
             payload_bytes: 64 * 1_024,

@@ -7,38 +7,38 @@ use actix::Addr;
 use guildhall_core::operation::{GateCondition, OperationId, Queue};
 use tokio::time::timeout;
 
-use super::bell::{Bell, Word};
 use super::guild::GuildSnapshot;
 use super::supervisor::{
-    Disowned, Drain, MembersChanged, Observe, ObserveOne, OperationsSnapshot, PausesChanged, Spawn, Supervisor,
+    Drain, LeaseLost, MembersChanged, Observe, ObserveQueue, OperationsSnapshot, PausesChanged, SpawnGuild, Supervisor,
 };
-use super::{OperationStore, OperationsConfig, Pausable, Perform, StoreError, WallClock};
+use super::wakeups::{QueueSignal, WakeupSet};
+use super::{OperationExecutor, OperationStore, OperationsConfig, PauseTarget, StoreError, WallClock};
 
 /// Tells the guilds of this process what is new. Cheap to clone.
 #[derive(Clone)]
-pub struct Operations {
-    bell: Arc<Bell>,
+pub struct OperationsHandle {
+    bell: Arc<WakeupSet>,
     supervisor: Addr<Supervisor>,
     store: Arc<dyn OperationStore>,
 }
 
-impl std::fmt::Debug for Operations {
+impl std::fmt::Debug for OperationsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operations").finish_non_exhaustive()
+        f.debug_struct("OperationsHandle").finish_non_exhaustive()
     }
 }
 
-impl Operations {
+impl OperationsHandle {
     /// Starts the supervisor where the caller runs; it starts guilds through `spawn`.
     #[must_use]
     pub fn start(
         store: Arc<dyn OperationStore>,
-        perform: Arc<dyn Perform>,
+        perform: Arc<dyn OperationExecutor>,
         clock: WallClock,
         config: OperationsConfig,
-        spawn: Spawn,
+        spawn: SpawnGuild,
     ) -> Self {
-        let bell = Arc::new(Bell::new(config.most_told));
+        let bell = Arc::new(WakeupSet::new(config.most_told));
         let supervisor = Supervisor::new(Arc::clone(&store), perform, clock, config, Arc::clone(&bell), spawn).run();
         Self { bell, supervisor, store }
     }
@@ -50,12 +50,12 @@ impl Operations {
 
     /// The store has taken an operation of this queue back.
     pub fn cancelled(&self, id: OperationId, queue: Queue) {
-        self.bell.ring(queue, Some(Word::Cancelled(id)));
+        self.bell.ring(queue, Some(QueueSignal::Cancelled(id)));
     }
 
     /// The store has made an operation of this queue due.
     pub fn hastened(&self, id: OperationId, queue: Queue) {
-        self.bell.ring(queue, Some(Word::Hastened(id)));
+        self.bell.ring(queue, Some(QueueSignal::Hastened(id)));
     }
 
     /// Pauses queues, or lets them go on. What is under way is finished. Other processes hear of it within a few seconds.
@@ -63,7 +63,7 @@ impl Operations {
     /// # Errors
     ///
     /// When the store could not keep it.
-    pub async fn pause(&self, what: Pausable, paused: bool) -> Result<(), StoreError> {
+    pub async fn pause(&self, what: PauseTarget, paused: bool) -> Result<(), StoreError> {
         self.store.pause(what, paused).await?;
         self.pauses_changed();
         Ok(())
@@ -83,7 +83,7 @@ impl Operations {
 
     /// This process was taken for dead, and all its queues are somebody else's.
     pub fn disowned(&self) {
-        self.supervisor.do_send(Disowned);
+        self.supervisor.do_send(LeaseLost);
     }
 
     /// The gate has changed: operations that this condition held back are due now. The gate still decides whether they
@@ -104,7 +104,7 @@ impl Operations {
 
     /// How one guild stands; nothing if this process does not look after it.
     pub async fn observe_one(&self, queue: Queue) -> Option<GuildSnapshot> {
-        self.supervisor.send(ObserveOne(queue)).await.ok().flatten()
+        self.supervisor.send(ObserveQueue(queue)).await.ok().flatten()
     }
 
     /// Starts nothing more, waits for what is under way and gives every queue back; `false` if that took longer than it

@@ -7,40 +7,43 @@
 //!
 //! Nothing is told to have been accepted that the store has not kept, and nothing is sent whose intent it has not kept.
 
-mod bell;
-mod cache;
-mod changes;
+mod change_feed;
+mod completion;
 mod config;
-pub mod desk;
+mod executor;
 mod guild;
 mod handle;
+mod idempotency_cache;
 mod journal;
-mod perform;
 mod store;
+pub mod submission;
 mod supervisor;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod throttle;
-mod waits;
-mod wall;
+mod wakeups;
+mod wall_clock;
 
-pub use bell::Word;
-pub use cache::{CacheFuture, IdempotencyCache, Remembered};
-pub use changes::{Changed, Changes, Followed};
+pub use change_feed::{ChangeFeed, ChangePage, ChangedOperation};
+pub use completion::{CompletionConfig, CompletionWaiters, WaitSlot as WaitSeat};
 pub use config::OperationsConfig;
-pub use desk::Desk;
-pub use guild::{Guild, GuildSnapshot, Seat};
-pub use handle::Operations;
-pub use journal::Journal;
-pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
-pub use store::{
-    Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, DelayedBy, Fence, FileUsage, IdempotencyKey, Instance,
-    Intent, LetterFilter, ListFilter, NewOperation, OperationStore, Page, Pausable, ProgressChange, Recorded, Resolved,
-    Retention, ScopeUsage, Shown, StoreError, StoreFuture, StoreUsage, Stored, SubmitError, Submitted, Swept,
-    UnknownOutcome, Unreadable, WaitsFor, Wanted,
+pub use executor::{
+    Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, HoldScope, OperationExecutor, ReconcileResult,
 };
-pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
-pub use waits::{Seat as WaitSeat, Waits, WaitsConfig};
-pub use wall::WallClock;
+pub use guild::{Guild, GuildSnapshot, GuildSpec};
+pub use handle::OperationsHandle;
+pub use idempotency_cache::{CacheFuture, IdempotencyCache, IdempotencyRecord};
+pub use journal::Journal;
+pub use store::{
+    Attempt, Binding, Claim, ClaimFrom, DeadLetter, DeadLetterFilter, DelayedBy, Fence, FileUsage, IdempotencyKey,
+    Instance, IntentUpdate, NewOperation, OperationDetails, OperationFilter, OperationPage, OperationStore,
+    OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, Retention, ScopeUsage, StoreError, StoreFuture,
+    StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnknownOutcome, UnreadableOperation,
+    UnresolvedReference, UpdateResult, WaitReason,
+};
+pub use submission::OperationService;
+pub use supervisor::{OperationsSnapshot, SpawnGuild, Supervisor};
+pub use wakeups::QueueSignal;
+pub use wall_clock::WallClock;

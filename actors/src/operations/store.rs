@@ -6,21 +6,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::access::{Bounds, ScopeSet, Whose};
+use guildhall_core::access::{Bounds, Owner, ScopeSet};
 use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{
-    Failure, FailureClass, Kind, ManagedKind, OperationId, Progress, Queue, QueueKey, State,
+    Failure, FailureClass, ManagedKind, OperationId, OperationKind, OperationState, Progress, Queue, QueueKey,
 };
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::Trace;
-use guildhall_core::usage::{BoundExceeded, Usage, UsageLimit, UsageScope};
+use guildhall_core::trace::TraceContext;
+use guildhall_core::usage::{Usage, UsageBoundExceeded, UsageLimit, UsageScope};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::access::{DEFAULT_TENANT, Note};
-use crate::right::Right;
+use crate::access::{AuditRecord, DEFAULT_TENANT};
+use crate::lease_guard::LeaseGuard;
 
 /// A call to the store under way.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
@@ -63,7 +63,7 @@ pub enum SubmitError {
     },
     /// The share of the caller or its tenant is full, or the store is.
     #[error(transparent)]
-    OverBound(#[from] BoundExceeded),
+    OverBound(#[from] UsageBoundExceeded),
     /// The guild belongs to another tenant than the caller.
     #[error("operation {index} is about a guild that belongs to somebody else")]
     NotYours {
@@ -107,7 +107,7 @@ pub struct NewOperation {
     /// The scopes that it was accepted with.
     pub scopes: ScopeSet,
     /// What it does.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// Its payload, as [`guildhall_core::operation::Payload`] writes it.
     pub payload: String,
     /// Of kind, guild and payload: SHA-256.
@@ -125,7 +125,7 @@ pub struct NewOperation {
     /// Which deployment it belongs to; those of one never pass each other.
     pub deployment: Option<OperationId>,
     /// The trace it belongs to, and the part of it that asked for it.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
     /// For Discord's audit log.
     pub reason: Option<String>,
     /// Its caller's key, if it has one.
@@ -150,7 +150,7 @@ pub enum DelayedBy {
 
 /// What became of one operation of an accepted batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Submitted {
+pub enum SubmitResult {
     /// It was kept.
     Accepted {
         /// Its place in its queue; 0 for a scheduled one, which has none yet.
@@ -158,14 +158,14 @@ pub enum Submitted {
         /// Its queue.
         queue: Queue,
         /// `Queued` or `Scheduled`.
-        state: State,
+        state: OperationState,
     },
     /// Its key was used before, for the same: this is what that became. The operation itself may be long forgotten.
     Existing {
         /// The first operation.
         id: OperationId,
         /// What became of it.
-        state: State,
+        state: OperationState,
         /// What came of it, as JSON.
         result: Option<String>,
     },
@@ -203,18 +203,18 @@ pub struct Claim {
 
 /// A page of a queue's operations that are not done.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct OperationPage {
     /// The operations, in order. Scheduled ones are not among them.
-    pub operations: Vec<Stored>,
+    pub operations: Vec<StoredOperation>,
     /// Those among them that cannot be read, in order. They count towards the limit.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableOperation>,
     /// When the first scheduled operation of the queue is due.
     pub scheduled: Option<UnixMs>,
 }
 
 /// An operation that is not done and whose row cannot be read: it was damaged, or a newer version wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableOperation {
     /// Which.
     pub id: OperationId,
     /// Its guild.
@@ -231,10 +231,10 @@ pub struct Unreadable {
     pub problem: String,
 }
 
-impl Unreadable {
+impl UnreadableOperation {
     /// What it ends with, so that the rest of its queue continues.
     #[must_use]
-    pub fn verdict(&self) -> (State, Failure) {
+    pub fn verdict(&self) -> (OperationState, Failure) {
         let problem = &self.problem;
         let failure = |advice: &str| {
             let message = format!("its row in the store cannot be read, so it was set aside: {problem}. {advice}");
@@ -243,24 +243,24 @@ impl Unreadable {
         if self.may_have_been_sent {
             let advice =
                 "Its call may have been sent: check in Discord whether it happened, and submit it again if not";
-            (State::NeedsReview, failure(advice))
+            (OperationState::NeedsReview, failure(advice))
         } else {
             let advice =
                 "If a newer version wrote it, redrive it with that version; else submit it again and discard this";
-            (State::Dead, failure(advice))
+            (OperationState::Dead, failure(advice))
         }
     }
 }
 
 /// An operation that is not done, as its guild reads it.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredOperation {
     /// What was accepted. `idempotency` and `refers_to` are left empty, and `queue` is the existing one.
     pub operation: NewOperation,
     /// Its place in its queue; 0 for a scheduled one, which has none yet.
     pub seq: u64,
     /// What has become of it.
-    pub state: State,
+    pub state: OperationState,
     /// How many attempts were used.
     pub attempts: u32,
     /// How often it was delayed.
@@ -304,7 +304,7 @@ impl UnknownOutcome {
 /// The word that a call of an operation is about to be sent. It is stored until the operation is done, with the time of the first
 /// such call, unless it is certain that no call had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
+pub enum IntentUpdate {
     /// Nothing changes.
     Keep,
     /// A call is about to be sent for the first time. One that is stored already stays as it is.
@@ -315,7 +315,7 @@ pub enum Intent {
 
 /// The progress of an operation, to be stored in place of what is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgressChange {
+pub struct ProgressUpdate {
     /// As JSON.
     pub json: String,
     /// By how many bytes it is longer than what is stored.
@@ -356,7 +356,7 @@ pub struct Binding {
 
 /// What is to be kept of an operation. All of it is kept at once, or nothing.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct OperationUpdate {
     /// Its queue.
     pub queue: Queue,
     /// The right to write there.
@@ -366,7 +366,7 @@ pub struct Change {
     /// Its guild, for the bindings.
     pub guild: Option<u64>,
     /// What has become of it. `Dead` also makes a dead letter; a final state ends its idempotency key's wait.
-    pub state: State,
+    pub state: OperationState,
     /// Attempts used so far.
     pub attempts: u32,
     /// Delays so far.
@@ -382,9 +382,9 @@ pub struct Change {
     /// The object that it made, for those that refer to the operation.
     pub made: Option<u64>,
     /// Whether it is about to be sent.
-    pub intent: Intent,
+    pub intent: IntentUpdate,
     /// What it has done so far, if that has changed.
-    pub progress: Option<ProgressChange>,
+    pub progress: Option<ProgressUpdate>,
     /// A try that ended.
     pub attempt: Option<Attempt>,
     /// What is known of attempts that may have taken effect, if that changes.
@@ -399,7 +399,7 @@ pub struct Change {
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recorded {
+pub enum UpdateResult {
     /// It is kept.
     Done,
     /// The queue belongs to somebody else. Stop.
@@ -410,16 +410,16 @@ pub enum Recorded {
 
 /// What a reference stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum UnresolvedReference {
     /// A managed object.
     Key(ManagedKind, String),
     /// What this operation made.
     Operation(OperationId),
 }
 
-/// What there is for a [`Wanted`].
+/// What there is for a [`UnresolvedReference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolved {
+pub enum ResolvedReference {
     /// This object; and for a message the channel that it is in.
     Object {
         /// Its id.
@@ -430,12 +430,12 @@ pub enum Resolved {
     /// Nothing yet: the operation is not done.
     Pending,
     /// Nothing, ever: there is no such key or operation, or it made nothing. Its state, if it has one.
-    Nothing(Option<State>),
+    Nothing(Option<OperationState>),
 }
 
 /// What is paused or goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pausable {
+pub enum PauseTarget {
     /// Every queue.
     All,
     /// One queue.
@@ -444,7 +444,7 @@ pub enum Pausable {
 
 /// What a scheduled or queued operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitsFor {
+pub enum WaitReason {
     /// The time that its caller gave.
     Delay,
     /// The time that a policy gave.
@@ -465,9 +465,9 @@ pub enum WaitsFor {
 
 /// Everything about one operation, for people.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct OperationDetails {
     /// As its guild reads it, with `idempotency` filled in.
-    pub stored: Stored,
+    pub stored: StoredOperation,
     /// What came of it, as JSON.
     pub result: Option<String>,
     /// When it last changed.
@@ -477,20 +477,20 @@ pub struct Shown {
     /// Its tries, the first first. Empty in lists.
     pub attempts: Vec<Attempt>,
     /// What it waits for, if it is scheduled or queued. Not known in streams.
-    pub waits_for: Option<WaitsFor>,
+    pub waits_for: Option<WaitReason>,
 }
 
 /// Which operations to list. The newest come first.
 #[derive(Clone, Debug, Default)]
-pub struct ListFilter {
+pub struct OperationFilter {
     /// Whose.
     pub tenant: Option<Arc<str>>,
     /// Of these guilds alone.
     pub among: Option<Vec<u64>>,
     /// In this state.
-    pub state: Option<State>,
+    pub state: Option<OperationState>,
     /// Of this kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<OperationKind>,
     /// Only parked ones, or only others.
     pub parked: Option<bool>,
     /// Of this deployment.
@@ -523,7 +523,7 @@ pub struct DeadLetter {
     /// The scopes that it was accepted with.
     pub scopes: ScopeSet,
     /// What it should have done.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// Its payload.
     pub payload: String,
     /// Why it was given up.
@@ -544,7 +544,7 @@ pub struct DeadLetter {
 
 /// Which dead letters. The newest come first.
 #[derive(Clone, Debug, Default)]
-pub struct LetterFilter {
+pub struct DeadLetterFilter {
     /// Whose.
     pub tenant: Option<Arc<str>>,
     /// This one alone.
@@ -552,7 +552,7 @@ pub struct LetterFilter {
     /// Of these guilds alone.
     pub among: Option<Vec<u64>>,
     /// Of this kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<OperationKind>,
     /// Given up for this class of failure, by its name.
     pub class: Option<String>,
     /// Given up with words that hold this, whether in capitals or not.
@@ -611,7 +611,7 @@ pub struct Retention {
 
 /// How much one sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepSummary {
     /// Operations.
     pub operations: u64,
     /// Dead letters.
@@ -661,28 +661,28 @@ pub struct FileUsage {
 /// power as far as the machine keeps its promises.
 pub trait OperationStore: Send + Sync {
     /// The same store for one errand: the first change that is made through it leaves this note, in the same commit.
-    fn noting(self: Arc<Self>, note: Note) -> Arc<dyn OperationStore>;
+    fn noting(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore>;
 
     /// The same store as a tenant sees it: whatever is asked through it, or changed, is that tenant's.
     fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore>;
 
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
-    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError>;
 
     /// Takes queues that nobody looks after, and that no other process should rather have. Those are not among the answer,
     /// nor those that somebody else looks after. What was taken for an answer that got lost is given back by itself.
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
 
     /// The right of this process to act for any queue at all: it ends with its lease.
-    fn lease(&self) -> Right {
-        Right::always()
+    fn lease(&self) -> LeaseGuard {
+        LeaseGuard::always()
     }
 
     /// The right to act for a queue that was claimed with this fence. It ends with the process's lease, and when the queue is
     /// somebody else's. A store that serves one process alone never takes it away.
-    fn right(&self, queue: Queue, fence: Fence) -> Right {
+    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
         let _ = (queue, fence);
-        Right::always()
+        LeaseGuard::always()
     }
 
     /// Those of these queues that another process should look after, since there is one that they belong to more.
@@ -695,7 +695,7 @@ pub trait OperationStore: Send + Sync {
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
 
     /// The operations of a queue that are not done and not scheduled, in order, those after a place in it.
-    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page>;
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage>;
 
     /// Gives scheduled operations of a queue that are due their places in it, at most so many: by when they are due, those of
     /// one time in the order of acceptance, and none before an operation that it refers to. When the next one is due.
@@ -708,10 +708,10 @@ pub trait OperationStore: Send + Sync {
 
     /// Keeps changes, all of them or none; one answer each. One with a stale fence is not kept, and neither is one of an
     /// operation that is done.
-    fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>>;
+    fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>>;
 
     /// What references stand for, one answer each.
-    fn resolve(&self, guild: Option<u64>, wanted: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>>;
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>>;
 
     /// Which of these objects have a key or were made by an operation, whichever guild or user it was for: for telling
     /// strangers from our own.
@@ -725,40 +725,40 @@ pub trait OperationStore: Send + Sync {
     fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize>;
 
     /// One operation, with its tries. What a key's operation left behind is found by [`OperationStore::submit`] alone.
-    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>>;
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>>;
 
     /// Operations, the newest first.
-    fn list(&self, filter: ListFilter) -> StoreFuture<'_, Vec<Shown>>;
+    fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>>;
 
     /// Takes an operation back, if nothing of it is under way: the state that it is in now, and the queue that should hear of
     /// it.
-    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>>;
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>>;
 
     /// Makes an operation that waits due now; its state, and the queue that should hear of it. A scheduled one joins its queue,
     /// unless an operation that it refers to is scheduled.
-    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>>;
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>>;
 
     /// Dead letters, the newest first.
-    fn letters(&self, filter: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>>;
+    fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>>;
 
     /// Accepts operations that do dead letters (or operations that need a person) again, and notes on each letter which one
     /// does: those of the batch whose letter nothing does again yet. The operations that were kept.
     fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError>;
 
     /// Throws dead letters away, the oldest first; how many.
-    fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64>;
+    fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64>;
 
     /// Pauses queues or lets them go on; a paused one is not claimed as due.
-    fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()>;
+    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()>;
 
     /// Whose a guild is, if anybody has had to do with it.
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>>;
 
     /// Whose these are, as far as it is known; one answer each. What is not known of a channel or a webhook, Discord knows; a
     /// guild that nobody has is the default tenant's.
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
         let unclaimed = |location: &Location| match location {
-            Location::Guild(id) => Some(Whose { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
+            Location::Guild(id) => Some(Owner { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
             Location::Channel(_) | Location::Webhook(..) => None,
         };
         let answers = locations.iter().map(unclaimed).collect();
@@ -767,9 +767,9 @@ pub trait OperationStore: Send + Sync {
 
     /// Keeps which guild a channel or a webhook belongs to, or that it belongs to none, and tells whose it is. Discord never
     /// moves one to another guild.
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
         let _ = location;
-        Box::pin(async move { Ok(Whose { guild, tenant: DEFAULT_TENANT.to_owned() }) })
+        Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
     }
 
     /// The recorded interactions with these tokens. Expired ones may be among them.
@@ -788,7 +788,7 @@ pub trait OperationStore: Send + Sync {
     fn usage(&self, scopes: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage>;
 
     /// Removes what was kept long enough, a small batch of each at most; call again while it removes something.
-    fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, Swept>;
+    fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, SweepSummary>;
 
     /// A value that outlives the process.
     fn state(&self, key: &str) -> StoreFuture<'_, Option<String>>;

@@ -1,11 +1,11 @@
 //! Operations from the store to Discord, and what becomes of them.
 
-mod delayed;
+mod faults;
+mod gate_release;
+mod guild_lifecycle;
 mod handover;
 mod outcomes;
 mod permits;
 mod progress;
-mod released;
-mod schedule;
+mod scheduled;
 mod unknown_outcome;
-mod upheaval;

@@ -24,17 +24,17 @@ impl Admission {
 #[derive(Debug)]
 pub(super) struct Throttle {
     running: Option<Arc<Semaphore>>,
-    pace: Option<Pace>,
+    pace: Option<Pacer>,
 }
 
 /// Starts that keep a distance, so that no second has more than it should.
 #[derive(Debug)]
-struct Pace {
+struct Pacer {
     distance: Duration,
     next: Mutex<Option<Instant>>,
 }
 
-impl Pace {
+impl Pacer {
     /// A start that need not wait, if there is one.
     fn try_book(&self) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl Throttle {
     pub(super) fn new(max_running: usize, per_second: u32) -> Self {
         let running = (max_running > 0).then(|| Arc::new(Semaphore::new(max_running.min(Semaphore::MAX_PERMITS))));
         let pace =
-            (per_second > 0).then(|| Pace { distance: Duration::from_secs(1) / per_second, next: Mutex::new(None) });
+            (per_second > 0).then(|| Pacer { distance: Duration::from_secs(1) / per_second, next: Mutex::new(None) });
         Self { running, pace }
     }
 
@@ -71,7 +71,7 @@ impl Throttle {
             // Permits go to those who wait first: there is none left over for one who does not.
             Some(running) => Admission { _permit: Some(Arc::clone(running).try_acquire_owned().ok()?) },
         };
-        self.pace.as_ref().is_none_or(Pace::try_book).then_some(admission)
+        self.pace.as_ref().is_none_or(Pacer::try_book).then_some(admission)
     }
 
     /// Waits for the right to begin.

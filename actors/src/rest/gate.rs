@@ -5,29 +5,29 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix::{Actor, Addr};
-use guildhall_core::answer::{Answer, Credential};
 use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
 use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::LimitConfig;
+use guildhall_core::response::{Credential, ResponseInfo};
 use guildhall_core::route::Route;
 use http::Method;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Answered, CallFuture, Cleared, CommitHook, Effects, NotSent, Outcome, Request, Rest, Transport, TransportError,
-    Unknown,
+    CallFuture, CallOutcome, ClearedRequest, CommitHook, Effects, NoResponse, NotSent, Rest, RestRequest, RestResponse,
+    Transport, TransportError,
 };
 use crate::circuit_breaker::{self, AdmitFor, CircuitBreaker, Pass, ProbeRequest, SetProber};
 use crate::clock::Clock;
 use crate::crash;
 use crate::failpoint::{self, Point};
-use crate::memory::{Bell, Keeper, MemoryConfig, Recalled};
-use crate::right::Right;
+use crate::lease_guard::LeaseGuard;
+use crate::snapshot::{DirtyFlag, RestoredReceiver, SnapshotConfig, SnapshotHandle};
 use crate::supervision::spawn_work;
 use crate::telemetry::emit;
-use crate::telemetry::limits::{Call, CallAnswered, CallLost, RouteLabels, SendDenied};
-use crate::token_bucket::{DividedLimit, OnWait, Permit, SharedLimits, TokenBucket, Tokens};
+use crate::telemetry::limits::{CallAnswered, CallLost, CallRecord, RouteLabels, SendDenied};
+use crate::token_bucket::{DividedLimit, OnWait, Permit, SharedLimits, TokenBucket, TokenBucketHandle};
 
 /// How long a probe of the breaker's own waits for its turn.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
@@ -40,13 +40,13 @@ const LONGEST_COMMIT: Duration = Duration::from_secs(1);
 pub struct Gate {
     transport: Box<dyn Transport>,
     breaker: Addr<CircuitBreaker>,
-    tokens: Tokens,
+    tokens: TokenBucketHandle,
     clock: Clock,
     labels: Mutex<RouteLabels>,
     /// The right of this process to send anything at all.
-    lease: Right,
+    lease: LeaseGuard,
     /// Who keeps what must not be forgotten, and whether it has recalled what was; nobody if nothing is kept.
-    keeper: Option<(Keeper, Recalled)>,
+    keeper: Option<(SnapshotHandle, RestoredReceiver)>,
     /// Itself, for the tasks that calls are sent in.
     own: Weak<Self>,
 }
@@ -86,11 +86,11 @@ pub struct GateConfig {
     /// How limits are shared with other processes, if they are.
     pub shared: Option<SharedLimits>,
     /// What outlives the process, if anything does.
-    pub memory: Option<MemoryConfig>,
+    pub memory: Option<SnapshotConfig>,
     /// How the global limit is divided among processes, if it is.
     pub divided: Option<DividedLimit>,
     /// The right of this process to send anything at all: asked just before every call leaves, whatever it is for.
-    pub lease: Right,
+    pub lease: LeaseGuard,
 }
 
 impl Gate {
@@ -115,13 +115,13 @@ impl Gate {
         };
         let lease = config.lease;
         let Some(memory) = config.memory else {
-            let (tokens, breaker) = (Tokens::new(bucket.run(), clock), breaker.start());
+            let (tokens, breaker) = (TokenBucketHandle::new(bucket.run(), clock), breaker.start());
             return Self::with_keeper(transport, breaker, tokens, clock, lease, None);
         };
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(DirtyFlag::default());
         let breaker = breaker.remembering(Arc::clone(&bell)).start();
-        let tokens = Tokens::new(bucket.remembering(Arc::clone(&bell)).run(), clock);
-        let keeper = Keeper::start(memory, bell, breaker.clone(), tokens.clone(), unkept);
+        let tokens = TokenBucketHandle::new(bucket.remembering(Arc::clone(&bell)).run(), clock);
+        let keeper = SnapshotHandle::start(memory, bell, breaker.clone(), tokens.clone(), unkept);
         Self::with_keeper(transport, breaker, tokens, clock, lease, Some(keeper))
     }
 
@@ -134,7 +134,7 @@ impl Gate {
     }
 
     /// Who stores what must not be forgotten, if anything does.
-    pub(super) fn keeper(&self) -> Option<&Keeper> {
+    pub(super) fn keeper(&self) -> Option<&SnapshotHandle> {
         self.keeper.as_ref().map(|(keeper, _)| keeper)
     }
 
@@ -146,23 +146,28 @@ impl Gate {
 
     /// The way to the token bucket, for what other processes have to tell it.
     #[must_use]
-    pub fn tokens(&self) -> &Tokens {
+    pub fn tokens(&self) -> &TokenBucketHandle {
         &self.tokens
     }
 
     /// A gate over running actors, which also sends the breaker's own probes. `clock` must be the actors' own.
     #[must_use]
-    pub fn new(transport: impl Transport, breaker: Addr<CircuitBreaker>, tokens: Tokens, clock: Clock) -> Arc<Self> {
-        Self::with_keeper(transport, breaker, tokens, clock, Right::always(), None)
+    pub fn new(
+        transport: impl Transport,
+        breaker: Addr<CircuitBreaker>,
+        tokens: TokenBucketHandle,
+        clock: Clock,
+    ) -> Arc<Self> {
+        Self::with_keeper(transport, breaker, tokens, clock, LeaseGuard::always(), None)
     }
 
     fn with_keeper(
         transport: impl Transport,
         breaker: Addr<CircuitBreaker>,
-        tokens: Tokens,
+        tokens: TokenBucketHandle,
         clock: Clock,
-        lease: Right,
-        keeper: Option<(Keeper, Recalled)>,
+        lease: LeaseGuard,
+        keeper: Option<(SnapshotHandle, RestoredReceiver)>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|gate: &Weak<Self>| {
             let (gate, own) = (Weak::clone(gate), Weak::clone(gate));
@@ -215,18 +220,18 @@ impl Gate {
         }
     }
 
-    async fn pass_through(&self, request: Request) -> Outcome {
+    async fn pass_through(&self, request: RestRequest) -> CallOutcome {
         if let Err(refused) = self.recalled(request.max_wait, &request.before_send).await {
-            return Outcome::NotSent(refused);
+            return CallOutcome::NotSent(refused);
         }
         let route = request.route(unix_ms());
-        let about = About::of(&request);
+        let about = CallContext::of(&request);
         let (permit, pass) = match self.clear(&about, &route, &request.before_send).await {
             Ok(cleared) => cleared,
-            Err(refused) => return Outcome::NotSent(refused),
+            Err(refused) => return CallOutcome::NotSent(refused),
         };
         let Some(gate) = self.own.upgrade() else {
-            return Outcome::NotSent(ending());
+            return CallOutcome::NotSent(ending());
         };
         // A task of its own: Discord counts a call whose caller has gone away like any other, and so must we.
         let input = crash::current();
@@ -234,11 +239,11 @@ impl Gate {
             let sent = pin!(gate.send(request, &route, permit, pass));
             crash::within(input, sent).await
         });
-        sent.await.unwrap_or_else(|_| Outcome::Unknown(Unknown { why: "the process is ending".into() }))
+        sent.await.unwrap_or_else(|_| CallOutcome::Unknown(NoResponse { why: "the process is ending".into() }))
     }
 
     /// Waits for leave to send: a permit, a pass of the breaker, and the caller's own commit.
-    async fn clear(&self, about: &About, route: &Route, hook: &CommitHook) -> Result<(Permit, Pass), NotSent> {
+    async fn clear(&self, about: &CallContext, route: &Route, hook: &CommitHook) -> Result<(Permit, Pass), NotSent> {
         let (permit, pass) = self.permit_and_pass(about, route, hook).await?;
         let Some(by) = hook.get() else { return Ok((permit, pass)) };
         let mut commit = by.commit();
@@ -263,7 +268,7 @@ impl Gate {
 
     async fn permit_and_pass(
         &self,
-        about: &About,
+        about: &CallContext,
         route: &Route,
         hook: &CommitHook,
     ) -> Result<(Permit, Pass), NotSent> {
@@ -277,7 +282,7 @@ impl Gate {
         Ok((permit, pass))
     }
 
-    async fn admit(&self, about: &About, route: &Route) -> Result<Pass, NotSent> {
+    async fn admit(&self, about: &CallContext, route: &Route) -> Result<Pass, NotSent> {
         let call = CallInfo {
             credential: about.credential,
             route: route.key.clone(),
@@ -298,9 +303,9 @@ impl Gate {
         }
     }
 
-    async fn permit(&self, about: &About, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
+    async fn permit(&self, about: &CallContext, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
         let on_wait = hook.get().map(Arc::clone).map(|by| Box::new(move || by.on_wait()) as OnWait);
-        let About { credential, lane, max_wait, .. } = about;
+        let CallContext { credential, lane, max_wait, .. } = about;
         let acquired = self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *max_wait, on_wait).await;
         acquired.map_err(|refused| NotSent {
             retry_after: refused.retry_after,
@@ -309,7 +314,7 @@ impl Gate {
         })
     }
 
-    async fn send(&self, mut request: Request, route: &Route, mut permit: Permit, pass: Pass) -> Outcome {
+    async fn send(&self, mut request: RestRequest, route: &Route, mut permit: Permit, pass: Pass) -> CallOutcome {
         let guild = request.guild;
         let asked_by = request.trace;
         request.trace = asked_by.map(|trace| trace.child(fastrand::u64(..)));
@@ -322,21 +327,21 @@ impl Gate {
             drop(pass);
             permit.unused();
             emit(SendDenied { guild, trace });
-            return Outcome::NotSent(denied());
+            return CallOutcome::NotSent(denied());
         }
-        let received = self.transport.send(Cleared::new(request)).await;
+        let received = self.transport.send(ClearedRequest::new(request)).await;
         failpoint::pass(Point::AfterSend);
         let took = began.elapsed();
         let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
-        let of = Call { route: label, guild, took, trace, asked_by: asked_by.map(|trace| trace.span) };
+        let of = CallRecord { route: label, guild, took, trace, asked_by: asked_by.map(|trace| trace.span) };
         // The breaker hears of it first: whoever is let go by what the token bucket learns must find what the breaker did.
         match received {
             Ok(received) => {
                 let _ = pass.report(CallResult::Answered(received.class), took);
-                permit.answered(Answer { class: received.class, rate: received.rate });
+                permit.answered(ResponseInfo { class: received.class, rate: received.rate });
                 let (status, class) = (received.status.as_u16(), received.class.name());
                 emit(CallAnswered { of, status, class });
-                Outcome::Answered(Answered {
+                CallOutcome::Answered(RestResponse {
                     status: received.status,
                     headers: received.headers,
                     body: received.body,
@@ -349,13 +354,13 @@ impl Gate {
                 permit.unused();
                 emit(CallLost { of, result: "unreachable", why: &error.to_string() });
                 let retry_after = Some(Duration::from_secs(1));
-                Outcome::NotSent(NotSent { retry_after, why: error.to_string(), reason: "unreachable" })
+                CallOutcome::NotSent(NotSent { retry_after, why: error.to_string(), reason: "unreachable" })
             }
             Err(error @ TransportError::Malformed(_)) => {
                 // The caller's own mistake says nothing about Discord, and trying again does not help.
                 drop(pass);
                 permit.unused();
-                Outcome::NotSent(NotSent { retry_after: None, why: error.to_string(), reason: "malformed" })
+                CallOutcome::NotSent(NotSent { retry_after: None, why: error.to_string(), reason: "malformed" })
             }
             Err(error @ (TransportError::TimedOut | TransportError::Broken(_))) => {
                 let result = if error == TransportError::TimedOut { CallResult::TimedOut } else { CallResult::Broken };
@@ -364,18 +369,18 @@ impl Gate {
                 drop(permit);
                 let result = if error == TransportError::TimedOut { "timed_out" } else { "broken" };
                 emit(CallLost { of, result, why: &error.to_string() });
-                Outcome::Unknown(Unknown { why: error.to_string() })
+                CallOutcome::Unknown(NoResponse { why: error.to_string() })
             }
         }
     }
 
     /// Sends a probe that the breaker asked for, and has admitted.
     async fn probe(&self, probe: ProbeRequest) {
-        let mut request = Request::new(Method::GET, probe.path(), probe.credential);
+        let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential);
         request.lane = Lane::Interactive;
         request.max_wait = PROBE_WAIT;
         let route = request.route(unix_ms());
-        if let Ok(permit) = self.permit(&About::of(&request), &route, &CommitHook::none()).await {
+        if let Ok(permit) = self.permit(&CallContext::of(&request), &route, &CommitHook::none()).await {
             let _ = self.send(request, &route, permit, probe.pass).await;
         }
     }
@@ -383,14 +388,14 @@ impl Gate {
     /// What is to be seen of limits and breakers; `None` if the process is ending.
     pub async fn observe(&self) -> Option<GateView> {
         let limits = self.tokens.observe().await?;
-        let breakers = self.breaker.send(circuit_breaker::Observe).await.ok()?;
+        let breakers = self.breaker.send(circuit_breaker::ObserveCircuitBreaker).await.ok()?;
         Some(GateView { limits, breakers })
     }
 }
 
 /// What breaker and token bucket ask of a call; its body is nobody's business but the transport's.
 #[derive(Clone)]
-struct About {
+struct CallContext {
     credential: Credential,
     lane: Lane,
     guild: Option<u64>,
@@ -399,8 +404,8 @@ struct About {
     max_wait: Duration,
 }
 
-impl About {
-    fn of(request: &Request) -> Self {
+impl CallContext {
+    fn of(request: &RestRequest) -> Self {
         Self {
             credential: request.credential,
             lane: request.lane,
@@ -422,7 +427,7 @@ pub struct GateView {
 }
 
 impl Rest for Gate {
-    fn call(&self, request: Request) -> CallFuture<'_> {
+    fn call(&self, request: RestRequest) -> CallFuture<'_> {
         Box::pin(self.pass_through(request))
     }
 }

@@ -5,16 +5,16 @@ use std::future::Future;
 use std::sync::Mutex;
 
 use futures_util::future::join_all;
-use guildhall_core::answer::{Class, RateHeaders, Scope};
-use guildhall_core::breaker::{BreakerKey, State};
+use guildhall_core::breaker::{BreakerKey, BreakerState};
 use guildhall_core::operation::GateCondition;
+use guildhall_core::response::{RateHeaders, RateLimitScope, ResponseClass};
 use http::{HeaderMap, StatusCode};
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep, sleep_until, timeout};
 
 use super::*;
-use crate::circuit_breaker::Subscribe;
-use crate::rest::{BeforeSend, CommitFuture, Received, SendFuture};
+use crate::circuit_breaker::SubscribeBreakerChanges;
+use crate::rest::{BeforeSend, CommitFuture, RawResponse, SendFuture};
 
 const BOT: Credential = Credential::Application(42);
 
@@ -57,7 +57,7 @@ impl Discord {
 struct Line(Arc<Discord>, Instant);
 
 impl Transport for Line {
-    fn send(&self, call: Cleared) -> SendFuture<'_> {
+    fn send(&self, call: ClearedRequest) -> SendFuture<'_> {
         let Self(discord, origin) = self;
         Box::pin(async move {
             let request = call.into_request();
@@ -70,16 +70,16 @@ impl Transport for Line {
             *discord.refused.lock().unwrap() += u32::from(refused);
             let status = discord.status.lock().unwrap().unwrap_or(StatusCode::OK);
             let class = match status {
-                StatusCode::FORBIDDEN => Class::Forbidden,
-                StatusCode::UNAUTHORIZED => Class::Unauthorized,
+                StatusCode::FORBIDDEN => ResponseClass::Forbidden,
+                StatusCode::UNAUTHORIZED => ResponseClass::Unauthorized,
                 StatusCode::TOO_MANY_REQUESTS => {
-                    Class::RateLimited { scope: Scope::Global, retry_after: Duration::from_secs(60) }
+                    ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: Duration::from_secs(60) }
                 }
-                status if status.is_success() => Class::Success,
-                _ => Class::ServerError,
+                status if status.is_success() => ResponseClass::Success,
+                _ => ResponseClass::ServerError,
             };
             let (headers, body) = (HeaderMap::new(), bytes::Bytes::new());
-            Ok(Received { status, headers, body, class, code: None, rate: counted.and_then(Result::ok) })
+            Ok(RawResponse { status, headers, body, class, code: None, rate: counted.and_then(Result::ok) })
         })
     }
 }
@@ -97,8 +97,8 @@ async fn with_gate<F: Future<Output = ()>>(
     LocalSet::new().run_until(body).await;
 }
 
-fn read(path: String, lane: Lane, max_wait: Duration) -> Request {
-    let mut request = Request::new(Method::GET, path, BOT);
+fn read(path: String, lane: Lane, max_wait: Duration) -> RestRequest {
+    let mut request = RestRequest::new(Method::GET, path, BOT);
     (request.lane, request.max_wait) = (lane, max_wait);
     request
 }
@@ -122,7 +122,7 @@ async fn waits_beside_operations(discord: Discord) -> Vec<Duration> {
                 sleep_until(at).await;
                 let path = format!("/channels/{number}");
                 let outcome = gate.call(read(path.clone(), Lane::Interactive, Duration::from_secs(5))).await;
-                assert!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+                assert!(matches!(outcome, CallOutcome::Answered(_)), "{outcome:?}");
                 (path, at)
             }
         };
@@ -188,7 +188,7 @@ async fn a_thousand_calls_that_come_before_the_actors_have_run_are_all_taken() {
         let calls = (0..1_000)
             .map(|guild| gate.call(read(format!("/guilds/{guild}"), Lane::Operation, Duration::from_secs(90))));
         let outcomes = join_all(calls).await;
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answered(_))), "{:?}", outcomes[20]);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, CallOutcome::Answered(_))), "{:?}", outcomes[20]);
     })
     .await;
 }
@@ -220,13 +220,13 @@ async fn a_call_that_cannot_go_in_time_is_not_sent_and_says_when_it_could() {
         }
         let began = Instant::now();
         let outcome = gate.call(read("/guilds/1".into(), Lane::Interactive, Duration::from_secs(5))).await;
-        let Outcome::NotSent(refused) = outcome else { panic!("{outcome:?}") };
+        let CallOutcome::NotSent(refused) = outcome else { panic!("{outcome:?}") };
         assert_eq!((began.elapsed(), refused.reason), (Duration::ZERO, "route_limit"));
         let wait = refused.retry_after.unwrap();
         assert!(wait > Duration::from_secs(50) && wait <= Duration::from_secs(61), "{wait:?}");
         sleep(wait).await;
         let again = gate.call(read("/guilds/1".into(), Lane::Interactive, Duration::from_secs(5))).await;
-        assert!(matches!(again, Outcome::Answered(_)), "{again:?}");
+        assert!(matches!(again, CallOutcome::Answered(_)), "{again:?}");
         assert_eq!(*discord.refused.lock().unwrap(), 0);
     })
     .await;
@@ -244,7 +244,7 @@ async fn whoever_waited_while_a_breaker_opened_is_not_sent_and_gives_its_token_b
             gate.call(read(path, Lane::Operation, Duration::from_secs(30)))
         };
         let outcomes = join_all((0..200).map(call)).await;
-        let sent = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Answered(_))).count();
+        let sent = outcomes.iter().filter(|outcome| matches!(outcome, CallOutcome::Answered(_))).count();
         assert!(sent < 20, "{sent}");
         assert_eq!(discord.sent.lock().unwrap().len(), sent);
         let view = gate.observe().await.unwrap();
@@ -262,9 +262,9 @@ async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_i
     let discord = Discord { limit: Some((2, 5)), ..Discord::default() };
     with_gate(discord, GateConfig { breakers, ..GateConfig::default() }, |gate, discord| async move {
         *discord.status.lock().unwrap() = Some(StatusCode::BAD_GATEWAY);
-        let mut changes = gate.breaker().send(Subscribe).await.unwrap();
+        let mut changes = gate.breaker().send(SubscribeBreakerChanges).await.unwrap();
         let create = |guild: u64| {
-            let mut request = Request::new(Method::POST, format!("/guilds/{guild}/roles"), BOT);
+            let mut request = RestRequest::new(Method::POST, format!("/guilds/{guild}/roles"), BOT);
             request.max_wait = Duration::from_secs(60);
             gate.call(request)
         };
@@ -272,12 +272,12 @@ async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_i
             drop(create(1).await);
         }
         let opened = changes.recv().await.unwrap();
-        assert!(matches!((&opened.key, opened.to), (BreakerKey::Pair(..), State::Open { .. })), "{opened:?}");
+        assert!(matches!((&opened.key, opened.to), (BreakerKey::Pair(..), BreakerState::Open { .. })), "{opened:?}");
         *discord.status.lock().unwrap() = None;
         let closed = timeout(Duration::from_secs(120), async {
             loop {
                 let change = changes.recv().await.unwrap();
-                if change.key == opened.key && change.to == State::Closed {
+                if change.key == opened.key && change.to == BreakerState::Closed {
                     return;
                 }
             }
@@ -285,7 +285,7 @@ async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_i
         closed.await.expect("it closes");
         assert_eq!(*discord.refused.lock().unwrap(), 0, "its probes keep to their own limit");
         advance(Duration::from_secs(10)).await;
-        assert!(matches!(create(1).await, Outcome::Answered(_)));
+        assert!(matches!(create(1).await, CallOutcome::Answered(_)));
     })
     .await;
 }
@@ -316,8 +316,8 @@ impl BeforeSend for Committer {
     }
 }
 
-fn committed_by(committer: &Arc<Committer>, path: &str) -> Request {
-    let mut request = Request::new(Method::PUT, path, BOT);
+fn committed_by(committer: &Arc<Committer>, path: &str) -> RestRequest {
+    let mut request = RestRequest::new(Method::PUT, path, BOT);
     request.before_send = CommitHook::new(Arc::clone(committer) as Arc<dyn BeforeSend>);
     request
 }
@@ -328,7 +328,7 @@ async fn call_is_committed_after_its_permit_and_before_it_is_sent() {
         let began = Instant::now();
         let committer = Arc::new(Committer { takes: Duration::from_millis(5), ..Committer::default() });
         let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
-        assert!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+        assert!(matches!(outcome, CallOutcome::Answered(_)), "{outcome:?}");
         // A fresh gate grants nothing in its first window: the call had to wait.
         let (committed, sent) = (committer.commits.lock().unwrap().clone(), discord.sent.lock().unwrap()[0].1);
         assert_eq!((committed.len(), *committer.waits.lock().unwrap()), (1, 1));
@@ -344,7 +344,7 @@ async fn call_whose_commit_is_refused_is_not_sent_and_gives_all_back() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         let committer = Arc::new(Committer { refuses: true, ..Committer::default() });
         let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
-        assert!(matches!(&outcome, Outcome::NotSent(refused) if refused.reason == "withdrawn"), "{outcome:?}");
+        assert!(matches!(&outcome, CallOutcome::NotSent(refused) if refused.reason == "withdrawn"), "{outcome:?}");
         assert!(discord.sent.lock().unwrap().is_empty());
         let view = gate.observe().await.unwrap();
         assert_eq!((view.limits.under_way, view.breakers.invalid_requests.in_flight), (0, 0));
@@ -364,9 +364,9 @@ async fn permit_of_a_slow_commit_goes_to_others_meanwhile() {
         let mut slow = Box::pin(join_all(slow));
         assert!(timeout(Duration::from_secs(3), &mut slow).await.is_err());
         let other = gate.call(read("/channels/1".into(), Lane::Operation, Duration::ZERO)).await;
-        assert!(matches!(other, Outcome::Answered(_)), "{other:?}");
+        assert!(matches!(other, CallOutcome::Answered(_)), "{other:?}");
         let outcomes = slow.await;
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answered(_))), "{:?}", outcomes[0]);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, CallOutcome::Answered(_))), "{:?}", outcomes[0]);
         let (commits, sent) = (committer.commits.lock().unwrap(), discord.sent.lock().unwrap());
         assert_eq!((commits.len(), sent.len()), (50, 52), "each is committed once and sent once");
         assert!(sent[2..].iter().all(|(_, at)| *at >= commits[0]));
@@ -390,7 +390,7 @@ async fn call_is_not_sent_if_a_breaker_opens_during_its_commit() {
             discord.sent.lock().unwrap().len()
         };
         let (outcome, sent) = tokio::join!(call, opens);
-        assert!(matches!(&outcome, Outcome::NotSent(refused) if refused.reason == "breaker_open"), "{outcome:?}");
+        assert!(matches!(&outcome, CallOutcome::NotSent(refused) if refused.reason == "breaker_open"), "{outcome:?}");
         assert_eq!(discord.sent.lock().unwrap().len(), sent);
         assert_eq!(committer.commits.lock().unwrap().len(), 1);
     })
@@ -400,7 +400,7 @@ async fn call_is_not_sent_if_a_breaker_opens_during_its_commit() {
 /// A lease that ends when a test says so.
 struct Lease(std::sync::atomic::AtomicBool);
 
-impl crate::right::Holds for Lease {
+impl crate::lease_guard::LeaseCheck for Lease {
     fn holds(&self) -> bool {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -409,17 +409,17 @@ impl crate::right::Holds for Lease {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_without_the_lease_of_the_process() {
     let lease = Arc::new(Lease(true.into()));
-    let config = GateConfig { lease: Right::while_held(Arc::clone(&lease) as Arc<_>), ..GateConfig::default() };
+    let config = GateConfig { lease: LeaseGuard::while_held(Arc::clone(&lease) as Arc<_>), ..GateConfig::default() };
     with_gate(Discord::default(), config, |gate, discord| async move {
-        let call = || Request::new(Method::GET, "/gateway/bot".to_owned(), BOT);
-        assert!(matches!(gate.call(call()).await, Outcome::Answered(_)));
+        let call = || RestRequest::new(Method::GET, "/gateway/bot".to_owned(), BOT);
+        assert!(matches!(gate.call(call()).await, CallOutcome::Answered(_)));
         lease.0.store(false, std::sync::atomic::Ordering::SeqCst);
         // It belongs to no queue, and so has no right of its own that could end.
-        let Outcome::NotSent(refused) = gate.call(call()).await else { panic!("it was sent") };
+        let CallOutcome::NotSent(refused) = gate.call(call()).await else { panic!("it was sent") };
         assert_eq!(refused.reason, "lease_lost");
         assert_eq!(discord.sent.lock().unwrap().len(), 1);
         lease.0.store(true, std::sync::atomic::Ordering::SeqCst);
-        assert!(matches!(gate.call(call()).await, Outcome::Answered(_)));
+        assert!(matches!(gate.call(call()).await, CallOutcome::Answered(_)));
     })
     .await;
 }
@@ -438,7 +438,7 @@ fn taken(released: &Released) -> Vec<GateCondition> {
     std::mem::take(&mut *released.lock().unwrap())
 }
 
-async fn call(gate: &Gate) -> Outcome {
+async fn call(gate: &Gate) -> CallOutcome {
     gate.call(read("/guilds/1".into(), Lane::Operation, Duration::from_secs(5))).await
 }
 
@@ -468,14 +468,14 @@ async fn new_token_lets_calls_go_and_is_told_to_the_listener() {
         let released = listen(&gate);
         sleep(Duration::from_secs(5)).await;
         *discord.status.lock().unwrap() = Some(StatusCode::UNAUTHORIZED);
-        assert!(matches!(call(&gate).await, Outcome::Answered(_)));
+        assert!(matches!(call(&gate).await, CallOutcome::Answered(_)));
         *discord.status.lock().unwrap() = None;
         let refused = call(&gate).await;
-        assert!(matches!(&refused, Outcome::NotSent(NotSent { reason: "unauthorized", .. })), "{refused:?}");
+        assert!(matches!(&refused, CallOutcome::NotSent(NotSent { reason: "unauthorized", .. })), "{refused:?}");
         assert_eq!(taken(&released), []);
         gate.token_changed(BOT, "another".to_owned()).await.unwrap();
         assert!(taken(&released).contains(&GateCondition::Token));
-        assert!(matches!(call(&gate).await, Outcome::Answered(_)));
+        assert!(matches!(call(&gate).await, CallOutcome::Answered(_)));
         // One that was fine before: nothing was held back.
         gate.token_changed(BOT, "a third".to_owned()).await.unwrap();
         assert_eq!(taken(&released), []);
@@ -489,7 +489,7 @@ async fn ended_global_block_is_told_to_the_listener() {
         let released = listen(&gate);
         sleep(Duration::from_secs(5)).await;
         *discord.status.lock().unwrap() = Some(StatusCode::TOO_MANY_REQUESTS);
-        assert!(matches!(call(&gate).await, Outcome::Answered(_)));
+        assert!(matches!(call(&gate).await, CallOutcome::Answered(_)));
         sleep(Duration::from_secs(59)).await;
         assert_eq!(taken(&released), []);
         sleep(Duration::from_secs(2)).await;

@@ -5,33 +5,33 @@
 //!         ◀─Outcome──             ◀── breaker report ◀── token bucket observe ◀───────────
 //! ```
 //!
-//! A [`Transport`] takes nothing but a [`Cleared`] call, and only the gate can make one: no call can leave that has not
+//! A [`Transport`] takes nothing but a [`ClearedRequest`] call, and only the gate can make one: no call can leave that has not
 //! passed breaker and token bucket. The commit is the caller's: see [`BeforeSend`].
 
+mod admin;
 mod before_send;
 mod gate;
 mod outcome;
-mod people;
 mod release;
 mod request;
 mod transport;
 
 pub use before_send::{BeforeSend, CommitFuture, CommitHook};
 pub use gate::{Gate, GateConfig, GateView};
-pub use outcome::{Answered, NotSent, Outcome, Unknown};
+pub use outcome::{CallOutcome, NoResponse, NotSent, RestResponse};
 pub use release::ReleaseListener;
-pub use request::{Body, Effects, Request};
-pub use transport::{Cleared, Received, SendFuture, Transport, TransportError};
+pub use request::{Effects, RequestBody, RestRequest};
+pub use transport::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};
 
 use std::future::Future;
 use std::pin::Pin;
 
 /// A call under way.
-pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub type CallFuture<'a> = Pin<Box<dyn Future<Output = CallOutcome> + Send + 'a>>;
 
 /// Where REST calls go: the local gate, or an egress process that has one.
 pub trait Rest: Send + Sync {
     /// Makes a call. It always ends: by its deadline it was either not sent, answered, or has an outcome that nobody
     /// knows.
-    fn call(&self, request: Request) -> CallFuture<'_>;
+    fn call(&self, request: RestRequest) -> CallFuture<'_>;
 }

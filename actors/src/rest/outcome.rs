@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use guildhall_core::answer::Class;
+use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, StatusCode};
 
 /// What came of a call.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// It never left. Nothing happened, and nothing was used up.
     NotSent(NotSent),
     /// Discord answered.
-    Answered(Answered),
+    Answered(RestResponse),
     /// It was sent, and nobody knows what came of it.
-    Unknown(Unknown),
+    Unknown(NoResponse),
 }
 
 /// Why a call was not sent, and when to come again.
@@ -31,7 +31,7 @@ pub struct NotSent {
 
 /// An answer of Discord.
 #[derive(Debug)]
-pub struct Answered {
+pub struct RestResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers, as they came.
@@ -39,7 +39,7 @@ pub struct Answered {
     /// The body, whole.
     pub body: Bytes,
     /// What kind of answer it is.
-    pub class: Class,
+    pub class: ResponseClass,
     /// Discord's error code, if the body had one.
     pub code: Option<u32>,
 }
@@ -47,7 +47,7 @@ pub struct Answered {
 /// A call whose outcome nobody knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("sent, but not answered: {why}")]
-pub struct Unknown {
+pub struct NoResponse {
     /// What went wrong.
     pub why: String,
 }

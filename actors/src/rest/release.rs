@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::answer::Credential;
 use guildhall_core::operation::GateCondition;
+use guildhall_core::response::Credential;
 use tokio::time::timeout;
 
 use super::Gate;
-use crate::circuit_breaker::{NewToken, SetReleaseListener};
+use crate::circuit_breaker::{ReplaceToken, SetReleaseListener};
 
 /// Is told what of the gate has changed. Must not block: it is called by the gate's actors.
 pub type ReleaseListener = Arc<dyn Fn(GateCondition) + Send + Sync>;
@@ -30,7 +30,7 @@ impl Gate {
     /// A credential has a new token: what the old one was refused for holds nothing back any more. `fingerprint` tells the
     /// new token from others; processes with the same one share what Discord says of it. `None` if the process is ending.
     pub async fn token_changed(&self, credential: Credential, fingerprint: String) -> Option<()> {
-        self.breaker().send(NewToken { credential, fingerprint }).await.ok()?;
+        self.breaker().send(ReplaceToken { credential, fingerprint }).await.ok()?;
         self.store_changes().await;
         Some(())
     }

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use guildhall_core::answer::Credential;
 use guildhall_core::invalid::Submitter;
 use guildhall_core::lane::Lane;
-use guildhall_core::route::{Route, SubLimit};
-use guildhall_core::trace::Trace;
+use guildhall_core::response::Credential;
+use guildhall_core::route::{Route, SublimitKind};
+use guildhall_core::trace::TraceContext;
 use http::{HeaderMap, Method};
 use http_body_util::combinators::UnsyncBoxBody;
 
 use super::CommitHook;
-use crate::right::Right;
+use crate::lease_guard::LeaseGuard;
 
 /// A REST call: typed or raw, it is the same from here on.
 #[derive(Debug)]
-pub struct Request {
+pub struct RestRequest {
     /// The method.
     pub method: Method,
     /// The path below the API's version, with a leading slash and with its query: `/guilds/1/members?limit=5`.
@@ -24,7 +24,7 @@ pub struct Request {
     /// Headers beside those that the transport sets itself (token, user agent, length).
     pub headers: HeaderMap,
     /// The body.
-    pub body: Body,
+    pub body: RequestBody,
     /// Who it is made as.
     pub credential: Credential,
     /// How urgent it is.
@@ -38,13 +38,13 @@ pub struct Request {
     /// Who submitted the operation behind it, for the shares of the invalid requests.
     pub submitter: Submitter,
     /// A limit within the route's limit that it falls under.
-    pub sub: Option<SubLimit>,
+    pub sub: Option<SublimitKind>,
     /// The right by which it is made. It is looked at just before the call leaves, however long it has waited.
-    pub right: Right,
+    pub right: LeaseGuard,
     /// What has to be durable before it is sent.
     pub before_send: CommitHook,
     /// The part of a trace that makes it; from the gate on, the part that it is itself.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
 }
 
 /// What repeating a call would do.
@@ -60,7 +60,7 @@ pub enum Effects {
 
 /// A call's body.
 #[derive(Debug, Default)]
-pub enum Body {
+pub enum RequestBody {
     /// None.
     #[default]
     Empty,
@@ -70,7 +70,7 @@ pub enum Body {
     Stream(UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>),
 }
 
-impl Request {
+impl RestRequest {
     /// A call with no body, on the operation lane, whose effects are told by its method.
     #[must_use]
     pub fn new(method: Method, path: impl Into<String>, credential: Credential) -> Self {
@@ -83,7 +83,7 @@ impl Request {
             method,
             path: path.into(),
             headers: HeaderMap::new(),
-            body: Body::Empty,
+            body: RequestBody::Empty,
             credential,
             lane: Lane::Operation,
             max_wait: Duration::from_secs(5),
@@ -91,7 +91,7 @@ impl Request {
             guild: None,
             submitter: Submitter::default(),
             sub: None,
-            right: Right::always(),
+            right: LeaseGuard::always(),
             before_send: CommitHook::none(),
             trace: None,
         }

@@ -4,32 +4,32 @@ use std::future::Future;
 use std::pin::Pin;
 
 use bytes::Bytes;
-use guildhall_core::answer::{Class, RateHeaders};
+use guildhall_core::response::{RateHeaders, ResponseClass};
 use http::{HeaderMap, StatusCode};
 
-use super::Request;
+use super::RestRequest;
 
 /// A call that has passed breaker and token bucket. Only the gate makes these.
 #[derive(Debug)]
-pub struct Cleared {
-    request: Request,
+pub struct ClearedRequest {
+    request: RestRequest,
 }
 
-impl Cleared {
-    pub(crate) fn new(request: Request) -> Self {
+impl ClearedRequest {
+    pub(crate) fn new(request: RestRequest) -> Self {
         Self { request }
     }
 
     /// The call, to be sent now and once.
     #[must_use]
-    pub fn into_request(self) -> Request {
+    pub fn into_request(self) -> RestRequest {
         self.request
     }
 }
 
 /// An answer as it came, with what it says to the gate.
 #[derive(Debug)]
-pub struct Received {
+pub struct RawResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -37,7 +37,7 @@ pub struct Received {
     /// The body, whole.
     pub body: Bytes,
     /// What kind of answer it is.
-    pub class: Class,
+    pub class: ResponseClass,
     /// Discord's error code, if the body had one.
     pub code: Option<u32>,
     /// The bucket's headers, if all were there.
@@ -73,10 +73,10 @@ impl TransportError {
 }
 
 /// An answer under way.
-pub type SendFuture<'a> = Pin<Box<dyn Future<Output = Result<Received, TransportError>> + Send + 'a>>;
+pub type SendFuture<'a> = Pin<Box<dyn Future<Output = Result<RawResponse, TransportError>> + Send + 'a>>;
 
 /// Sends one call and reads its answer, within a time limit of its own.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a call. Never twice, whatever happens.
-    fn send(&self, call: Cleared) -> SendFuture<'_>;
+    fn send(&self, call: ClearedRequest) -> SendFuture<'_>;
 }

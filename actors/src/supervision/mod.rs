@@ -12,8 +12,8 @@
 //!
 //! Nothing is watched in a process that has not [installed](Supervision::install) this: tests and one-off commands.
 
-mod ending;
-mod panics;
+mod exit;
+mod panic_hook;
 mod part;
 mod registry;
 mod spawn;
@@ -23,10 +23,10 @@ use std::pin::Pin;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-pub use self::panics::note_panic;
+pub use self::panic_hook::note_panic;
 pub use self::part::{Component, Part, Policy};
-pub use self::registry::{Cause, Panic, PartEnd};
-use self::registry::{Registry, Verdict};
+use self::registry::{EndAction, Registry};
+pub use self::registry::{EndCause, PanicInfo, PartEnd};
 pub use self::spawn::{
     arbiter, spawn, spawn_blocking_work, spawn_finite, spawn_finite_on, spawn_local, spawn_local_finite,
     spawn_local_work, spawn_work, spawn_work_on, thread,
@@ -38,10 +38,10 @@ use crate::telemetry::supervision::PartsCounted;
 static INSTALLED: OnceLock<Supervision> = OnceLock::new();
 
 /// Something to do before the process ends because of a part, such as giving back its lease.
-pub type LastStep = Box<dyn FnOnce(PartEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+pub type ExitHook = Box<dyn FnOnce(PartEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// Told at once that the process ends because of a part. Must not block.
-pub type Announce = Box<dyn Fn(&PartEnd) + Send>;
+pub type EndListener = Box<dyn Fn(&PartEnd) + Send>;
 
 /// Watches over the parts of a process. Clones watch over the same ones.
 #[derive(Clone)]
@@ -51,8 +51,8 @@ struct Shared {
     registry: Mutex<Registry>,
     /// To the supervision thread, and to the watchdog.
     ends: [SyncSender<PartEnd>; 2],
-    announce: Mutex<Vec<Announce>>,
-    last_steps: Mutex<Vec<LastStep>>,
+    announce: Mutex<Vec<EndListener>>,
+    last_steps: Mutex<Vec<ExitHook>>,
 }
 
 impl std::fmt::Debug for Supervision {
@@ -71,7 +71,7 @@ impl Supervision {
         if let Some(installed) = INSTALLED.get() {
             return Ok(installed.clone());
         }
-        let supervision = Self::start(ending::Exit::process())?;
+        let supervision = Self::start(exit::Exit::process())?;
         Ok(INSTALLED.get_or_init(|| supervision).clone())
     }
 
@@ -99,7 +99,7 @@ impl Supervision {
     }
 
     /// Does this before the process ends because of a part. All last steps run at once, on a runtime of their own, and
-    /// share [`ending::LAST_STEPS_WITHIN`].
+    /// share [`exit::LAST_STEPS_WITHIN`].
     pub fn before_exit<F>(&self, step: impl FnOnce(PartEnd) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -123,8 +123,8 @@ impl Supervision {
 
     fn on_ended(&self, end: &PartEnd) {
         match self.registry().on_ended(end.part) {
-            Verdict::Expected => {}
-            Verdict::EndProcess | Verdict::EndsAlready => {
+            EndAction::Expected => {}
+            EndAction::EndProcess | EndAction::EndsAlready => {
                 for ends in &self.0.ends {
                     // Only the first ones matter: past the bound it is known well enough that the process ends.
                     let _ = ends.try_send(end.clone());
@@ -191,15 +191,15 @@ impl PartGuard {
 impl Drop for PartGuard {
     fn drop(&mut self) {
         let Some(supervision) = &self.supervision else { return };
-        let panicked = panics::unwinding();
+        let panicked = panic_hook::unwinding();
         let cause = match (panicked, self.error.take()) {
-            (Some(panic), _) => Cause::Panicked(panic),
-            (None, Some(error)) => Cause::Returned(error),
-            (None, None) => Cause::Dropped,
+            (Some(panic), _) => EndCause::Panicked(panic),
+            (None, Some(error)) => EndCause::Returned(error),
+            (None, None) => EndCause::Dropped,
         };
         match (&cause, self.lifetime) {
-            (Cause::Returned(_) | Cause::Dropped, Lifetime::Finite) => supervision.on_finished(self.part),
-            (Cause::Panicked(_), _) | (_, Lifetime::Process) => {
+            (EndCause::Returned(_) | EndCause::Dropped, Lifetime::Finite) => supervision.on_finished(self.part),
+            (EndCause::Panicked(_), _) | (_, Lifetime::Process) => {
                 supervision.on_ended(&PartEnd { part: self.part, cause });
             }
         }

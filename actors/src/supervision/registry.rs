@@ -8,32 +8,32 @@ use crate::crash::Input;
 
 /// Why a part ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum EndCause {
     /// It panicked.
-    Panicked(Panic),
+    Panicked(PanicInfo),
     /// It returned, with this error if it had one.
     Returned(Option<String>),
     /// It was dropped before it had returned: its runtime, its arbiter or all its addresses are gone.
     Dropped,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for EndCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Panicked(Panic { message, .. }) => write!(f, "{}: {message}", self.summary()),
+            Self::Panicked(PanicInfo { message, .. }) => write!(f, "{}: {message}", self.summary()),
             Self::Returned(Some(error)) => write!(f, "{}: {error}", self.summary()),
             Self::Returned(None) | Self::Dropped => write!(f, "{}", self.summary()),
         }
     }
 }
 
-impl Cause {
+impl EndCause {
     /// The cause without any message: a message may quote what is not for everybody, and only the log removes secrets.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
-            Self::Panicked(Panic { place: Some(place), .. }) => format!("panicked at {place}"),
-            Self::Panicked(Panic { place: None, .. }) => "panicked".to_owned(),
+            Self::Panicked(PanicInfo { place: Some(place), .. }) => format!("panicked at {place}"),
+            Self::Panicked(PanicInfo { place: None, .. }) => "panicked".to_owned(),
             Self::Returned(_) => "returned".to_owned(),
             Self::Dropped => "was dropped".to_owned(),
         }
@@ -42,7 +42,7 @@ impl Cause {
 
 /// Where and why a thread panicked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Panic {
+pub struct PanicInfo {
     /// File, line and column, if they are known.
     pub place: Option<String>,
     /// Its message.
@@ -57,7 +57,7 @@ pub struct PartEnd {
     /// Which part.
     pub part: Part,
     /// Why it ended.
-    pub cause: Cause,
+    pub cause: EndCause,
 }
 
 impl PartEnd {
@@ -66,9 +66,9 @@ impl PartEnd {
     #[must_use]
     pub fn explains_better_than(&self, other: &Self) -> bool {
         match (&self.cause, &other.cause) {
-            (Cause::Panicked(later), Cause::Panicked(first)) => later == first && self.part != other.part,
-            (Cause::Panicked(_), Cause::Returned(_) | Cause::Dropped) => true,
-            (Cause::Returned(_) | Cause::Dropped, _) => false,
+            (EndCause::Panicked(later), EndCause::Panicked(first)) => later == first && self.part != other.part,
+            (EndCause::Panicked(_), EndCause::Returned(_) | EndCause::Dropped) => true,
+            (EndCause::Returned(_) | EndCause::Dropped, _) => false,
         }
     }
 }
@@ -92,7 +92,7 @@ enum Phase {
 
 /// What the end of a part means for the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum EndAction {
     /// The process shuts down anyway.
     Expected,
     /// The process has to end.
@@ -129,15 +129,15 @@ impl Registry {
     }
 
     /// A part ended.
-    pub(super) fn on_ended(&mut self, part: Part) -> Verdict {
+    pub(super) fn on_ended(&mut self, part: Part) -> EndAction {
         self.on_finished(part);
         match self.phase {
             Phase::Running => {
                 self.phase = Phase::Ending;
-                Verdict::EndProcess
+                EndAction::EndProcess
             }
-            Phase::Stopping => Verdict::Expected,
-            Phase::Ending => Verdict::EndsAlready,
+            Phase::Stopping => EndAction::Expected,
+            Phase::Ending => EndAction::EndsAlready,
         }
     }
 
@@ -162,8 +162,8 @@ mod tests {
         let mut registry = Registry::default();
         registry.on_started(Part::TokenBucket);
         registry.on_started(Part::GateSnapshot);
-        assert_eq!(registry.on_ended(Part::TokenBucket), Verdict::EndProcess);
-        assert_eq!(registry.on_ended(Part::GateSnapshot), Verdict::EndsAlready);
+        assert_eq!(registry.on_ended(Part::TokenBucket), EndAction::EndProcess);
+        assert_eq!(registry.on_ended(Part::GateSnapshot), EndAction::EndsAlready);
         assert!(!registry.on_stopping(), "a shutdown cannot take over any more");
     }
 
@@ -173,27 +173,28 @@ mod tests {
         assert_eq!((registry.on_started(Part::Shard), registry.on_started(Part::Shard)), (1, 2));
         assert_eq!(registry.on_finished(Part::Shard), 1);
         assert!(registry.on_stopping());
-        assert_eq!(registry.on_ended(Part::Shard), Verdict::Expected);
+        assert_eq!(registry.on_ended(Part::Shard), EndAction::Expected);
         assert!(registry.on_stopping(), "to stop twice is to stop once");
     }
 
     #[test]
     fn a_panic_explains_more_than_the_ends_that_follow_from_it() {
         let end = |part, cause| PartEnd { part, cause };
-        let panic = Panic { place: Some("a.rs:1".to_owned()), message: "oh".to_owned(), input: None };
-        let panicked = end(Part::CircuitBreaker, Cause::Panicked(panic));
-        let returned = end(Part::GateSnapshot, Cause::Returned(None));
+        let panic = PanicInfo { place: Some("a.rs:1".to_owned()), message: "oh".to_owned(), input: None };
+        let panicked = end(Part::CircuitBreaker, EndCause::Panicked(panic));
+        let returned = end(Part::GateSnapshot, EndCause::Returned(None));
         assert!(panicked.explains_better_than(&returned) && !returned.explains_better_than(&panicked));
         assert!(!panicked.explains_better_than(&panicked), "it is the same end");
         let thread = PartEnd { part: Part::ShardThread, ..panicked.clone() };
         assert!(thread.explains_better_than(&panicked), "the panic of a thread unwinds what runs on it first");
-        let other = end(Part::Budgets, Cause::Panicked(Panic { message: "no".to_owned(), ..Panic::default() }));
+        let other =
+            end(Part::Budgets, EndCause::Panicked(PanicInfo { message: "no".to_owned(), ..PanicInfo::default() }));
         assert!(!other.explains_better_than(&panicked), "the first of two panics stays");
         assert_eq!(panicked.to_string(), "circuit_breaker panicked at a.rs:1: oh");
         assert_eq!(panicked.cause.summary(), "panicked at a.rs:1");
-        assert_eq!(end(Part::Sweeper, Cause::Dropped).to_string(), "sweeper was dropped");
+        assert_eq!(end(Part::Sweeper, EndCause::Dropped).to_string(), "sweeper was dropped");
         assert_eq!(
-            end(Part::ApiListener, Cause::Returned(Some("no sockets".to_owned()))).to_string(),
+            end(Part::ApiListener, EndCause::Returned(Some("no sockets".to_owned()))).to_string(),
             "api_listener returned: no sockets"
         );
     }

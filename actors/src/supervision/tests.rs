@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler, Message};
 use tokio::task::LocalSet;
 
-use super::ending::Exit;
+use super::exit::Exit;
 use super::*;
 
 /// Long enough that only something broken takes longer.
@@ -67,7 +67,11 @@ fn an_orderly_shutdown_ends_parts_and_not_the_process() {
     supervision.stopping();
     drop(forever);
     guard(&supervision, Part::Budgets).finish();
-    assert_eq!(supervision.registry().on_ended(Part::Main), Verdict::Expected, "nothing has begun to end the process");
+    assert_eq!(
+        supervision.registry().on_ended(Part::Main),
+        EndAction::Expected,
+        "nothing has begun to end the process"
+    );
     assert!(exits.try_recv().is_err());
 }
 
@@ -89,7 +93,7 @@ fn a_finite_part_ends_the_process_only_by_a_panic() {
     assert!(thread.join().is_err());
     assert_eq!(exits.recv_timeout(STUCK), Ok(1));
     let announced: Vec<_> = announced.try_iter().collect();
-    assert!(matches!(&announced[..], [PartEnd { cause: Cause::Panicked(_), .. }]), "{announced:?}");
+    assert!(matches!(&announced[..], [PartEnd { cause: EndCause::Panicked(_), .. }]), "{announced:?}");
 }
 
 #[test]
@@ -174,5 +178,5 @@ async fn an_actor_whose_handler_panics_is_noticed() {
         .await;
     assert_eq!((exits.recv_timeout(STUCK), handled.load(Ordering::SeqCst)), (Ok(1), 1));
     let end = lock(&last).take().unwrap();
-    assert!(matches!(end, PartEnd { part: Part::Budgets, cause: Cause::Panicked(_) }), "{end}");
+    assert!(matches!(end, PartEnd { part: Part::Budgets, cause: EndCause::Panicked(_) }), "{end}");
 }

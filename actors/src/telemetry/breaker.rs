@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use guildhall_core::breaker::{BreakerKey, ClaimAnswer, Origin, Refused, State, Why};
-use guildhall_core::invalid::OverShare;
+use guildhall_core::breaker::{BreakerKey, BreakerReason, BreakerState, CallRejection, ChangeOrigin, ClaimResponse};
+use guildhall_core::invalid::ShareExceeded;
 use guildhall_core::lane::Lane;
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
@@ -88,12 +88,12 @@ impl InternalEvent for BreakersStarted {
 }
 
 /// A breaker changed its state.
-pub(crate) struct BreakerTurned<'a> {
+pub(crate) struct BreakerTransitioned<'a> {
     pub(crate) key: &'a BreakerKey,
-    pub(crate) from: State,
-    pub(crate) to: State,
-    pub(crate) why: Why,
-    pub(crate) origin: Origin,
+    pub(crate) from: BreakerState,
+    pub(crate) to: BreakerState,
+    pub(crate) why: BreakerReason,
+    pub(crate) origin: ChangeOrigin,
     /// How long it is open.
     pub(crate) retry_after_ms: Option<u64>,
     /// The key as a label: out of a bounded set.
@@ -102,16 +102,16 @@ pub(crate) struct BreakerTurned<'a> {
     pub(crate) severity: u8,
 }
 
-impl InternalEvent for BreakerTurned<'_> {
+impl InternalEvent for BreakerTransitioned<'_> {
     fn emit(self) {
         let (key, from, to, why) = (self.key, self.from.name(), self.to.name(), self.why.name());
         let origin = self.origin.name();
         match self.to {
-            State::Open { .. } | State::ForcedOpen { .. } => {
+            BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } => {
                 warn!(%key, from, to, why, origin, retry_after_ms = self.retry_after_ms, "breaker opened");
             }
-            State::HalfOpen => info!(%key, from, to, why, origin, "breaker lets probes through"),
-            State::Closed => info!(%key, from, to, why, origin, "breaker closed"),
+            BreakerState::HalfOpen => info!(%key, from, to, why, origin, "breaker lets probes through"),
+            BreakerState::Closed => info!(%key, from, to, why, origin, "breaker closed"),
         }
         counter!(TRANSITIONS, "key" => self.label.clone(), "to" => to).increment(1);
         gauge!(STATE, "key" => self.label).set(f64::from(self.severity));
@@ -122,14 +122,14 @@ impl InternalEvent for BreakerTurned<'_> {
 pub(crate) struct ProbeClaimAnswered<'a> {
     pub(crate) key: &'a BreakerKey,
     /// Nothing if the other processes cannot be reached.
-    pub(crate) answer: Option<ClaimAnswer>,
+    pub(crate) answer: Option<ClaimResponse>,
 }
 
 impl InternalEvent for ProbeClaimAnswered<'_> {
     fn emit(self) {
         let result = match self.answer {
-            Some(ClaimAnswer::Granted) => "granted",
-            Some(ClaimAnswer::HeldElsewhere { .. }) => "elsewhere",
+            Some(ClaimResponse::Granted) => "granted",
+            Some(ClaimResponse::HeldElsewhere { .. }) => "elsewhere",
             None => "unreachable",
         };
         info!(key = %self.key, result, "breaker probe claimed");
@@ -151,14 +151,14 @@ impl InternalEvent for ProbeSent<'_> {
 
 /// A call to Discord was not let out.
 pub(crate) struct CallRefused<'a> {
-    pub(crate) refused: &'a Refused,
+    pub(crate) refused: &'a CallRejection,
     pub(crate) lane: Lane,
     pub(crate) guild: Option<u64>,
 }
 
 impl InternalEvent for CallRefused<'_> {
     fn emit(self) {
-        let Refused { key, reason, .. } = self.refused;
+        let CallRejection { key, reason, .. } = self.refused;
         debug!(key, reason, lane = self.lane.name(), guild_id = self.guild, "call refused");
         counter!(REFUSED, "reason" => *reason).increment(1);
     }
@@ -166,12 +166,12 @@ impl InternalEvent for CallRefused<'_> {
 
 /// A call to another upstream was not let out.
 pub(crate) struct TargetRefused<'a> {
-    pub(crate) refused: &'a Refused,
+    pub(crate) refused: &'a CallRejection,
 }
 
 impl InternalEvent for TargetRefused<'_> {
     fn emit(self) {
-        let Refused { key, reason, .. } = self.refused;
+        let CallRejection { key, reason, .. } = self.refused;
         debug!(key, reason, "call refused");
         counter!(TARGET_REFUSED, "reason" => *reason).increment(1);
     }
@@ -194,11 +194,11 @@ impl InternalEvent for BreakersCounted {
 }
 
 /// More or less of the budget of invalid requests is used.
-pub(crate) struct InvalidCounted {
+pub(crate) struct InvalidRatioChanged {
     pub(crate) ratio: f64,
 }
 
-impl InternalEvent for InvalidCounted {
+impl InternalEvent for InvalidRatioChanged {
     fn emit(self) {
         gauge!(INVALID_RATIO).set(self.ratio);
     }
@@ -216,14 +216,14 @@ impl InternalEvent for LargestShareChanged {
 }
 
 /// A call was held back because its key, tenant or guild has used up its share.
-pub(crate) struct HeldByShare<'a> {
-    pub(crate) over: &'a OverShare,
+pub(crate) struct CallHeldByShare<'a> {
+    pub(crate) over: &'a ShareExceeded,
     pub(crate) wait: Duration,
 }
 
-impl InternalEvent for HeldByShare<'_> {
+impl InternalEvent for CallHeldByShare<'_> {
     fn emit(self) {
-        let OverShare { holder, used, cap, is_first } = self.over;
+        let ShareExceeded { holder, used, cap, is_first } = self.over;
         let (by, id, wait_ms) = (holder.kind().name(), holder.id(), self.wait.as_millis());
         if *is_first {
             warn!(by, id, used, cap, wait_ms, "share of invalid requests used up");
@@ -253,9 +253,9 @@ impl InternalEvent for InvalidThresholdCrossed {
 }
 
 /// Nothing was heard for too long of those who share the budget of invalid requests.
-pub(crate) struct LedgerUnheard;
+pub(crate) struct LedgerOutOfSync;
 
-impl InternalEvent for LedgerUnheard {
+impl InternalEvent for LedgerOutOfSync {
     fn emit(self) {
         // As it begins and as it ends, too; that Redis cannot be reached is told elsewhere, and louder.
         info!("what other processes spend of the invalid requests is unknown until they are heard");
@@ -264,9 +264,9 @@ impl InternalEvent for LedgerUnheard {
 }
 
 /// Those who share the budget of invalid requests are heard.
-pub(crate) struct LedgerHeard;
+pub(crate) struct LedgerInSync;
 
-impl InternalEvent for LedgerHeard {
+impl InternalEvent for LedgerInSync {
     fn emit(self) {
         info!("what other processes spend of the invalid requests is known");
         gauge!(INVALID_HEARD).set(1.0);

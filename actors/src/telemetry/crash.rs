@@ -1,13 +1,13 @@
 //! What is told of inputs that ended a process.
 
-use guildhall_core::operation::{FailureClass, Kind, Queue, State};
+use guildhall_core::operation::{FailureClass, OperationKind, OperationState, Queue};
 use metrics::counter;
 use tracing::{error, warn};
 
 use super::operations::FAILED;
 use super::{InternalEvent, Metric};
 use crate::crash::{Crash, CrashedInput, Input};
-use crate::operations::Unreadable;
+use crate::operations::UnreadableOperation;
 
 /// Inputs that were set aside because they had ended the process twice or cannot be read, by what they are.
 pub const SET_ASIDE: &str = "guildhall_inputs_set_aside_total";
@@ -63,17 +63,17 @@ pub struct OperationSetAside<'a> {
     /// Which, and why.
     pub crashed: &'a CrashedInput,
     /// What it does, if this version knows.
-    pub kind: Option<Kind>,
+    pub kind: Option<OperationKind>,
     /// Its guild.
     pub guild: Option<u64>,
     /// What became of it.
-    pub result: State,
+    pub result: OperationState,
 }
 
 impl InternalEvent for OperationSetAside<'_> {
     fn emit(self) {
         let CrashedInput { input, crashes, part, cause } = self.crashed;
-        let (kind, result) = (self.kind.map_or("unknown", Kind::name), self.result.name());
+        let (kind, result) = (self.kind.map_or("unknown", OperationKind::name), self.result.name());
         warn!(%input, kind, guild_id = self.guild, result, crashes, part, cause, "input set aside: it ended the process");
         counter!(SET_ASIDE, "kind" => input.kind()).increment(1);
         if self.kind.is_some() {
@@ -85,14 +85,14 @@ impl InternalEvent for OperationSetAside<'_> {
 /// An operation that cannot be read was set aside.
 #[derive(Debug)]
 pub(crate) struct UnreadableSetAside<'a> {
-    pub(crate) unreadable: &'a Unreadable,
+    pub(crate) unreadable: &'a UnreadableOperation,
     pub(crate) queue: Queue,
-    pub(crate) result: State,
+    pub(crate) result: OperationState,
 }
 
 impl InternalEvent for UnreadableSetAside<'_> {
     fn emit(self) {
-        let Unreadable { id, guild, seq, problem, .. } = self.unreadable;
+        let UnreadableOperation { id, guild, seq, problem, .. } = self.unreadable;
         let (input, result) = (Input::Operation(*id), self.result.name());
         warn!(%input, guild_id = guild, queue = ?self.queue, seq, result, problem, "input set aside: it cannot be read");
         counter!(SET_ASIDE, "kind" => input.kind()).increment(1);
@@ -101,12 +101,12 @@ impl InternalEvent for UnreadableSetAside<'_> {
 
 /// A row is left out of what is shown.
 #[derive(Debug)]
-pub struct UnreadableLeftOut<'a> {
+pub struct UnreadableSkipped<'a> {
     /// What cannot be read.
     pub problem: &'a str,
 }
 
-impl InternalEvent for UnreadableLeftOut<'_> {
+impl InternalEvent for UnreadableSkipped<'_> {
     fn emit(self) {
         warn!(problem = self.problem, "row cannot be read and is left out; a newer version may have written it");
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Given, trace};
+use guildhall_core::event::handler::{RuleOutput, trace};
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::Trace;
+use guildhall_core::trace::TraceContext;
 use metrics::{Counter, Histogram, Unit, counter, gauge, histogram};
 use tracing::{debug, info, warn};
 
@@ -146,26 +146,26 @@ impl InternalEvent for EventsReceived<'_> {
 }
 
 /// Events that were read together are with their guilds.
-pub(crate) struct EventsHanded<'a> {
+pub(crate) struct EventsDispatched<'a> {
     pub(crate) meters: &'a FlowMeters,
     /// Since the first of them was read.
     pub(crate) took: Duration,
 }
 
-impl InternalEvent for EventsHanded<'_> {
+impl InternalEvent for EventsDispatched<'_> {
     fn emit(self) {
         self.meters.latency.record(self.took);
     }
 }
 
 /// Guilds are done with events that were read together.
-pub(crate) struct EventsDone<'a> {
+pub(crate) struct EventsCompleted<'a> {
     pub(crate) meters: &'a FlowMeters,
     /// Since they were read.
     pub(crate) took: Duration,
 }
 
-impl InternalEvent for EventsDone<'_> {
+impl InternalEvent for EventsCompleted<'_> {
     fn emit(self) {
         self.meters.handling.record(self.took);
     }
@@ -173,7 +173,7 @@ impl InternalEvent for EventsDone<'_> {
 
 /// How a handler came to be done with an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum HandlingOutcome {
     /// At once.
     Handled,
     /// After the event had waited in the inbox.
@@ -185,15 +185,15 @@ pub(crate) enum Outcome {
 /// A handler is done with events.
 pub(crate) struct EventHandled<'a> {
     pub(crate) meters: &'a HandlerMeters,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: HandlingOutcome,
 }
 
 impl InternalEvent for EventHandled<'_> {
     fn emit(self) {
         let counter = match self.outcome {
-            Outcome::Handled => &self.meters.handled,
-            Outcome::HandledLater => &self.meters.handled_later,
-            Outcome::Cooldown => &self.meters.cooldown,
+            HandlingOutcome::Handled => &self.meters.handled,
+            HandlingOutcome::HandledLater => &self.meters.handled_later,
+            HandlingOutcome::Cooldown => &self.meters.cooldown,
         };
         counter.increment(1);
     }
@@ -225,16 +225,16 @@ impl InternalEvent for EventsCommitted {
 }
 
 /// A handler gave something that is to be kept.
-pub(crate) struct HandlerGave<'a> {
+pub(crate) struct HandlerProduced<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
     /// The part of the event's trace that the handler is.
-    pub(crate) trace: Trace,
+    pub(crate) trace: TraceContext,
     pub(crate) operations: usize,
     pub(crate) now: UnixMs,
 }
 
-impl InternalEvent for HandlerGave<'_> {
+impl InternalEvent for HandlerProduced<'_> {
     fn emit(self) {
         let Self { handler, event, trace: own, operations, now } = self;
         debug!(handler, event = %event.name, guild_id = event.guild, operations, trace_id = %own.id, "a handler is done with an event");
@@ -247,12 +247,12 @@ impl InternalEvent for HandlerGave<'_> {
 }
 
 /// The handlers of an event have heard of it, or will out of the inbox.
-pub(crate) struct EventTold<'a> {
+pub(crate) struct EventDelivered<'a> {
     pub(crate) event: &'a Event,
     pub(crate) now: UnixMs,
 }
 
-impl InternalEvent for EventTold<'_> {
+impl InternalEvent for EventDelivered<'_> {
     fn emit(self) {
         let Self { event, now } = self;
         span::record_if_heard(|| {
@@ -264,15 +264,15 @@ impl InternalEvent for EventTold<'_> {
 }
 
 /// A handler runs in the shadow: what it would do is told, and not done.
-pub(crate) struct HandlerWould<'a> {
+pub(crate) struct ShadowHandlerRan<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
-    pub(crate) given: &'a Given,
+    pub(crate) given: &'a RuleOutput,
 }
 
-impl InternalEvent for HandlerWould<'_> {
+impl InternalEvent for ShadowHandlerRan<'_> {
     fn emit(self) {
-        let Given { operations, reply, set, cooldown } = self.given;
+        let RuleOutput { operations, reply, set, cooldown } = self.given;
         let operations = serde_json::Value::Array(operations.clone());
         info!(
             handler = self.handler, event = %self.event.name, guild_id = self.event.guild,
@@ -285,13 +285,13 @@ impl InternalEvent for HandlerWould<'_> {
 }
 
 /// An event waits for a handler in the inbox.
-pub(crate) struct EventPutOff<'a> {
+pub(crate) struct EventPostponed<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
     pub(crate) why: &'a str,
 }
 
-impl InternalEvent for EventPutOff<'_> {
+impl InternalEvent for EventPostponed<'_> {
     fn emit(self) {
         let Self { handler, event, why } = self;
         let name = &event.name;
@@ -301,15 +301,15 @@ impl InternalEvent for EventPutOff<'_> {
 }
 
 /// An event was given up.
-pub(crate) struct EventBuried<'a> {
+pub(crate) struct EventDeadLettered<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a str,
     /// The part of a trace that the event is.
-    pub(crate) trace: Trace,
+    pub(crate) trace: TraceContext,
     pub(crate) why: &'a str,
 }
 
-impl InternalEvent for EventBuried<'_> {
+impl InternalEvent for EventDeadLettered<'_> {
     fn emit(self) {
         let Self { handler, event, trace, why } = self;
         warn!(handler, event, why, trace_id = %trace.id, "an event was given up for a handler");
@@ -385,36 +385,36 @@ impl InternalEvent for EventGuildsCounted {
 }
 
 /// How far what is confirmed of a shard's session is behind.
-pub(crate) struct SessionLags {
+pub(crate) struct SessionLagMeasured {
     pub(crate) shard: u32,
     pub(crate) lag: u64,
 }
 
-impl InternalEvent for SessionLags {
+impl InternalEvent for SessionLagMeasured {
     fn emit(self) {
         gauge!(LAG, "shard" => self.shard.to_string()).set(self.lag as f64);
     }
 }
 
 /// It was kept how far sessions are confirmed.
-pub(crate) struct SessionsKept {
+pub(crate) struct SessionsSaved {
     pub(crate) sessions: usize,
 }
 
-impl InternalEvent for SessionsKept {
+impl InternalEvent for SessionsSaved {
     fn emit(self) {
         debug!(sessions = self.sessions, "how far sessions are confirmed is kept");
     }
 }
 
 /// A guild broke while it handled an event.
-pub(crate) struct EventGuildBroke<'a> {
+pub(crate) struct EventGuildCrashed<'a> {
     pub(crate) lane: i64,
     pub(crate) executing: Option<&'a str>,
     pub(crate) rests: Option<Duration>,
 }
 
-impl InternalEvent for EventGuildBroke<'_> {
+impl InternalEvent for EventGuildCrashed<'_> {
     fn emit(self) {
         let Self { lane, executing, rests } = self;
         warn!(lane, executing, ?rests, "what handles a guild's events broke; it starts again without what broke it");
@@ -446,11 +446,11 @@ impl InternalEvent for InteractionAnswered {
 }
 
 /// Discord could not be told anything of an interaction.
-pub(crate) struct InteractionUntold<'a> {
+pub(crate) struct InteractionResponseFailed<'a> {
     pub(crate) why: &'a str,
 }
 
-impl InternalEvent for InteractionUntold<'_> {
+impl InternalEvent for InteractionResponseFailed<'_> {
     fn emit(self) {
         warn!(why = self.why, "an interaction was neither deferred nor answered");
         counter!(INTERACTIONS, "how" => "failed").increment(1);

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::answer::Scope;
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::Reason;
+use guildhall_core::limit::DelayReason;
+use guildhall_core::response::RateLimitScope;
 use guildhall_core::route::RouteKey;
-use guildhall_core::trace::{SpanId, Trace};
+use guildhall_core::trace::{SpanId, TraceContext};
 use metrics::{SharedString, Unit, counter, gauge, histogram};
 use tracing::{debug, warn};
 
@@ -71,7 +71,7 @@ pub(super) const METRICS: &[Metric] = &[
 /// A call was not sent: whoever wanted to make it may not any more.
 pub(crate) struct SendDenied {
     pub(crate) guild: Option<u64>,
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl InternalEvent for SendDenied {
@@ -126,7 +126,7 @@ impl InternalEvent for PermitGranted {
 /// A call may not go in time.
 pub(crate) struct PermitRefused {
     pub(crate) lane: Lane,
-    pub(crate) reason: Reason,
+    pub(crate) reason: DelayReason,
 }
 
 impl InternalEvent for PermitRefused {
@@ -140,7 +140,7 @@ impl InternalEvent for PermitRefused {
 /// Discord answered 429.
 pub(crate) struct RateLimitHit {
     pub(crate) route: SharedString,
-    pub(crate) scope: Scope,
+    pub(crate) scope: RateLimitScope,
     pub(crate) retry_after: Duration,
 }
 
@@ -150,7 +150,7 @@ impl InternalEvent for RateLimitHit {
         warn!(route = %self.route, scope, retry_after_s = seconds, "Discord answered 429");
         counter!(LIMITED, "route" => self.route, "scope" => scope).increment(1);
         histogram!(RETRY_AFTER, "scope" => scope).record(seconds);
-        if self.scope == Scope::Global {
+        if self.scope == RateLimitScope::Global {
             counter!(LIMITED_GLOBALLY).increment(1);
         }
     }
@@ -170,16 +170,16 @@ impl InternalEvent for TokensCounted {
 }
 
 /// Which call is meant.
-pub(crate) struct Call {
+pub(crate) struct CallRecord {
     pub(crate) route: SharedString,
     pub(crate) guild: Option<u64>,
     pub(crate) took: Duration,
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: Option<TraceContext>,
     /// The part of the trace that made it.
     pub(crate) asked_by: Option<SpanId>,
 }
 
-impl Call {
+impl CallRecord {
     fn duration_ms(&self) -> u64 {
         u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX)
     }
@@ -195,7 +195,7 @@ impl Call {
 
 /// A call was answered.
 pub(crate) struct CallAnswered {
-    pub(crate) of: Call,
+    pub(crate) of: CallRecord,
     pub(crate) status: u16,
     pub(crate) class: &'static str,
 }
@@ -222,7 +222,7 @@ impl InternalEvent for CallAnswered {
 
 /// A call had no answer.
 pub(crate) struct CallLost<'a> {
-    pub(crate) of: Call,
+    pub(crate) of: CallRecord,
     /// How it ended, out of a fixed set.
     pub(crate) result: &'static str,
     pub(crate) why: &'a str,

@@ -3,17 +3,17 @@
 
 pub mod breaker;
 pub mod crash;
-pub mod desk;
 pub mod events;
 pub mod limits;
-pub mod memory;
 mod metric;
 pub mod operations;
-pub mod shared;
+pub mod shared_limits;
+pub mod snapshot;
 pub mod span;
+pub mod submission;
 pub mod supervision;
 
-use guildhall_core::trace::{Trace, TraceId};
+use guildhall_core::trace::{TraceContext, TraceId};
 use tracing::field::{DisplayValue, display};
 
 pub use metric::{Metric, MetricType};
@@ -26,7 +26,7 @@ pub trait InternalEvent {
 
 /// A trace's id, as lines of the log have it.
 #[must_use]
-pub fn trace_id(trace: Option<Trace>) -> Option<DisplayValue<TraceId>> {
+pub fn trace_id(trace: Option<TraceContext>) -> Option<DisplayValue<TraceId>> {
     trace.map(|trace| display(trace.id))
 }
 
@@ -38,15 +38,15 @@ pub fn emit(event: impl InternalEvent) {
 /// Every metric of the actors.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     [
-        crate::budgets::METRICS,
+        crate::budget::METRICS,
         breaker::METRICS,
         crash::METRICS,
-        desk::METRICS,
+        submission::METRICS,
         events::METRICS,
         limits::METRICS,
-        memory::METRICS,
+        snapshot::METRICS,
         operations::METRICS,
-        shared::METRICS,
+        shared_limits::METRICS,
         supervision::METRICS,
     ]
     .into_iter()

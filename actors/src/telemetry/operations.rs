@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use guildhall_core::operation::{Failure, Kind, OperationId, Queue, State};
+use guildhall_core::operation::{Failure, OperationId, OperationKind, OperationState, Queue};
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::{Trace, TraceId};
+use guildhall_core::trace::{TraceContext, TraceId};
 use metrics::{Unit, counter, gauge, histogram};
 use tracing::field::DisplayValue;
 use tracing::{debug, error, info, warn};
@@ -69,11 +69,11 @@ pub struct OperationEnqueued {
     /// Which.
     pub id: OperationId,
     /// What it does.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// Its guild.
     pub guild: Option<u64>,
     /// The part of a trace that asked for it.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
 }
 
 impl InternalEvent for OperationEnqueued {
@@ -86,18 +86,18 @@ impl InternalEvent for OperationEnqueued {
 
 /// Which operation is meant, in every line about it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct OperationRef {
     pub(crate) id: OperationId,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     pub(crate) guild: Option<u64>,
     pub(crate) attempt: u32,
     /// The part of a trace that asked for it.
-    pub(crate) asked_by: Option<Trace>,
+    pub(crate) asked_by: Option<TraceContext>,
 }
 
-impl Subject {
+impl OperationRef {
     /// The part of the trace that the operation is, from its acceptance to its end.
-    pub(crate) fn trace(self) -> Option<Trace> {
+    pub(crate) fn trace(self) -> Option<TraceContext> {
         let (_, low) = self.id.uuid().as_u64_pair();
         self.asked_by.map(|trace| trace.child(low))
     }
@@ -114,8 +114,8 @@ impl Subject {
 
 /// An operation came to its end.
 pub(crate) struct OperationEnded<'a> {
-    pub(crate) of: Subject,
-    pub(crate) state: State,
+    pub(crate) of: OperationRef,
+    pub(crate) state: OperationState,
     pub(crate) error: Option<&'a Failure>,
     pub(crate) accepted: UnixMs,
     pub(crate) now: UnixMs,
@@ -123,7 +123,7 @@ pub(crate) struct OperationEnded<'a> {
 
 impl InternalEvent for OperationEnded<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, result, trace_id) = (kind.name(), self.state.name(), self.of.trace_id());
         let after = self.now.since(self.accepted);
         let duration_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
@@ -149,7 +149,7 @@ impl InternalEvent for OperationEnded<'_> {
 
 /// What a try of an operation was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TriedTo {
+pub(crate) enum AttemptPurpose {
     /// To do it.
     Perform,
     /// To find what an earlier one may have done.
@@ -159,11 +159,11 @@ pub(crate) enum TriedTo {
 }
 
 /// An operation was tried once, or looked for.
-pub(crate) struct OperationTried<'a> {
-    pub(crate) of: Subject,
-    pub(crate) to: TriedTo,
+pub(crate) struct OperationAttempted<'a> {
+    pub(crate) of: OperationRef,
+    pub(crate) to: AttemptPurpose,
     /// The part of the trace that the try was.
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) began: UnixMs,
     pub(crate) ended: UnixMs,
     /// How it ended, out of a fixed set.
@@ -172,21 +172,23 @@ pub(crate) struct OperationTried<'a> {
     pub(crate) why: Option<&'a str>,
 }
 
-impl InternalEvent for OperationTried<'_> {
+impl InternalEvent for OperationAttempted<'_> {
     fn emit(self) {
         let Self { of, to, trace, began, ended, result, why } = self;
-        let Subject { id, kind, guild, attempt, .. } = of;
+        let OperationRef { id, kind, guild, attempt, .. } = of;
         let (kind, trace_id) = (kind.name(), of.trace_id());
         let duration_ms = u64::try_from(ended.since(began).as_millis()).unwrap_or(u64::MAX);
         let name = match to {
-            TriedTo::Perform => "attempt",
-            TriedTo::Reconcile => "reconcile",
-            TriedTo::Verify => "verify",
+            AttemptPurpose::Perform => "attempt",
+            AttemptPurpose::Reconcile => "reconcile",
+            AttemptPurpose::Verify => "verify",
         };
         debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation tried: {name}");
         match to {
-            TriedTo::Perform => {}
-            TriedTo::Reconcile | TriedTo::Verify => counter!(CHECKED, "kind" => kind, "result" => result).increment(1),
+            AttemptPurpose::Perform => {}
+            AttemptPurpose::Reconcile | AttemptPurpose::Verify => {
+                counter!(CHECKED, "kind" => kind, "result" => result).increment(1);
+            }
         }
         span::record(trace, |trace| {
             let span = Span::over(trace, of.trace().map(|trace| trace.span), format!("{name} {kind}"), began, ended);
@@ -197,7 +199,7 @@ impl InternalEvent for OperationTried<'_> {
 
 /// An operation was held back.
 pub(crate) struct OperationDelayed<'a> {
-    pub(crate) of: Subject,
+    pub(crate) of: OperationRef,
     pub(crate) reason: &'static str,
     pub(crate) why: &'a str,
     pub(crate) wait: Duration,
@@ -206,7 +208,7 @@ pub(crate) struct OperationDelayed<'a> {
 
 impl InternalEvent for OperationDelayed<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, trace_id, Self { reason, why, wait, parked, .. }) = (kind.name(), self.of.trace_id(), self);
         info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, trace_id, "operation delayed");
         counter!(DELAYED, "kind" => kind, "reason" => reason).increment(1);
@@ -229,14 +231,14 @@ impl InternalEvent for OperationsReleased {
 
 /// An operation failed, and is tried again.
 pub(crate) struct OperationRetried<'a> {
-    pub(crate) of: Subject,
+    pub(crate) of: OperationRef,
     pub(crate) error: &'a Failure,
     pub(crate) wait: Duration,
 }
 
 impl InternalEvent for OperationRetried<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, reason, trace_id) = (kind.name(), self.error.class.name(), self.of.trace_id());
         info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, trace_id, "operation failed; it is tried again");
         counter!(RETRIED, "kind" => kind, "reason" => reason).increment(1);
@@ -245,14 +247,14 @@ impl InternalEvent for OperationRetried<'_> {
 
 /// An operation was sent, and nobody knows what came of it.
 pub(crate) struct OperationAmbiguous<'a> {
-    pub(crate) of: Subject,
+    pub(crate) of: OperationRef,
     pub(crate) why: &'a str,
     pub(crate) wait: Duration,
 }
 
 impl InternalEvent for OperationAmbiguous<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, trace_id) = (kind.name(), self.of.trace_id());
         warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, trace_id, "an operation may have happened; it is looked for");
         counter!(AMBIGUOUS, "kind" => kind).increment(1);
@@ -273,14 +275,14 @@ impl InternalEvent for GuildsCounted {
 }
 
 /// What looks after a queue broke.
-pub(crate) struct GuildBroke {
+pub(crate) struct GuildCrashed {
     pub(crate) queue: Queue,
     pub(crate) executing: Option<OperationId>,
     /// How long the queue is left alone; nothing if it goes on at once.
     pub(crate) rests: Option<Duration>,
 }
 
-impl InternalEvent for GuildBroke {
+impl InternalEvent for GuildCrashed {
     fn emit(self) {
         let Self { queue, executing, rests } = self;
         match rests {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guildhall_core::time::UnixMs;
-use guildhall_core::trace::{SpanId, Trace};
+use guildhall_core::trace::{SpanId, TraceContext};
 
 /// What kind of part it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Attribute {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Which part of which trace.
-    pub trace: Trace,
+    pub trace: TraceContext,
     /// The part that it belongs to, if it is not the first.
     pub parent: Option<SpanId>,
     /// What it did, out of a small set of names.
@@ -57,7 +57,12 @@ pub struct Span {
 impl Span {
     /// A part of a trace that has ended just now.
     #[must_use]
-    pub fn just_now(trace: Trace, parent: Option<SpanId>, name: impl Into<Cow<'static, str>>, took: Duration) -> Self {
+    pub fn just_now(
+        trace: TraceContext,
+        parent: Option<SpanId>,
+        name: impl Into<Cow<'static, str>>,
+        took: Duration,
+    ) -> Self {
         let ended = nanos(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         Self::between(trace, parent, name, ended.saturating_sub(nanos(took)), ended)
     }
@@ -65,7 +70,7 @@ impl Span {
     /// A part of a trace that lasted from then to then.
     #[must_use]
     pub fn over(
-        trace: Trace,
+        trace: TraceContext,
         parent: Option<SpanId>,
         name: impl Into<Cow<'static, str>>,
         began: UnixMs,
@@ -76,7 +81,7 @@ impl Span {
     }
 
     fn between(
-        trace: Trace,
+        trace: TraceContext,
         parent: Option<SpanId>,
         name: impl Into<Cow<'static, str>>,
         began: u64,
@@ -140,7 +145,7 @@ pub fn listen(listener: Arc<dyn SpanListener>) -> bool {
 }
 
 /// Tells of a part of a trace that somebody wants kept, if anybody listens.
-pub fn record(trace: Option<Trace>, span: impl FnOnce(Trace) -> Span) {
+pub fn record(trace: Option<TraceContext>, span: impl FnOnce(TraceContext) -> Span) {
     if let Some(trace) = trace.filter(|trace| trace.is_sampled()) {
         record_if_heard(|| span(trace));
     }

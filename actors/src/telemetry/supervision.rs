@@ -26,11 +26,11 @@ impl InternalEvent for PartsCounted {
 }
 
 /// The process ends because a part did.
-pub(crate) struct ProcessEnds<'a> {
+pub(crate) struct ProcessEnding<'a> {
     pub(crate) end: &'a PartEnd,
 }
 
-impl InternalEvent for ProcessEnds<'_> {
+impl InternalEvent for ProcessEnding<'_> {
     fn emit(self) {
         let PartEnd { part, cause } = self.end;
         error!(part = part.name(), component = part.component().name(), %cause, "part ended; ending the process");

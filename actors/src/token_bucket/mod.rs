@@ -8,35 +8,36 @@
 //!
 //! [`Limiter`] decides; the actor carries messages to it, wakes it when time has something for it, and tells what it did.
 
-mod memory;
+mod handle;
 mod permit;
 mod share;
 mod shared;
-mod tokens;
+mod snapshot;
 
 #[cfg(test)]
 mod shared_tests;
 #[cfg(test)]
 mod tests;
 
+pub use handle::{PermitError, TokenBucketHandle};
 pub use permit::Permit;
 pub use share::DividedLimit;
-pub use shared::{SharedFuture, SharedLimits, SharedWindow};
-pub use tokens::{Refused, Tokens};
+pub use shared::{SharedCallFuture, SharedLimits, SharedWindow};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
-use guildhall_core::answer::{Answer, Class, Credential};
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::division::Allowance;
-use guildhall_core::limit::shared::Mode;
+use guildhall_core::limit::shared::SharingMode;
 use guildhall_core::limit::{
-    Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, Listing, PermitId, Ticket,
+    AcquireOutcome, BucketPage, Delay, LimitConfig, Limiter, LimiterEffect, LimiterView, PermitId, PermitRequest,
+    Ticket,
 };
 use guildhall_core::operation::GateCondition;
+use guildhall_core::response::{Credential, ResponseClass, ResponseInfo};
 use guildhall_core::route::RouteKey;
 use guildhall_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
@@ -45,8 +46,8 @@ use self::share::ShareState;
 use crate::clock::Clock;
 use crate::crash::{self, Input};
 use crate::failpoint;
-use crate::memory::Bell;
 use crate::rest::ReleaseListener;
+use crate::snapshot::DirtyFlag;
 use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, RouteLabels, TokensCounted};
@@ -64,8 +65,8 @@ pub struct TokenBucket {
     clock: Clock,
     limiter: Limiter,
     /// Who waits: where to tell it, by the name that its caller gave it.
-    waiting: HashMap<Ticket, (Name, Lane, Reply)>,
-    tickets: HashMap<Name, Ticket>,
+    waiting: HashMap<Ticket, (AcquireId, Lane, Reply)>,
+    tickets: HashMap<AcquireId, Ticket>,
     timer: Option<(Timestamp, SpawnHandle)>,
     labels: RouteLabels,
     told: Option<(usize, u32)>,
@@ -77,16 +78,16 @@ pub struct TokenBucket {
     share: Option<ShareState>,
     allowance: Option<watch::Receiver<Allowance>>,
     /// What wakes whoever keeps what must not be forgotten, if anybody does.
-    bell: Option<Arc<Bell>>,
+    bell: Option<Arc<DirtyFlag>>,
     /// How each shared limit stood when it was last told.
-    modes: HashMap<Credential, (Mode, u32, u32)>,
+    modes: HashMap<Credential, (SharingMode, u32, u32)>,
     /// Is told when callers may come again before the time that they were told.
     release: Option<ReleaseListener>,
 }
 
 /// A caller's own name for its wish, so that it can take it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Name(pub(crate) u64);
+pub(crate) struct AcquireId(pub(crate) u64);
 
 /// Called once if a permit cannot be granted immediately and its caller has to wait.
 pub(crate) type OnWait = Box<dyn FnOnce() + Send>;
@@ -97,9 +98,9 @@ type Reply = oneshot::Sender<Result<Permit, Delay>>;
 /// Asks for a permit.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Acquire {
-    pub(crate) name: Name,
-    pub(crate) ask: Ask,
+pub(crate) struct AcquirePermit {
+    pub(crate) name: AcquireId,
+    pub(crate) ask: PermitRequest,
     pub(crate) reply: Reply,
     pub(crate) on_wait: Option<OnWait>,
     /// What the caller works on.
@@ -109,24 +110,24 @@ pub(crate) struct Acquire {
 /// A caller no longer wants what it asked for.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Cancel(pub(crate) Name);
+pub(crate) struct CancelAcquire(pub(crate) AcquireId);
 
 /// A permit has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Ended {
+pub(crate) struct PermitEnded {
     pub(crate) permit: PermitId,
     pub(crate) route: RouteKey,
-    pub(crate) how: End,
+    pub(crate) how: PermitEnd,
     /// What the call was made for.
     pub(crate) input: Option<Input>,
 }
 
 /// How a permit ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum PermitEnd {
     /// The call was answered.
-    Answered(Answer),
+    Answered(ResponseInfo),
     /// It was sent, and no answer will come.
     Lost,
     /// It was never sent.
@@ -136,17 +137,17 @@ pub(crate) enum End {
 /// Says who is told when callers may come again before the time that they were told.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct SetRelease(pub(crate) ReleaseListener);
+pub(crate) struct SetLimitReleaseListener(pub(crate) ReleaseListener);
 
 /// Asks for what is to be seen.
 #[derive(Message)]
 #[rtype(result = "LimiterView")]
-pub struct Observe;
+pub struct ObserveTokenBucket;
 
 /// Asks for a page of buckets.
 #[derive(Message)]
-#[rtype(result = "Listing")]
-pub struct List {
+#[rtype(result = "BucketPage")]
+pub struct ListBuckets {
     /// Where it begins; 0, or what the page before said.
     pub from: u32,
     /// How many at most.
@@ -201,10 +202,10 @@ impl TokenBucket {
         let now = self.clock.now();
         act(self, ctx, now);
         // Mostly none, and then nothing is allocated.
-        let effects: Vec<Effect> = self.limiter.take_effects().collect();
+        let effects: Vec<LimiterEffect> = self.limiter.take_effects().collect();
         for effect in effects {
             match effect {
-                Effect::Grant { ticket, permit, waited } => {
+                LimiterEffect::Grant { ticket, permit, waited } => {
                     if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
                         self.tickets.remove(&name);
                         emit(PermitGranted { lane, waited: Some(waited) });
@@ -212,7 +213,7 @@ impl TokenBucket {
                         let _ = reply.send(Ok(Permit::new(permit, true, ctx.address())));
                     }
                 }
-                Effect::Expire { ticket, delay } => {
+                LimiterEffect::Expire { ticket, delay } => {
                     if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
                         self.tickets.remove(&name);
                         emit(PermitRefused { lane, reason: delay.reason });
@@ -284,24 +285,24 @@ impl Actor for TokenBucket {
     }
 }
 
-impl Handler<Acquire> for TokenBucket {
+impl Handler<AcquirePermit> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Acquire { name, ask, reply, on_wait, input }: Acquire, ctx: &mut Self::Context) {
+    fn handle(&mut self, AcquirePermit { name, ask, reply, on_wait, input }: AcquirePermit, ctx: &mut Self::Context) {
         let _entered = crash::enter(input);
         failpoint::input(Part::TokenBucket, || crash::current().map_or_else(String::new, |input| input.to_string()));
         self.step(ctx, |bucket, ctx, now| {
             let lane = ask.lane;
             match bucket.limiter.acquire(ask, now) {
-                Acquired::Granted(permit) => {
+                AcquireOutcome::Granted(permit) => {
                     emit(PermitGranted { lane, waited: None });
                     let _ = reply.send(Ok(Permit::new(permit, false, ctx.address())));
                 }
-                Acquired::Delay(delay) => {
+                AcquireOutcome::Delay(delay) => {
                     emit(PermitRefused { lane, reason: delay.reason });
                     let _ = reply.send(Err(delay));
                 }
-                Acquired::Waiting(ticket) => {
+                AcquireOutcome::Waiting(ticket) => {
                     bucket.tickets.insert(name, ticket);
                     bucket.waiting.insert(ticket, (name, lane, reply));
                     if let Some(on_wait) = on_wait {
@@ -313,10 +314,10 @@ impl Handler<Acquire> for TokenBucket {
     }
 }
 
-impl Handler<Cancel> for TokenBucket {
+impl Handler<CancelAcquire> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Cancel(name): Cancel, ctx: &mut Self::Context) {
+    fn handle(&mut self, CancelAcquire(name): CancelAcquire, ctx: &mut Self::Context) {
         self.step(ctx, |bucket, _, now| {
             if let Some(ticket) = bucket.tickets.remove(&name) {
                 bucket.waiting.remove(&ticket);
@@ -326,44 +327,44 @@ impl Handler<Cancel> for TokenBucket {
     }
 }
 
-impl Handler<Ended> for TokenBucket {
+impl Handler<PermitEnded> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Ended { permit, route, how, input }: Ended, ctx: &mut Self::Context) {
+    fn handle(&mut self, PermitEnded { permit, route, how, input }: PermitEnded, ctx: &mut Self::Context) {
         let _entered = crash::enter(input);
         self.step(ctx, |bucket, _, now| match how {
-            End::Answered(answer) => {
-                if let Class::RateLimited { scope, retry_after } = answer.class {
+            PermitEnd::Answered(answer) => {
+                if let ResponseClass::RateLimited { scope, retry_after } = answer.class {
                     emit(RateLimitHit { route: bucket.labels.of(&route), scope, retry_after });
                 }
                 bucket.limiter.answered(permit, &answer, now);
             }
-            End::Lost => bucket.limiter.lose(permit, now),
-            End::Unused => bucket.limiter.give_back(permit, now),
+            PermitEnd::Lost => bucket.limiter.lose(permit, now),
+            PermitEnd::Unused => bucket.limiter.give_back(permit, now),
         });
     }
 }
 
-impl Handler<SetRelease> for TokenBucket {
+impl Handler<SetLimitReleaseListener> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, SetRelease(listener): SetRelease, _: &mut Self::Context) {
+    fn handle(&mut self, SetLimitReleaseListener(listener): SetLimitReleaseListener, _: &mut Self::Context) {
         self.release = Some(listener);
     }
 }
 
-impl Handler<Observe> for TokenBucket {
-    type Result = MessageResult<Observe>;
+impl Handler<ObserveTokenBucket> for TokenBucket {
+    type Result = MessageResult<ObserveTokenBucket>;
 
-    fn handle(&mut self, _: Observe, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: ObserveTokenBucket, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.limiter.snapshot(self.clock.now()))
     }
 }
 
-impl Handler<List> for TokenBucket {
-    type Result = MessageResult<List>;
+impl Handler<ListBuckets> for TokenBucket {
+    type Result = MessageResult<ListBuckets>;
 
-    fn handle(&mut self, List { from, most }: List, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, ListBuckets { from, most }: ListBuckets, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.limiter.list(from, most, self.clock.now()))
     }
 }

@@ -1,11 +1,11 @@
 //! Permits as values: given back by a word, or by being dropped.
 
 use actix::Addr;
-use guildhall_core::answer::Answer;
 use guildhall_core::limit::PermitId;
+use guildhall_core::response::ResponseInfo;
 use guildhall_core::route::RouteKey;
 
-use super::{End, Ended, TokenBucket};
+use super::{PermitEnd, PermitEnded, TokenBucket};
 use crate::crash;
 
 /// Leave to send one call now. Dropped before [`Permit::sent`], it is given back unused; dropped after, it counts as a
@@ -15,13 +15,13 @@ use crate::crash;
 pub struct Permit {
     id: PermitId,
     route: Option<RouteKey>,
-    state: State,
+    state: PermitState,
     waited: bool,
     bucket: Addr<TokenBucket>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum PermitState {
     Unused,
     Sent,
     Ended,
@@ -29,7 +29,7 @@ enum State {
 
 impl Permit {
     pub(super) fn new(id: PermitId, waited: bool, bucket: Addr<TokenBucket>) -> Self {
-        Self { id, route: None, state: State::Unused, waited, bucket }
+        Self { id, route: None, state: PermitState::Unused, waited, bucket }
     }
 
     pub(super) fn of(mut self, route: RouteKey) -> Self {
@@ -45,33 +45,33 @@ impl Permit {
 
     /// The call goes out now.
     pub fn sent(&mut self) {
-        self.state = State::Sent;
+        self.state = PermitState::Sent;
     }
 
     /// The call was answered.
-    pub fn answered(mut self, answer: Answer) {
-        self.end(End::Answered(answer));
+    pub fn answered(mut self, answer: ResponseInfo) {
+        self.end(PermitEnd::Answered(answer));
     }
 
     /// It is certain that the call never left, although it was meant to.
     pub fn unused(mut self) {
-        self.end(End::Unused);
+        self.end(PermitEnd::Unused);
     }
 
-    fn end(&mut self, how: End) {
-        self.state = State::Ended;
+    fn end(&mut self, how: PermitEnd) {
+        self.state = PermitState::Ended;
         let route = self.route.clone().unwrap_or_else(|| RouteKey::new(""));
         // Past the mailbox's bound, but no more often than permits were granted; one that was lost would never come back.
-        self.bucket.do_send(Ended { permit: self.id, route, how, input: crash::current() });
+        self.bucket.do_send(PermitEnded { permit: self.id, route, how, input: crash::current() });
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         match self.state {
-            State::Unused => self.end(End::Unused),
-            State::Sent => self.end(End::Lost),
-            State::Ended => {}
+            PermitState::Unused => self.end(PermitEnd::Unused),
+            PermitState::Sent => self.end(PermitEnd::Lost),
+            PermitState::Ended => {}
         }
     }
 }

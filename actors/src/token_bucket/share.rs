@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::TokenBucket;
 use crate::telemetry::emit;
-use crate::telemetry::shared::ShareApplied;
+use crate::telemetry::shared_limits::ShareApplied;
 
 /// Where the share of a process comes from, and where it hears that a share is applied.
 #[derive(Clone, Debug)]

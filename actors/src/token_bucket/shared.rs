@@ -6,22 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture};
-use guildhall_core::answer::Credential;
-use guildhall_core::limit::Sharing;
-use guildhall_core::limit::shared::{Call, Mode, Reply};
+use guildhall_core::limit::SharingConfig;
+use guildhall_core::limit::shared::{ScriptCall, ScriptReply, SharingMode};
+use guildhall_core::response::Credential;
 
 use super::TokenBucket;
 use crate::telemetry::emit;
-use crate::telemetry::shared::{MemberCounted, ModeChanged, SharedCallEnded};
+use crate::telemetry::shared_limits::{MembersCounted, SharedCallEnded, SharedModeChanged};
 
 /// A call under way to what the processes share.
-pub type SharedFuture = Pin<Box<dyn Future<Output = Option<Reply>> + Send>>;
+pub type SharedCallFuture = Pin<Box<dyn Future<Output = Option<ScriptReply>> + Send>>;
 
 /// What the processes share: Redis, as a rule.
 pub trait SharedWindow: Send + Sync + 'static {
     /// Does a call. `None` if there is no answer within the time that the rules give it; then it must not be done later
-    /// either, beyond what [`Call::not_after`] sees to.
-    fn call(&self, credential: Credential, call: Call) -> SharedFuture;
+    /// either, beyond what [`ScriptCall::not_after`] sees to.
+    fn call(&self, credential: Credential, call: ScriptCall) -> SharedCallFuture;
 }
 
 /// How a token bucket shares its limits.
@@ -30,7 +30,7 @@ pub struct SharedLimits {
     /// What the processes share.
     pub window: Arc<dyn SharedWindow>,
     /// The rules, and this process's seat.
-    pub sharing: Sharing,
+    pub sharing: SharingConfig,
     /// Whose limit is joined at once.
     pub credential: Credential,
 }
@@ -44,7 +44,7 @@ impl std::fmt::Debug for SharedLimits {
 /// Another process was told by Discord to leave it alone.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Blocked {
+pub(crate) struct BlockedElsewhere {
     pub(crate) credential: Credential,
     pub(crate) lasts: Duration,
 }
@@ -52,12 +52,12 @@ pub(crate) struct Blocked {
 /// Members that are certainly dead.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Bury(pub(crate) Vec<String>);
+pub(crate) struct RemoveMembers(pub(crate) Vec<String>);
 
 /// Says goodbye to the other processes.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Leave;
+pub(crate) struct LeaveSharedLimits;
 
 impl TokenBucket {
     /// Asks what is to be asked, and tells how things stand.
@@ -81,12 +81,12 @@ impl TokenBucket {
             let (members, share) = member.counted();
             let told = self.modes.insert(credential, (mode, members, share));
             if told.map(|(before, ..)| before) != Some(mode) {
-                let since = told.map_or(Mode::Unreached, |(before, ..)| before);
-                emit(ModeChanged { credential, from: since, to: mode, members, share });
-                came_back |= mode == Mode::Shared;
+                let since = told.map_or(SharingMode::Unreached, |(before, ..)| before);
+                emit(SharedModeChanged { credential, from: since, to: mode, members, share });
+                came_back |= mode == SharingMode::Shared;
             }
             if told.map(|(_, members, share)| (members, share)) != Some((members, share)) {
-                emit(MemberCounted { credential, members, share });
+                emit(MembersCounted { credential, members, share });
             }
         }
         if came_back {
@@ -96,18 +96,18 @@ impl TokenBucket {
     }
 }
 
-impl Handler<Blocked> for TokenBucket {
+impl Handler<BlockedElsewhere> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Blocked { credential, lasts }: Blocked, ctx: &mut Self::Context) {
+    fn handle(&mut self, BlockedElsewhere { credential, lasts }: BlockedElsewhere, ctx: &mut Self::Context) {
         self.step(ctx, |bucket, _, now| bucket.limiter.heard_closed(credential, now + lasts, now));
     }
 }
 
-impl Handler<Bury> for TokenBucket {
+impl Handler<RemoveMembers> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Bury(dead): Bury, ctx: &mut Self::Context) {
+    fn handle(&mut self, RemoveMembers(dead): RemoveMembers, ctx: &mut Self::Context) {
         self.step(ctx, |bucket, _, now| {
             bucket.limiter.bury(&dead);
             bucket.limiter.on_time(now);
@@ -115,10 +115,10 @@ impl Handler<Bury> for TokenBucket {
     }
 }
 
-impl Handler<Leave> for TokenBucket {
+impl Handler<LeaveSharedLimits> for TokenBucket {
     type Result = ResponseActFuture<Self, ()>;
 
-    fn handle(&mut self, Leave: Leave, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, LeaveSharedLimits: LeaveSharedLimits, _: &mut Self::Context) -> Self::Result {
         let calls = self.limiter.leave(self.clock.now());
         let window = self.window.clone();
         let said = async move {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use guildhall_core::answer::Scope;
-use guildhall_core::limit::Sharing;
-use guildhall_core::limit::shared::{Call, SharedConfig, Window};
+use guildhall_core::limit::SharingConfig;
+use guildhall_core::limit::shared::{ReferenceWindow, ScriptCall, SharedLimitConfig};
+use guildhall_core::response::RateLimitScope;
 use guildhall_core::route::Route;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -19,18 +19,18 @@ use super::*;
 
 const BOT: Credential = Credential::Application(42);
 const PATIENT: Duration = Duration::from_secs(3_600);
-const SUCCESS: Answer = Answer { class: Class::Success, rate: None };
+const SUCCESS: ResponseInfo = ResponseInfo { class: ResponseClass::Success, rate: None };
 
 /// What the processes share, and the way of one of them to it.
 #[derive(Clone)]
 struct Way {
-    window: Arc<Mutex<Window>>,
+    window: Arc<Mutex<ReferenceWindow>>,
     clock: Clock,
     is_cut: Arc<AtomicBool>,
 }
 
 impl SharedWindow for Way {
-    fn call(&self, _: Credential, call: Call) -> SharedFuture {
+    fn call(&self, _: Credential, call: ScriptCall) -> SharedCallFuture {
         let way = self.clone();
         Box::pin(async move {
             if way.is_cut.load(Ordering::Relaxed) {
@@ -39,7 +39,7 @@ impl SharedWindow for Way {
             }
             sleep(Duration::from_millis(1)).await;
             let now = 1_000_000_000 + way.clock.now().micros();
-            let reply = way.window.lock().unwrap().call(&call, &SharedConfig::default(), "server", now);
+            let reply = way.window.lock().unwrap().call(&call, &SharedLimitConfig::default(), "server", now);
             sleep(Duration::from_millis(1)).await;
             Some(reply)
         })
@@ -47,7 +47,7 @@ impl SharedWindow for Way {
 }
 
 struct Process {
-    tokens: Tokens,
+    tokens: TokenBucketHandle,
     is_cut: Arc<AtomicBool>,
 }
 
@@ -55,14 +55,14 @@ struct Process {
 async fn with_processes<F: Future<Output = ()>>(count: usize, test: impl FnOnce(Vec<Process>) -> F) {
     let body = async {
         let clock = Clock::start();
-        let window = Arc::new(Mutex::new(Window::empty()));
+        let window = Arc::new(Mutex::new(ReferenceWindow::empty()));
         let process = |number: usize| {
             let is_cut = Arc::new(AtomicBool::new(false));
             let way = Way { window: Arc::clone(&window), clock, is_cut: Arc::clone(&is_cut) };
-            let sharing = Sharing { rules: SharedConfig::default(), seat: format!("p{number}"), life: 1 };
+            let sharing = SharingConfig { rules: SharedLimitConfig::default(), seat: format!("p{number}"), life: 1 };
             let shared = SharedLimits { window: Arc::new(way), sharing, credential: BOT };
             let bucket = TokenBucket::new(clock, LimitConfig::default()).sharing(shared);
-            Process { tokens: Tokens::new(bucket.run(), clock), is_cut }
+            Process { tokens: TokenBucketHandle::new(bucket.run(), clock), is_cut }
         };
         let processes = (0..count).map(process).collect();
         sleep(Duration::from_secs(5)).await;
@@ -75,7 +75,7 @@ async fn with_processes<F: Future<Output = ()>>(count: usize, test: impl FnOnce(
 type Log = Rc<RefCell<Vec<Instant>>>;
 
 /// Lets a process do as much as it may, for ever: each call takes 20 ms.
-fn keep_busy(tokens: &Tokens) -> Log {
+fn keep_busy(tokens: &TokenBucketHandle) -> Log {
     let log = Log::default();
     for guild in 1..=20_u64 {
         let (tokens, log) = (tokens.clone(), Rc::clone(&log));
@@ -122,7 +122,7 @@ async fn processes_that_share_a_limit_never_pass_it_and_each_has_its_part() {
         let mut shares = 0;
         for process in &processes {
             let shared = process.tokens.observe().await.unwrap().credentials.remove(0).shared.unwrap();
-            assert_eq!((shared.mode, shared.members), (Mode::Shared, 3));
+            assert_eq!((shared.mode, shared.members), (SharingMode::Shared, 3));
             assert!((16..=17).contains(&shared.share), "{}", shared.share);
             shares += shared.share;
         }
@@ -166,8 +166,8 @@ async fn a_global_429_that_one_process_hears_stops_all_of_them() {
         let route = Route::parse("GET", "/guilds/7/roles", 42, 0);
         let mut permit = processes[0].tokens.acquire(BOT, route, Lane::Operation, PATIENT).await.unwrap();
         permit.sent();
-        let class = Class::RateLimited { scope: Scope::Global, retry_after: Duration::from_secs(8) };
-        permit.answered(Answer { class, rate: None });
+        let class = ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: Duration::from_secs(8) };
+        permit.answered(ResponseInfo { class, rate: None });
         sleep(Duration::from_secs(1)).await;
         let (log, began) = (keep_busy(&processes[1].tokens), Instant::now());
         sleep(Duration::from_secs(9)).await;
@@ -183,8 +183,8 @@ async fn global_429_of_an_exempt_call_stops_every_process_exempt_or_not() {
         let callback = |id: u64| Route::parse("POST", &format!("/interactions/{id}/t/callback"), 42, 0);
         let mut permit = processes[0].tokens.acquire(BOT, callback(1), Lane::Interactive, PATIENT).await.unwrap();
         permit.sent();
-        let class = Class::RateLimited { scope: Scope::Global, retry_after: Duration::from_secs(60) };
-        permit.answered(Answer { class, rate: None });
+        let class = ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: Duration::from_secs(60) };
+        permit.answered(ResponseInfo { class, rate: None });
         // A heartbeat, after which the other process knows without having been sent the news.
         sleep(Duration::from_secs(2)).await;
         for process in &processes {

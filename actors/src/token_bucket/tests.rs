@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use guildhall_core::answer::Credential;
 use guildhall_core::limit::division::ShareUsage;
+use guildhall_core::response::Credential;
 use guildhall_core::route::Route;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -14,14 +14,14 @@ use super::*;
 
 const BOT: Credential = Credential::Application(42);
 const PATIENT: Duration = Duration::from_secs(3_600);
-const SUCCESS: Answer = Answer { class: Class::Success, rate: None };
+const SUCCESS: ResponseInfo = ResponseInfo { class: ResponseClass::Success, rate: None };
 
 /// One token, so that whoever has it can be told apart from whoever waits. Its first quiet window is over.
-async fn with_one_token<F: Future<Output = ()>>(config: LimitConfig, test: impl FnOnce(Tokens) -> F) {
+async fn with_one_token<F: Future<Output = ()>>(config: LimitConfig, test: impl FnOnce(TokenBucketHandle) -> F) {
     let config = LimitConfig { global: 1, margin: Duration::ZERO, settling: Duration::ZERO, ..config };
     let body = async {
         let clock = Clock::start();
-        let tokens = Tokens::new(TokenBucket::new(clock, config).run(), clock);
+        let tokens = TokenBucketHandle::new(TokenBucket::new(clock, config).run(), clock);
         sleep(Duration::from_secs(1)).await;
         test(tokens).await;
     };
@@ -32,11 +32,11 @@ fn route(guild: u64) -> Route {
     Route::parse("GET", &format!("/guilds/{guild}"), 42, 0)
 }
 
-async fn acquire(tokens: &Tokens, guild: u64, max_wait: Duration) -> Result<Permit, Refused> {
+async fn acquire(tokens: &TokenBucketHandle, guild: u64, max_wait: Duration) -> Result<Permit, PermitError> {
     tokens.acquire(BOT, route(guild), Lane::Operation, max_wait).await
 }
 
-async fn waiting(tokens: &Tokens) -> usize {
+async fn waiting(tokens: &TokenBucketHandle) -> usize {
     tokens.observe().await.unwrap().waiting
 }
 
@@ -47,7 +47,7 @@ async fn a_deadline_that_cannot_be_met_is_answered_at_once_with_a_time_to_come_a
         tokens.observe().await.unwrap();
         let began = Instant::now();
         let refused = acquire(&tokens, 2, Duration::from_millis(999)).await.unwrap_err();
-        assert_eq!(refused, Refused { retry_after: Some(Duration::from_secs(1)), reason: "global_limit" });
+        assert_eq!(refused, PermitError { retry_after: Some(Duration::from_secs(1)), reason: "global_limit" });
         assert_eq!(began.elapsed(), Duration::ZERO);
         // Whoever comes when told is served.
         sleep(Duration::from_secs(1)).await;
@@ -150,7 +150,7 @@ async fn a_bucket_that_is_gone_says_so_instead_of_keeping_its_callers() {
     let clock = Clock::start();
     let bucket = LocalSet::new().run_until(async { TokenBucket::new(clock, LimitConfig::default()).run() }).await;
     // The local set has ended, and with it the actor.
-    let tokens = Tokens::new(bucket, clock);
+    let tokens = TokenBucketHandle::new(bucket, clock);
     let refused = acquire(&tokens, 1, PATIENT).await.unwrap_err();
     assert_eq!((refused.reason, refused.retry_after), ("shutting_down", Some(Duration::from_secs(1))));
     assert!(tokens.observe().await.is_none());
@@ -171,7 +171,7 @@ async fn a_share_is_applied_while_the_actor_runs_and_its_usage_reported() {
         let (give, allowance) = watch::channel(Allowance { share: 2, members: 1, version: 1 });
         let (usage, mut used) = watch::channel(ShareUsage::default());
         let bucket = TokenBucket::new(clock, config).divided(DividedLimit { allowance, usage });
-        let tokens = Tokens::new(bucket.run(), clock);
+        let tokens = TokenBucketHandle::new(bucket.run(), clock);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(*used.borrow_and_update(), ShareUsage { version: 1, is_within: true });
         // An unknown route sends a single call ahead, so each call has one of its own.

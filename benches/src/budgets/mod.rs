@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use guildhall::redis::{Keys, Redis, RedisBudgets, RedisConfig};
-use guildhall_actors::budgets::{NamedBudgets, SharedConfig};
-use guildhall_core::budget::{Acquired, BudgetName, Limits, OnLoss, PartnerConfig, Points};
+use guildhall::redis::{RedisBudgets, RedisClient, RedisConfig, RedisKeys};
+use guildhall_actors::budget::{BudgetsHandle, SharedBudgetsConfig};
+use guildhall_core::budget::{BudgetDecision, BudgetFallback, BudgetLimits, BudgetMemberConfig, BudgetName, Points};
 use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -64,7 +64,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     for round in 0..ROUNDS {
         for (rate, figures) in [arguments.wide, arguments.narrow].into_iter().zip(&mut figures) {
             let name = BudgetName::new(&format!("budget-{rate}-{round}"))?;
-            let limits = Limits { maximum: Points::whole(rate / HOLDS), restore_per_second: Points::whole(rate) };
+            let limits = BudgetLimits { maximum: Points::whole(rate / HOLDS), restore_per_second: Points::whole(rate) };
             budgets.configure(&name, limits).await?;
             let ways = [
                 (Way::Booked(budgets.clone(), name.clone()), Script::Known),
@@ -108,38 +108,38 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
 }
 
 /// Budgets over Redis, as the daemon has them.
-fn share(server: &RedisServer) -> anyhow::Result<NamedBudgets> {
+fn share(server: &RedisServer) -> anyhow::Result<BudgetsHandle> {
     let url = server.url().parse().context("the server's address")?;
-    let redis = Redis::new(RedisConfig { url, ca_file: None, timeout: PATIENCE })?;
-    let port = Arc::new(RedisBudgets::new(redis, Keys::new(1), "bench"));
-    let partner = PartnerConfig {
+    let redis = RedisClient::new(RedisConfig { url, ca_file: None, timeout: PATIENCE })?;
+    let port = Arc::new(RedisBudgets::new(redis, RedisKeys::new(1), "bench"));
+    let partner = BudgetMemberConfig {
         most: 100,
         longest_wait: PATIENCE,
-        on_loss: OnLoss::Closed,
+        on_loss: BudgetFallback::Closed,
         retry_after: Duration::from_secs(1),
     };
-    Ok(NamedBudgets::start_shared(port, SharedConfig { partner, most_under_way: 100_000 }))
+    Ok(BudgetsHandle::start_shared(port, SharedBudgetsConfig { partner, most_under_way: 100_000 }))
 }
 
 /// How a caller gets what it wants. Either way it costs 1.
 #[derive(Clone)]
 enum Way {
     /// Asks once, and waits as long as it is told.
-    Booked(NamedBudgets, BudgetName),
+    Booked(BudgetsHandle, BudgetName),
     /// Tries until it is let.
-    Tried(Naive, String, Limits),
+    Tried(Naive, String, BudgetLimits),
 }
 
 impl Way {
     async fn acquire(&self) -> anyhow::Result<()> {
         match self {
             Self::Booked(budgets, name) => match budgets.acquire(name, Points::whole(1), PATIENCE).await? {
-                Acquired::Allowed { delay: Duration::ZERO, .. } => Ok(()),
-                Acquired::Allowed { delay, .. } => {
+                BudgetDecision::Allowed { delay: Duration::ZERO, .. } => Ok(()),
+                BudgetDecision::Allowed { delay, .. } => {
                     sleep(delay).await;
                     Ok(())
                 }
-                Acquired::Refused { retry_after, .. } => bail!("refused for {retry_after:?}"),
+                BudgetDecision::Refused { retry_after, .. } => bail!("refused for {retry_after:?}"),
             },
             Self::Tried(naive, key, limits) => naive.acquire(key, *limits).await,
         }

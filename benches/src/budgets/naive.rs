@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use guildhall_core::budget::Limits;
+use guildhall_core::budget::BudgetLimits;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
@@ -43,7 +43,7 @@ impl Naive {
     }
 
     /// Tries until it is let.
-    pub(super) async fn acquire(&self, key: &str, limits: Limits) -> anyhow::Result<()> {
+    pub(super) async fn acquire(&self, key: &str, limits: BudgetLimits) -> anyhow::Result<()> {
         let mut call = redis::cmd("EVAL");
         call.arg(SCRIPT).arg(1).arg(key);
         call.arg(limits.maximum.as_f64()).arg(limits.restore_per_second.as_f64()).arg(1);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use guildhall_actors::events::Watch;
+use guildhall_actors::events::EventObserver;
 use guildhall_core::event::Event;
 
 use crate::sender::Sender;
@@ -70,7 +70,7 @@ impl Finish {
     }
 }
 
-impl Watch for Finish {
+impl EventObserver for Finish {
     fn done(&self, events: &mut dyn Iterator<Item = &Event>) {
         let mut measures = self.measures.load(Ordering::Acquire).then(|| (Instant::now(), self.latencies()));
         for event in events {

@@ -9,17 +9,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use guildhall::app::EventsPart;
-use guildhall::discord::{FirstAnswers, IdentifyLimits, IdentifyQueue, Reconnects, Shards, ShardsConfig};
-use guildhall::settings::{ShardRange, Token};
+use guildhall::app::EventsComponent;
+use guildhall::discord::{
+    BackoffConfig, IdentifyLimits, IdentifyQueue, RestInteractionResponder, ShardPool, ShardPoolConfig,
+};
+use guildhall::settings::{SecretValue, ShardRange};
 use guildhall::store::Store;
 use guildhall::webhook::{WebhookConfig, Webhooks};
 use guildhall_actors::events::{
-    Allowance, EventStore, Events, EventsConfig, Feed, Outside, ShardStore as _, WantedShards,
+    DesiredShards, EventPorts, EventStore, EventsConfig, EventsHandle, FlowLimit, ShardSender, ShardStore as _,
 };
 use guildhall_actors::operations::WallClock;
 use guildhall_actors::rest::{Gate, GateConfig};
-use guildhall_core::event::handler::Handlers;
+use guildhall_core::event::handler::EventHandlers;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep};
@@ -111,8 +113,8 @@ struct Saturated {
 struct Hall {
     sender: Sender,
     finish: Arc<Finish>,
-    shards: Shards,
-    events: EventsPart,
+    shards: ShardPool,
+    events: EventsComponent,
     works: Works,
 }
 
@@ -132,26 +134,28 @@ impl Hall {
         // Nobody calls it: the rule gives nothing to do.
         let gate = Gate::start(pipeline::transport("http://127.0.0.1:9".to_owned())?, GateConfig::default());
         let rule = json!({ "name": "nothing", "on": ["message.#", "member.#"], "do": [] });
-        let handlers = Handlers::parse(&json!({ "handlers": [rule] })).map_err(|wrong| anyhow::anyhow!("{wrong:?}"))?;
+        let handlers =
+            EventHandlers::parse(&json!({ "handlers": [rule] })).map_err(|wrong| anyhow::anyhow!("{wrong:?}"))?;
         let brain = Webhooks::new(Vec::new(), &WebhookConfig::default(), gate.breaker().clone())?;
-        let outside = Outside {
+        let outside = EventPorts {
             handlers,
             store: Arc::clone(&store),
             crashes: Arc::new(Store::clone(&works.store)),
             brain: Arc::new(brain),
-            answers: Arc::new(FirstAnswers::new(gate, set.interactions.within)),
+            answers: Arc::new(RestInteractionResponder::new(gate, set.interactions.within)),
             desk: Arc::clone(works.desk()),
             watch: Some(finish.clone()),
         };
-        let allowance = Allowance { events: set.gateway.buffer_events, bytes: set.gateway.buffer_bytes };
+        let allowance = FlowLimit { events: set.gateway.buffer_events, bytes: set.gateway.buffer_bytes };
         let config = EventsConfig { shards, ..EventsConfig::default() };
-        let events = EventsPart::start(Events::prepare(outside, WallClock::system(), config, allowance));
-        let wanted = WantedShards { shards, first: 0, last: shards - 1, shared: false };
+        let events = EventsComponent::start(EventsHandle::prepare(outside, WallClock::system(), config, allowance));
+        let wanted = DesiredShards { shards, first: 0, last: shards - 1, shared: false };
         let taken = events.events().take(works.store.claim_shards(wanted).await?.claims).await;
-        let mut feeds: HashMap<u32, Feed> = taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect();
+        let mut feeds: HashMap<u32, ShardSender> =
+            taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect();
         let limits = IdentifyLimits { max_concurrency: 0, spacing: Duration::ZERO, a_day: 1_000, left: None };
-        let config = ShardsConfig {
-            token: Token::new(pipeline::TOKEN),
+        let config = ShardPoolConfig {
+            token: SecretValue::new(pipeline::TOKEN),
             gateway_url: Some(sender.url()),
             shards,
             range: ShardRange::all(shards),
@@ -161,12 +165,12 @@ impl Hall {
             resume: Vec::new(),
             threads: set.gateway.threads,
             buffer: allowance,
-            reconnects: Reconnects { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
+            reconnects: BackoffConfig { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
             hello_within: set.gateway.hello_timeout,
             clock: WallClock::system(),
         };
         let feed = move |shard| feeds.remove(&shard).expect("invariant: each shard has a feed");
-        let shards = Shards::start(config, feed, |_| {})?;
+        let shards = ShardPool::start(config, feed, |_| {})?;
         let hall = Self { sender, finish, shards, events, works };
         let sender = hall.sender.clone();
         spawn_blocking(move || sender.all_ready()).await??;

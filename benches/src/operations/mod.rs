@@ -13,9 +13,9 @@ use clap::Args;
 use guildhall::settings::Settings;
 use guildhall::store::Store;
 use guildhall_actors::access::Caller;
-use guildhall_actors::operations::desk::{Asked, Submission};
-use guildhall_actors::operations::{ListFilter, OperationStore as _};
-use guildhall_core::operation::{Kind, State};
+use guildhall_actors::operations::submission::{OperationRequest, Submission};
+use guildhall_actors::operations::{OperationFilter, OperationStore as _};
+use guildhall_core::operation::{OperationKind, OperationState};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -155,7 +155,7 @@ async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<T
 fn submission(guild: u64, users: std::ops::Range<u64>) -> Submission {
     let asked = |user: u64| {
         let payload = json!({ "user_id": user.to_string(), "role_id": ROLE.to_string() });
-        Ok(Asked::new(Kind::AssignRole, payload))
+        Ok(OperationRequest::new(OperationKind::AssignRole, payload))
     };
     Submission { caller: Caller::operator(), guild: Some(guild), operations: users.map(asked).collect() }
 }
@@ -170,7 +170,8 @@ async fn is_busy(store: &Store) -> anyhow::Result<bool> {
 /// From acceptance to success, of all operations.
 async fn latencies(store: &Store, count: usize) -> anyhow::Result<Durations> {
     let mut latencies = Durations::default();
-    let mut filter = ListFilter { state: Some(State::Succeeded), limit: PAGE, ..ListFilter::default() };
+    let mut filter =
+        OperationFilter { state: Some(OperationState::Succeeded), limit: PAGE, ..OperationFilter::default() };
     loop {
         let page = store.list(filter.clone()).await?;
         let Some(last) = page.last() else { break };

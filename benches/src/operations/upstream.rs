@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use guildhall_actors::rest::{Cleared, Received, SendFuture, Transport, TransportError};
-use guildhall_core::answer::Class;
+use guildhall_actors::rest::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};
+use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -80,7 +80,7 @@ impl Upstream {
 pub(crate) struct Way(pub(crate) Arc<Upstream>);
 
 impl Transport for Way {
-    fn send(&self, call: Cleared) -> SendFuture<'_> {
+    fn send(&self, call: ClearedRequest) -> SendFuture<'_> {
         Box::pin(async move {
             let path = call.into_request().path;
             let Some((guild, user)) = whose(&path) else {
@@ -90,11 +90,11 @@ impl Transport for Way {
             // Whoever sends two at once gets the chance to.
             tokio::task::yield_now().await;
             self.0.end(guild);
-            Ok(Received {
+            Ok(RawResponse {
                 status: StatusCode::NO_CONTENT,
                 headers: HeaderMap::new(),
                 body: Bytes::new(),
-                class: Class::Success,
+                class: ResponseClass::Success,
                 code: None,
                 rate: None,
             })

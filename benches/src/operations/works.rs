@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use guildhall::api::Readiness;
-use guildhall::app::OperationsPart;
-use guildhall::discord::operations::{PerformConfig, Performer};
-use guildhall::settings::{self, Settings, Sources};
+use guildhall::app::OperationsComponent;
+use guildhall::discord::operations::{DiscordExecutor, ExecutorConfig};
+use guildhall::settings::{self, Settings, SettingsSources};
 use guildhall::store::Store;
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
-use guildhall_actors::operations::{Desk, OperationStore};
+use guildhall_actors::operations::{OperationService, OperationStore};
 use guildhall_actors::rest::{Gate, GateConfig};
 use guildhall_core::limit::LimitConfig;
 use twilight_model::id::Id;
@@ -28,7 +28,7 @@ const END_WITHIN: Duration = Duration::from_secs(30);
 /// The works, running.
 pub(crate) struct Works {
     pub(crate) store: Store,
-    part: OperationsPart,
+    part: OperationsComponent,
 }
 
 impl Works {
@@ -49,16 +49,16 @@ impl Works {
         };
         let gate = Gate::start(Way(upstream), GateConfig { limits, ..GateConfig::default() });
         let known: Arc<dyn OperationStore> = Arc::new(store.clone());
-        let performer = Performer::new(gate, Id::new(1), Id::new(2), known, PerformConfig::default());
+        let performer = DiscordExecutor::new(gate, Id::new(1), Id::new(2), known, ExecutorConfig::default());
         let kept = Readiness::default().register("store");
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
         let performer = performer.with_roles(Arc::clone(&roles));
-        let part = OperationsPart::start(settings, 1, store.clone(), Arc::new(performer), None, roles, kept);
+        let part = OperationsComponent::start(settings, 1, store.clone(), Arc::new(performer), None, roles, kept);
         Self { store, part }
     }
 
     /// The one way in.
-    pub(crate) fn desk(&self) -> &Arc<Desk> {
+    pub(crate) fn desk(&self) -> &Arc<OperationService> {
         self.part.desk()
     }
 
@@ -81,5 +81,6 @@ pub(crate) fn settings(store_url: &str, others: &[(&str, &str)]) -> anyhow::Resu
     let environment = std::iter::once(url).chain(others.iter().copied()).map(set).collect();
     // Not whatever file happens to lie in this folder.
     let nothing = tempfile::NamedTempFile::new()?;
-    Ok(settings::load(Sources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?.settings)
+    Ok(settings::load(SettingsSources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?
+        .settings)
 }

@@ -1,6 +1,6 @@
 //! Whose channels an operation may name.
 
-use super::{Grant, Guilds};
+use super::{Grant, GuildSet};
 use crate::operation::payload::Location;
 
 /// Whose channels, webhooks and guilds an operation may name: it lasts as long as the operation, whoever carries it out.
@@ -17,7 +17,7 @@ pub enum Bounds {
 
 /// Whose a place is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whose {
+pub struct Owner {
     /// The guild that it belongs to; nothing if it is private, and belongs to none.
     pub guild: Option<u64>,
     /// The tenant that the guild belongs to.
@@ -29,8 +29,8 @@ impl Bounds {
     #[must_use]
     pub const fn of(grant: &Grant) -> Self {
         match grant.guilds() {
-            Guilds::All => Self::Tenant,
-            Guilds::Only(_) => Self::Guild,
+            GuildSet::All => Self::Tenant,
+            GuildSet::Only(_) => Self::Guild,
         }
     }
 
@@ -62,7 +62,7 @@ impl Bounds {
 
     /// Whether an operation of this tenant and guild may name a place that belongs there.
     #[must_use]
-    pub fn admit(self, tenant: &str, guild: Option<u64>, whose: &Whose) -> bool {
+    pub fn admit(self, tenant: &str, guild: Option<u64>, whose: &Owner) -> bool {
         match (self, whose.guild) {
             (Self::Anywhere, _) => true,
             (Self::Tenant, Some(_)) => whose.tenant == tenant,
@@ -89,13 +89,13 @@ pub fn no_such(location: &Location, guild: Option<u64>) -> String {
 mod tests {
     use super::*;
 
-    fn whose(guild: Option<u64>, tenant: &str) -> Whose {
-        Whose { guild, tenant: tenant.to_owned() }
+    fn whose(guild: Option<u64>, tenant: &str) -> Owner {
+        Owner { guild, tenant: tenant.to_owned() }
     }
 
     #[test]
     fn a_key_for_a_guild_names_that_guilds_channels_and_one_for_a_tenant_that_tenants() {
-        let own = |bounds: Bounds, whose: Whose| bounds.admit("acme", Some(1), &whose);
+        let own = |bounds: Bounds, whose: Owner| bounds.admit("acme", Some(1), &whose);
         assert!(own(Bounds::Guild, whose(Some(1), "acme")));
         assert!(!own(Bounds::Guild, whose(Some(2), "acme")) && !own(Bounds::Guild, whose(None, "default")));
         assert!(own(Bounds::Tenant, whose(Some(2), "acme")));

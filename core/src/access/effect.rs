@@ -52,7 +52,7 @@ pub struct Denials {
 
 /// What an operation gives to members and roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effect {
+pub struct PermissionEffect {
     pub(super) danger: Option<Danger>,
     pub(super) assigned: Option<AssignedRoles>,
     pub(super) denials: Option<Denials>,
@@ -63,7 +63,7 @@ pub struct Effect {
 #[error("role {0} is unknown")]
 pub struct UnknownRole(pub u64);
 
-impl Effect {
+impl PermissionEffect {
     /// The effect of an operation that was submitted for this guild, or for none.
     #[must_use]
     pub fn of(payload: &Payload, guild: Option<u64>) -> Self {
@@ -218,12 +218,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::operation::Kind;
+    use crate::operation::OperationKind;
 
     const MANAGE_ROLES: u64 = 1 << 28;
 
-    fn of(kind: Kind, payload: &Value) -> Effect {
-        Effect::of(&Payload::parse(kind, payload, Some(42)).unwrap(), Some(42))
+    fn of(kind: OperationKind, payload: &Value) -> PermissionEffect {
+        PermissionEffect::of(&Payload::parse(kind, payload, Some(42)).unwrap(), Some(42))
     }
 
     #[test]
@@ -231,35 +231,41 @@ mod tests {
         let manage = (MANAGE_ROLES | 1 << 10).to_string();
         let overwrites = json!([{"role_id": "5", "allow": "1024"}, {"user_id": "6", "allow": manage}]);
         for (kind, payload) in [
-            (Kind::CreateRole, json!({"name": "a", "permissions": manage})),
-            (Kind::EnsureRole, json!({"key": "a", "name": "a", "permissions": manage})),
-            (Kind::CreateChannel, json!({"name": "a", "overwrites": overwrites})),
-            (Kind::EnsureChannel, json!({"name": "a", "key": "a", "overwrites": overwrites})),
-            (Kind::UpdatePermissions, json!({"channel_id": "9", "overwrites": overwrites})),
-            (Kind::UpdatePermissions, json!({"channel_id": "9", "overwrites": overwrites, "mode": "merge"})),
-            (Kind::ReplaceOverwrites, json!({"channel_id": "9", "overwrites": overwrites})),
+            (OperationKind::CreateRole, json!({"name": "a", "permissions": manage})),
+            (OperationKind::EnsureRole, json!({"key": "a", "name": "a", "permissions": manage})),
+            (OperationKind::CreateChannel, json!({"name": "a", "overwrites": overwrites})),
+            (OperationKind::EnsureChannel, json!({"name": "a", "key": "a", "overwrites": overwrites})),
+            (OperationKind::UpdatePermissions, json!({"channel_id": "9", "overwrites": overwrites})),
+            (OperationKind::UpdatePermissions, json!({"channel_id": "9", "overwrites": overwrites, "mode": "merge"})),
+            (OperationKind::ReplaceOverwrites, json!({"channel_id": "9", "overwrites": overwrites})),
         ] {
             assert_eq!(of(kind, &payload).danger(), Some(Danger::Grants(MANAGE_ROLES)), "{kind:?}");
         }
         for bit in [1, 2, 40] {
             let role = json!({"name": "a", "permissions": (1u64 << bit).to_string()});
-            assert_eq!(of(Kind::CreateRole, &role).danger(), Some(Danger::Grants(1 << bit)), "{bit}");
+            assert_eq!(of(OperationKind::CreateRole, &role).danger(), Some(Danger::Grants(1 << bit)), "{bit}");
         }
     }
 
     #[test]
     fn harmless_and_denied_permissions_are_not_dangerous() {
-        assert_eq!(of(Kind::CreateRole, &json!({"name": "a", "permissions": "1024"})), Effect::default());
+        assert_eq!(
+            of(OperationKind::CreateRole, &json!({"name": "a", "permissions": "1024"})),
+            PermissionEffect::default()
+        );
         let update = json!({"channel_id": "9", "overwrites": [{"role_id": "5", "deny": "8"}]});
-        assert_eq!(of(Kind::UpdatePermissions, &update).danger(), None);
-        assert_eq!(of(Kind::RemoveRole, &json!({"user_id": "1", "role_id": "2"})), Effect::default());
+        assert_eq!(of(OperationKind::UpdatePermissions, &update).danger(), None);
+        assert_eq!(
+            of(OperationKind::RemoveRole, &json!({"user_id": "1", "role_id": "2"})),
+            PermissionEffect::default()
+        );
     }
 
     #[test]
     fn assigned_roles_are_judged_by_their_permissions() {
         let roles = GuildRoles::new([(1, 8), (2, 1024), (3, 0)], [(3, MANAGE_ROLES)]);
         let assign = |role: &str| {
-            let effect = of(Kind::AssignRole, &json!({"user_id": "1", "role_id": role}));
+            let effect = of(OperationKind::AssignRole, &json!({"user_id": "1", "role_id": role}));
             assert_eq!(effect.danger(), None);
             effect.assigned().unwrap().danger(&roles)
         };
@@ -272,7 +278,7 @@ mod tests {
     #[test]
     fn roles_that_a_member_keeps_do_not_count() {
         let roles = GuildRoles::new([(1, 8), (2, 1024)], []);
-        let effect = of(Kind::SetMemberRoles, &json!({"user_id": "7", "role_ids": ["2", "1"]}));
+        let effect = of(OperationKind::SetMemberRoles, &json!({"user_id": "7", "role_ids": ["2", "1"]}));
         let assigned = effect.assigned().unwrap();
         assert_eq!(assigned.replaces, Some(7));
         assert!(assigned.danger(&roles).unwrap().is_some());
@@ -281,7 +287,7 @@ mod tests {
 
     #[test]
     fn reference_by_key_has_no_id_before_it_is_resolved() {
-        assert_eq!(of(Kind::AssignRole, &json!({"user_id": "1", "role_id": {"key": "a"}})).assigned(), None);
+        assert_eq!(of(OperationKind::AssignRole, &json!({"user_id": "1", "role_id": {"key": "a"}})).assigned(), None);
     }
 
     #[test]
@@ -289,13 +295,13 @@ mod tests {
         let present = [(5, MANAGE_ROLES | 1024), (6, 1024)];
         let lifts = Some(Danger::LiftsDenial { target: 5, bits: MANAGE_ROLES });
         let update = |overwrites: Value| {
-            let effect = of(Kind::UpdatePermissions, &json!({"channel_id": "9", "overwrites": overwrites}));
+            let effect = of(OperationKind::UpdatePermissions, &json!({"channel_id": "9", "overwrites": overwrites}));
             effect.denials().unwrap().lifted(present)
         };
         assert_eq!(update(json!([{"role_id": "5", "deny": "1024"}])), lifts);
         assert_eq!(update(json!([{"role_id": "5", "deny": MANAGE_ROLES.to_string()}])), None);
         assert_eq!(update(json!([{"role_id": "6", "allow": "1024"}])), None);
-        let replace = of(Kind::ReplaceOverwrites, &json!({"channel_id": "9", "overwrites": []}));
+        let replace = of(OperationKind::ReplaceOverwrites, &json!({"channel_id": "9", "overwrites": []}));
         assert_eq!(replace.denials().unwrap().lifted(present), lifts);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Danger, Effect, Scope};
+use super::{Danger, PermissionEffect, Scope};
 use crate::operation::Payload;
 
 /// What comes before a guild's id among scopes.
@@ -12,7 +12,7 @@ const GUILDS_MOST: usize = 1_000;
 
 /// Which guilds a key is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Guilds {
+pub enum GuildSet {
     /// All of its tenant.
     All,
     /// These.
@@ -23,7 +23,7 @@ pub enum Guilds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     scopes: BTreeSet<Scope>,
-    guilds: Guilds,
+    guilds: GuildSet,
 }
 
 /// What is wrong with a scope.
@@ -52,7 +52,7 @@ fn names() -> String {
 
 /// What a key lacks for something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
+pub enum MissingAccess {
     /// A scope.
     #[error("needs a key with the scope {}", .0.name())]
     Scope(Scope),
@@ -65,7 +65,7 @@ impl Grant {
     /// Everything.
     #[must_use]
     pub fn everything() -> Self {
-        Self { scopes: BTreeSet::from([Scope::Admin]), guilds: Guilds::All }
+        Self { scopes: BTreeSet::from([Scope::Admin]), guilds: GuildSet::All }
     }
 
     /// What these names stand for: scopes, and `guild:<id>` for each guild that it is for alone.
@@ -101,7 +101,7 @@ impl Grant {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self { scopes, guilds: if guilds.is_empty() { Guilds::All } else { Guilds::Only(guilds) } })
+        Ok(Self { scopes, guilds: if guilds.is_empty() { GuildSet::All } else { GuildSet::Only(guilds) } })
     }
 
     /// Its names, as [`Self::read`] takes them.
@@ -109,15 +109,15 @@ impl Grant {
     pub fn names(&self) -> Vec<String> {
         let scopes = self.scopes.iter().map(|scope| scope.name().to_owned());
         let guilds = match &self.guilds {
-            Guilds::All => Vec::new(),
-            Guilds::Only(guilds) => guilds.iter().map(|guild| format!("{GUILD}{guild}")).collect(),
+            GuildSet::All => Vec::new(),
+            GuildSet::Only(guilds) => guilds.iter().map(|guild| format!("{GUILD}{guild}")).collect(),
         };
         scopes.chain(guilds).collect()
     }
 
     /// Which guilds it is for.
     #[must_use]
-    pub const fn guilds(&self) -> &Guilds {
+    pub const fn guilds(&self) -> &GuildSet {
         &self.guilds
     }
 
@@ -125,9 +125,9 @@ impl Grant {
     #[must_use]
     pub fn reaches(&self, guild: Option<u64>) -> bool {
         match (&self.guilds, guild) {
-            (Guilds::All, _) => true,
-            (Guilds::Only(guilds), Some(guild)) => guilds.contains(&guild),
-            (Guilds::Only(_), None) => false,
+            (GuildSet::All, _) => true,
+            (GuildSet::Only(guilds), Some(guild)) => guilds.contains(&guild),
+            (GuildSet::Only(_), None) => false,
         }
     }
 
@@ -138,16 +138,16 @@ impl Grant {
     }
 
     /// What it lacks for submitting such an operation, in a guild or in none, as far as the payload tells. What the roles
-    /// grant that the operation assigns is a question of its own: see [`Effect::assigned`].
+    /// grant that the operation assigns is a question of its own: see [`PermissionEffect::assigned`].
     #[must_use]
-    pub fn lacks(&self, payload: &Payload, guild: Option<u64>) -> Option<Lack> {
+    pub fn lacks(&self, payload: &Payload, guild: Option<u64>) -> Option<MissingAccess> {
         if (guild.is_none() || leaves(payload, guild)) && !self.may(Scope::Application) {
-            return Some(Lack::Scope(Scope::Application));
+            return Some(MissingAccess::Scope(Scope::Application));
         }
         if self.may(Scope::Danger) {
             return None;
         }
-        Effect::of(payload, guild).danger().map(Lack::Danger)
+        PermissionEffect::of(payload, guild).danger().map(MissingAccess::Danger)
     }
 }
 
@@ -167,13 +167,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::operation::Kind;
+    use crate::operation::OperationKind;
 
     fn grant(names: &[&str]) -> Grant {
         Grant::read(names.iter().copied()).unwrap()
     }
 
-    fn payload(kind: Kind, payload: &serde_json::Value, guild: Option<u64>) -> Payload {
+    fn payload(kind: OperationKind, payload: &serde_json::Value, guild: Option<u64>) -> Payload {
         Payload::parse(kind, payload, guild).unwrap()
     }
 
@@ -204,12 +204,12 @@ mod tests {
     #[test]
     fn what_belongs_to_no_guild_and_a_callers_own_words_need_the_application_scope() {
         let plain = grant(&["operations:write"]);
-        let dm = payload(Kind::SendDm, &json!({"user_id": "7", "content": "hi"}), None);
-        assert_eq!(plain.lacks(&dm, None), Some(Lack::Scope(Scope::Application)));
+        let dm = payload(OperationKind::SendDm, &json!({"user_id": "7", "content": "hi"}), None);
+        assert_eq!(plain.lacks(&dm, None), Some(MissingAccess::Scope(Scope::Application)));
         assert_eq!(plain.lacks(&dm, Some(42)), None);
         let words = json!({"method": "GET", "path": "/guilds/42/roles"});
-        let words = payload(Kind::Request, &words, Some(42));
-        assert_eq!(plain.lacks(&words, Some(42)), Some(Lack::Scope(Scope::Application)));
+        let words = payload(OperationKind::Request, &words, Some(42));
+        assert_eq!(plain.lacks(&words, Some(42)), Some(MissingAccess::Scope(Scope::Application)));
         assert_eq!(grant(&["operations:write", "application"]).lacks(&words, Some(42)), None);
     }
 
@@ -224,14 +224,14 @@ mod tests {
             ("/channels/42", false),
             ("/users/@me", false),
         ] {
-            let read = payload(Kind::Read, &json!({"path": path}), Some(42));
+            let read = payload(OperationKind::Read, &json!({"path": path}), Some(42));
             assert_eq!(plain.lacks(&read, Some(42)).is_none(), is_within, "{path}");
         }
     }
 
     #[test]
     fn granting_administrator_needs_the_danger_scope_and_admin_has_it() {
-        let role = payload(Kind::CreateRole, &json!({"name": "Boss", "permissions": "8"}), Some(42));
+        let role = payload(OperationKind::CreateRole, &json!({"name": "Boss", "permissions": "8"}), Some(42));
         let plain = grant(&["operations:write"]);
         let lack = plain.lacks(&role, Some(42)).unwrap();
         assert_eq!(lack.to_string(), "grants ADMINISTRATOR; this needs a key with the scope danger");

@@ -16,7 +16,7 @@ pub struct KeyId([u8; ID_LENGTH]);
 /// It is no key's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key's id is {ID_LENGTH} small letters and digits, as the list of keys shows it")]
-pub struct KeyIdError;
+pub struct ParseKeyIdError;
 
 impl KeyId {
     /// An id by chance.
@@ -38,12 +38,12 @@ impl KeyId {
 }
 
 impl FromStr for KeyId {
-    type Err = KeyIdError;
+    type Err = ParseKeyIdError;
 
-    fn from_str(text: &str) -> Result<Self, KeyIdError> {
-        let bytes: [u8; ID_LENGTH] = text.as_bytes().try_into().map_err(|_| KeyIdError)?;
+    fn from_str(text: &str) -> Result<Self, ParseKeyIdError> {
+        let bytes: [u8; ID_LENGTH] = text.as_bytes().try_into().map_err(|_| ParseKeyIdError)?;
         let is_plain = bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if is_plain { Ok(Self(bytes)) } else { Err(KeyIdError) }
+        if is_plain { Ok(Self(bytes)) } else { Err(ParseKeyIdError) }
     }
 }
 
@@ -61,14 +61,14 @@ impl fmt::Debug for KeyId {
 
 /// A key, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct KeyText<'a> {
+pub struct ParsedKey<'a> {
     /// What it is called.
     pub id: KeyId,
     /// What shows that it is no other.
     pub secret: &'a str,
 }
 
-impl<'a> KeyText<'a> {
+impl<'a> ParsedKey<'a> {
     /// Takes a key apart, if it is one. Nothing is said of whether there is such a key.
     #[must_use]
     pub fn read(text: &'a str) -> Option<Self> {
@@ -85,9 +85,9 @@ impl<'a> KeyText<'a> {
     }
 }
 
-impl fmt::Debug for KeyText<'_> {
+impl fmt::Debug for ParsedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyText").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("ParsedKey").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -101,33 +101,33 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_not_read() {
-        let good = KeyText { id: KeyId::from_chance(7), secret: SECRET }.write();
-        assert!(KeyText::read(&good).is_some());
+        let good = ParsedKey { id: KeyId::from_chance(7), secret: SECRET }.write();
+        assert!(ParsedKey::read(&good).is_some());
         for wrong in ["", "gh_", "gh__", "gh_admin", &good[1..], &good[..good.len() - 1], &format!("{good}a")] {
-            assert_eq!(KeyText::read(wrong), None, "{wrong}");
+            assert_eq!(ParsedKey::read(wrong), None, "{wrong}");
         }
-        assert_eq!(KeyText::read(&good.replace('-', "+")), None);
-        assert_eq!(KeyText::read(&good.to_uppercase()), None);
+        assert_eq!(ParsedKey::read(&good.replace('-', "+")), None);
+        assert_eq!(ParsedKey::read(&good.to_uppercase()), None);
     }
 
     #[test]
     fn a_key_is_never_shown_by_debug() {
-        let key = KeyText { id: KeyId::from_chance(7), secret: SECRET };
+        let key = ParsedKey { id: KeyId::from_chance(7), secret: SECRET };
         assert!(!format!("{key:?}").contains(SECRET));
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read_as_it_was(chance: u128, secret in "[A-Za-z0-9_-]{43}") {
-            let key = KeyText { id: KeyId::from_chance(chance), secret: &secret };
+            let key = ParsedKey { id: KeyId::from_chance(chance), secret: &secret };
             let written = key.write();
-            prop_assert_eq!(KeyText::read(&written), Some(key));
+            prop_assert_eq!(ParsedKey::read(&written), Some(key));
             prop_assert_eq!(key.id.as_str().parse(), Ok(key.id));
         }
 
         #[test]
         fn nothing_makes_it_panic(text in ".*") {
-            let _ = KeyText::read(&text);
+            let _ = ParsedKey::read(&text);
         }
     }
 }

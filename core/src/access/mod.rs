@@ -19,11 +19,11 @@ mod request_effect;
 mod scope;
 mod scope_set;
 
-pub use bounds::{Bounds, Whose, no_such};
+pub use bounds::{Bounds, Owner, no_such};
 pub use danger::Danger;
-pub use effect::{AssignedRoles, Denials, Effect, RoleGuild, UnknownRole};
-pub use grant::{Grant, GrantError, Guilds, Lack};
+pub use effect::{AssignedRoles, Denials, PermissionEffect, RoleGuild, UnknownRole};
+pub use grant::{Grant, GrantError, GuildSet, MissingAccess};
 pub use guild_roles::{GuildRoles, RolePermissions};
-pub use key::{KeyId, KeyIdError, KeyText};
+pub use key::{KeyId, ParseKeyIdError, ParsedKey};
 pub use scope::Scope;
 pub use scope_set::ScopeSet;

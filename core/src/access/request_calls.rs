@@ -4,7 +4,7 @@ use crate::operation::payload::Method;
 
 /// What a call can give, beside what its body grants in fields for permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gives {
+pub(super) enum CallEffect {
     /// Nothing.
     Nothing,
     /// The role at the end of the path, to the member before it.
@@ -27,8 +27,8 @@ pub(super) enum Gives {
 
 /// Calls that write, by method and path. `{id}` is a plain id, `{}` is anything.
 #[rustfmt::skip]
-pub(super) const CALLS: &[(Method, &str, Gives)] = &{
-    use Gives::*;
+pub(super) const CALLS: &[(Method, &str, CallEffect)] = &{
+    use CallEffect::*;
     use Method::{Delete, Patch, Post, Put};
     [
         (Put, "/guilds/{id}/members/{id}/roles/{id}", RoleOfPath),

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{
     danger::Danger,
-    effect::{AssignedRoles, Denials, Effect, RoleGuild},
-    request_calls::{CALLS, Gives},
+    effect::{AssignedRoles, Denials, PermissionEffect, RoleGuild},
+    request_calls::{CALLS, CallEffect},
 };
 use crate::operation::payload::{
     Method, Request,
@@ -18,15 +18,15 @@ use crate::operation::payload::{
 };
 
 /// The effect of a call.
-pub(super) fn of(request: &Request) -> Effect {
+pub(super) fn of(request: &Request) -> PermissionEffect {
     if request.method == Method::Get {
-        return Effect::default();
+        return PermissionEffect::default();
     }
     let Some((gives, ids)) = find(request.method, &request.path) else {
-        return Effect { danger: Some(Danger::UnknownCall), ..Effect::default() };
+        return PermissionEffect { danger: Some(Danger::UnknownCall), ..PermissionEffect::default() };
     };
     let body = request.body.as_ref().unwrap_or(&Value::Null);
-    let granted = Effect::granting(granted(body));
+    let granted = PermissionEffect::granting(granted(body));
     let synced = if syncs(body) { Some(Danger::CategorySync) } else { None };
     let mut effect = given(gives, &ids, body);
     effect.danger = granted.danger.or(effect.danger).or(synced);
@@ -34,7 +34,7 @@ pub(super) fn of(request: &Request) -> Effect {
 }
 
 /// What a call gives that has this path, and the ids in it.
-fn find(method: Method, path: &str) -> Option<(Gives, Vec<u64>)> {
+fn find(method: Method, path: &str) -> Option<(CallEffect, Vec<u64>)> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<_> = path.split('/').map(decoded).collect();
     let ids_of = |template: &str| {
@@ -54,37 +54,40 @@ fn find(method: Method, path: &str) -> Option<(Gives, Vec<u64>)> {
     calls.into_iter().find_map(|(_, template, gives)| Some((*gives, ids_of(template)?)))
 }
 
-fn given(gives: Gives, ids: &[u64], body: &Value) -> Effect {
+fn given(gives: CallEffect, ids: &[u64], body: &Value) -> PermissionEffect {
     let id = |at: usize| ids.get(at).copied().unwrap_or_default();
     let roles = |guild, roles: Option<Vec<u64>>, replaces| match roles {
-        Some(roles) => Effect { assigned: Some(AssignedRoles { guild, roles, replaces }), ..Effect::default() },
-        None => Effect { danger: Some(Danger::UnreadableRole), ..Effect::default() },
+        Some(roles) => {
+            PermissionEffect { assigned: Some(AssignedRoles { guild, roles, replaces }), ..PermissionEffect::default() }
+        }
+        None => PermissionEffect { danger: Some(Danger::UnreadableRole), ..PermissionEffect::default() },
     };
     let denials = |denied: Option<Vec<(u64, u64)>>, replaces_all| match denied {
-        Some(denied) => {
-            Effect { denials: Some(Denials { channel: Some(id(0)), denied, replaces_all }), ..Effect::default() }
-        }
-        None => Effect { danger: Some(Danger::UnreadableOverwrite), ..Effect::default() },
+        Some(denied) => PermissionEffect {
+            denials: Some(Denials { channel: Some(id(0)), denied, replaces_all }),
+            ..PermissionEffect::default()
+        },
+        None => PermissionEffect { danger: Some(Danger::UnreadableOverwrite), ..PermissionEffect::default() },
     };
     let guild = RoleGuild::Guild(id(0));
     match gives {
-        Gives::Nothing => Effect::default(),
-        Gives::RoleOfPath => roles(guild, Some(vec![id(2)]), None),
-        Gives::RolesToNewMember => roles(guild, named(body, "roles"), None),
-        Gives::RolesToMember => roles(guild, named(body, "roles"), Some(id(1))),
-        Gives::RolesByInvite => roles(RoleGuild::Channel(id(0)), named(body, "role_ids"), None),
-        Gives::RolesByOnboarding => roles(guild, named(body, "role_ids"), None),
-        Gives::Overwrites => match body.get("permission_overwrites") {
+        CallEffect::Nothing => PermissionEffect::default(),
+        CallEffect::RoleOfPath => roles(guild, Some(vec![id(2)]), None),
+        CallEffect::RolesToNewMember => roles(guild, named(body, "roles"), None),
+        CallEffect::RolesToMember => roles(guild, named(body, "roles"), Some(id(1))),
+        CallEffect::RolesByInvite => roles(RoleGuild::Channel(id(0)), named(body, "role_ids"), None),
+        CallEffect::RolesByOnboarding => roles(guild, named(body, "role_ids"), None),
+        CallEffect::Overwrites => match body.get("permission_overwrites") {
             Some(overwrites) => denials(denied(overwrites), true),
-            None => Effect::default(),
+            None => PermissionEffect::default(),
         },
-        Gives::OneOverwrite => {
+        CallEffect::OneOverwrite => {
             let deny = body.get("deny").map_or(0, |deny| read_bits(deny).unwrap_or(0));
             denials(Some(vec![(id(1), deny)]), false)
         }
-        Gives::Ownership => {
+        CallEffect::Ownership => {
             let is_given = body.get("owner_id").is_some_and(|owner| !owner.is_null());
-            Effect { danger: is_given.then_some(Danger::Ownership), ..Effect::default() }
+            PermissionEffect { danger: is_given.then_some(Danger::Ownership), ..PermissionEffect::default() }
         }
     }
 }
@@ -180,14 +183,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::operation::{Kind, Payload};
+    use crate::operation::{OperationKind, Payload};
 
-    fn effect(method: &str, path: &str, body: Value) -> Effect {
+    fn effect(method: &str, path: &str, body: Value) -> PermissionEffect {
         let mut payload = json!({"method": method, "path": path});
         if !body.is_null() {
             payload["body"] = body;
         }
-        Effect::of(&Payload::parse(Kind::Request, &payload, Some(42)).unwrap(), Some(42))
+        PermissionEffect::of(&Payload::parse(OperationKind::Request, &payload, Some(42)).unwrap(), Some(42))
     }
 
     fn danger(method: &str, path: &str, body: Value) -> Option<Danger> {
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn removed_denials_are_found() {
-        let lifted = |effect: Effect| effect.denials().unwrap().lifted([(1, 8), (2, 8)]);
+        let lifted = |effect: PermissionEffect| effect.denials().unwrap().lifted([(1, 8), (2, 8)]);
         let first = Some(Danger::LiftsDenial { target: 1, bits: 8 });
         assert_eq!(lifted(effect("DELETE", "/channels/7/permissions/1", json!(null))), first);
         assert_eq!(lifted(effect("DELETE", "/channels/7/permissions/3", json!(null))), None);
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(lifted(patch(json!([{"id": "1", "deny": "8"}, {"id": 2, "deny": 8}]))), None);
         assert_eq!(lifted(patch(json!([{"id": "1", "deny": "8"}, {"id": "1"}, {"id": 2, "deny": 8}]))), first);
         assert_eq!(patch(json!("none")).danger(), Some(Danger::UnreadableOverwrite));
-        assert_eq!(effect("PATCH", "/channels/7", json!({"name": "x"})), Effect::default());
+        assert_eq!(effect("PATCH", "/channels/7", json!({"name": "x"})), PermissionEffect::default());
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::answer::{Class, Credential};
 use crate::invalid::Submitter;
 use crate::lane::Lane;
-use crate::route::{Major, RouteKey};
+use crate::response::{Credential, ResponseClass};
+use crate::route::{RouteKey, TopLevelId};
 use crate::time::Timestamp;
 
-use super::{BreakerKey, Origin, State, Why};
+use super::{BreakerKey, BreakerReason, BreakerState, ChangeOrigin};
 
 /// A call to Discord that wants to go out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct CallInfo {
     /// Its route.
     pub route: RouteKey,
     /// Its top-level object.
-    pub major: Major,
+    pub major: TopLevelId,
     /// How urgent it is.
     pub lane: Lane,
     /// The guild on whose behalf it is made.
@@ -33,7 +33,7 @@ pub struct CallInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// There was an answer.
-    Answered(Class),
+    Answered(ResponseClass),
     /// No connection could be had.
     Unreachable,
     /// No answer came in time.
@@ -47,16 +47,16 @@ impl CallResult {
     #[must_use]
     pub const fn is_failure(self) -> bool {
         match self {
-            Self::Unreachable | Self::TimedOut | Self::Broken | Self::Answered(Class::ServerError) => true,
+            Self::Unreachable | Self::TimedOut | Self::Broken | Self::Answered(ResponseClass::ServerError) => true,
             Self::Answered(
-                Class::Success
-                | Class::RateLimited { .. }
-                | Class::Unauthorized
-                | Class::InteractionEnded
-                | Class::Forbidden
-                | Class::NotFound
-                | Class::Rejected
-                | Class::Blocked { .. },
+                ResponseClass::Success
+                | ResponseClass::RateLimited { .. }
+                | ResponseClass::Unauthorized
+                | ResponseClass::InteractionEnded
+                | ResponseClass::Forbidden
+                | ResponseClass::NotFound
+                | ResponseClass::Rejected
+                | ResponseClass::Blocked { .. },
             ) => false,
         }
     }
@@ -85,7 +85,7 @@ pub enum Attempt {
 /// Why a call may not go out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {reason}")]
-pub struct Refused {
+pub struct CallRejection {
     /// When to come again; nothing if waiting does not help.
     pub until: Option<Timestamp>,
     /// The reason, for metrics: a short word.
@@ -96,19 +96,19 @@ pub struct Refused {
 
 /// What is to be done after a step.
 #[derive(Debug)]
-pub enum Effect {
+pub enum BreakerEffect {
     /// A breaker changed its state; to be told.
     Transition {
         /// Which.
         key: BreakerKey,
         /// From what.
-        from: State,
+        from: BreakerState,
         /// To what.
-        to: State,
+        to: BreakerState,
         /// Why.
-        why: Why,
+        why: BreakerReason,
         /// Who decided it.
-        origin: Origin,
+        origin: ChangeOrigin,
     },
     /// A probe is to be sent, because no call came that could be one: `GET /gateway/bot`, or `GET /gateway` for nobody.
     SendProbe {
@@ -117,7 +117,7 @@ pub enum Effect {
         /// Who it is to be made as.
         credential: Credential,
         /// Its pass, to be reported or abandoned like any other.
-        pass: Pass,
+        pass: CallPermit,
     },
     /// A shared breaker is half-open and no process is known to probe it: [`Breakers::probe_claims`] has something.
     ///
@@ -127,24 +127,24 @@ pub enum Effect {
 
 /// What a report led to.
 #[derive(Debug)]
-pub struct Reported {
+pub struct ReportOutcome {
     /// Whether the call, if it did not succeed, used up an attempt.
     pub attempt: Attempt,
     /// What is to be done.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<BreakerEffect>,
 }
 
 /// Leave to make one call. Goes back to the breakers, with a result or without.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a pass is to be reported or abandoned, or a probe's place stays taken until it times out"]
-pub struct Pass {
+pub struct CallPermit {
     pub(super) ticket: u64,
-    pub(super) path: Path,
+    pub(super) path: CallPath,
     /// One bit for each key of the path: whether the call is a probe there.
     pub(super) probes: u8,
 }
 
-impl Pass {
+impl CallPermit {
     /// Whether it probes a half-open breaker. A probe that fails uses no attempt.
     #[must_use]
     pub const fn is_probe(&self) -> bool {
@@ -158,11 +158,11 @@ impl Pass {
 
 /// The breakers that a call passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Path {
+pub(super) enum CallPath {
     Discord {
         credential: Credential,
         route: RouteKey,
-        major: Major,
+        major: TopLevelId,
     },
     /// A breaker's own probe.
     Own {
@@ -172,7 +172,7 @@ pub(super) enum Path {
     Target(String),
 }
 
-impl Path {
+impl CallPath {
     /// Their keys, the widest first.
     pub(super) fn keys(&self) -> Vec<BreakerKey> {
         match self {

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::answer::Credential;
-use crate::route::{Major, RouteKey};
+use crate::response::Credential;
+use crate::route::{RouteKey, TopLevelId};
 
 /// What a breaker watches. Its text (`discord`, `discord:42`, `discord:42/POST /guilds/{id}/roles#7`, `target:crm`) can be
 /// read back, but for a webhook's token, which no text holds.
@@ -19,7 +19,7 @@ pub enum BreakerKey {
     /// A route of it, over all ids.
     Route(Credential, RouteKey),
     /// A route and a top-level id.
-    Pair(Credential, RouteKey, Major),
+    Pair(Credential, RouteKey, TopLevelId),
     /// Another upstream, by name.
     Target(String),
 }
@@ -27,7 +27,7 @@ pub enum BreakerKey {
 /// What kind of thing a breaker watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum BreakerKind {
     /// See [`BreakerKey::Address`].
     Address,
     /// See [`BreakerKey::Discord`].
@@ -40,7 +40,7 @@ pub enum Kind {
     Target,
 }
 
-impl Kind {
+impl BreakerKind {
     /// Its name, as metrics and logs have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -57,28 +57,28 @@ impl Kind {
 impl BreakerKey {
     /// What kind of thing it is.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> BreakerKind {
         match self {
-            Self::Address => Kind::Address,
-            Self::Discord(_) => Kind::Discord,
-            Self::Route(..) => Kind::Route,
-            Self::Pair(..) => Kind::Pair,
-            Self::Target(_) => Kind::Target,
+            Self::Address => BreakerKind::Address,
+            Self::Discord(_) => BreakerKind::Discord,
+            Self::Route(..) => BreakerKind::Route,
+            Self::Pair(..) => BreakerKind::Pair,
+            Self::Target(_) => BreakerKind::Target,
         }
     }
 
     /// Whether its breaker always exists. There are as many of these as there are bots, so they need no bound.
     pub(super) const fn is_permanent(&self) -> bool {
-        matches!(self.kind(), Kind::Address | Kind::Discord)
+        matches!(self.kind(), BreakerKind::Address | BreakerKind::Discord)
     }
 
     /// From how many of its parts failures must come before they say anything about it.
     pub(super) const fn sources_needed(&self) -> u32 {
         match self.kind() {
-            Kind::Discord | Kind::Route => 2,
-            Kind::Pair | Kind::Target => 1,
+            BreakerKind::Discord | BreakerKind::Route => 2,
+            BreakerKind::Pair | BreakerKind::Target => 1,
             // Only a ban opens it.
-            Kind::Address => u32::MAX,
+            BreakerKind::Address => u32::MAX,
         }
     }
 }
@@ -114,31 +114,31 @@ impl Serialize for BreakerKey {
 /// A text that names no breaker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no breaker is named so: expected `discord`, `discord:<application>[/<route>[#<id>]]` or `target:<name>`")]
-pub struct ParseKeyError;
+pub struct ParseBreakerKeyError;
 
 impl FromStr for BreakerKey {
-    type Err = ParseKeyError;
+    type Err = ParseBreakerKeyError;
 
-    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+    fn from_str(text: &str) -> Result<Self, ParseBreakerKeyError> {
         if text == "discord" {
             return Ok(Self::Address);
         }
         if let Some(name) = text.strip_prefix("target:").filter(|name| !name.is_empty()) {
             return Ok(Self::Target(name.to_owned()));
         }
-        let rest = text.strip_prefix("discord:").ok_or(ParseKeyError)?;
+        let rest = text.strip_prefix("discord:").ok_or(ParseBreakerKeyError)?;
         let (who, route) = rest.split_once('/').map_or((rest, None), |(who, route)| (who, Some(route)));
         let who = match who {
             "anonymous" => Credential::Anonymous,
-            id => Credential::Application(id.parse().map_err(|_| ParseKeyError)?),
+            id => Credential::Application(id.parse().map_err(|_| ParseBreakerKeyError)?),
         };
         Ok(match route.map(|route| route.rsplit_once('#').map_or((route, None), |(route, id)| (route, Some(id)))) {
             None => Self::Discord(who),
-            Some(("", _)) => return Err(ParseKeyError),
+            Some(("", _)) => return Err(ParseBreakerKeyError),
             Some((route, None)) => Self::Route(who, RouteKey::new(route)),
             Some((route, Some(id))) => {
-                let id = id.parse().map_err(|_| ParseKeyError)?;
-                Self::Pair(who, RouteKey::new(route), Major::of(id))
+                let id = id.parse().map_err(|_| ParseBreakerKeyError)?;
+                Self::Pair(who, RouteKey::new(route), TopLevelId::of(id))
             }
         })
     }
@@ -157,8 +157,8 @@ mod tests {
             BreakerKey::Discord(who),
             BreakerKey::Discord(Credential::Anonymous),
             BreakerKey::Route(who, route.clone()),
-            BreakerKey::Pair(who, route.clone(), Major::of(7)),
-            BreakerKey::Pair(who, route, Major::NONE),
+            BreakerKey::Pair(who, route.clone(), TopLevelId::of(7)),
+            BreakerKey::Pair(who, route, TopLevelId::NONE),
             BreakerKey::Target("crm/eu#1".to_owned()),
         ] {
             assert_eq!(key.to_string().parse(), Ok(key));
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_text_that_names_no_breaker_is_refused() {
         for text in ["", "discords", "discord:", "discord:bot", "discord:1/", "discord:1/GET /x#y", "target:"] {
-            assert_eq!(text.parse::<BreakerKey>(), Err(ParseKeyError), "{text}");
+            assert_eq!(text.parse::<BreakerKey>(), Err(ParseBreakerKeyError), "{text}");
         }
     }
 }

@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::time::Timestamp;
 
 use super::BreakerConfig;
-use super::tally::{Sample, Tally};
+use super::failure_window::{FailureWindow, Sample};
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum State {
+pub enum BreakerState {
     /// Calls go out.
     Closed,
     /// None does.
@@ -35,11 +35,11 @@ pub enum State {
     /// None does until something other than time changes it.
     ForcedOpen {
         /// What forced it.
-        why: Why,
+        why: BreakerReason,
     },
 }
 
-impl State {
+impl BreakerState {
     /// Its name, as metrics and logs have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -66,7 +66,7 @@ impl State {
 /// Why a breaker came to be in its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum BreakerReason {
     /// It is new.
     Fresh,
     /// Too many failures without a success between them.
@@ -95,7 +95,7 @@ pub enum Why {
     TokenChanged,
 }
 
-impl Why {
+impl BreakerReason {
     /// Its name, as metrics and logs have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -119,7 +119,7 @@ impl Why {
 
 /// What a step has to know: settings, time, chance, and how many passes were handed out so far.
 #[derive(Clone, Copy)]
-pub(super) struct Step<'a> {
+pub(super) struct TransitionContext<'a> {
     pub(super) config: &'a BreakerConfig,
     pub(super) now: Timestamp,
     /// In `[0, 1)`.
@@ -129,22 +129,22 @@ pub(super) struct Step<'a> {
 
 /// A change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) from: State,
-    pub(super) to: State,
-    pub(super) why: Why,
+pub(super) struct Transition {
+    pub(super) from: BreakerState,
+    pub(super) to: BreakerState,
+    pub(super) why: BreakerReason,
 }
 
 /// How a call may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Admission {
     Free,
     Probe,
 }
 
 /// Why it may not, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Barred {
+pub(super) struct Rejection {
     pub(super) until: Option<Timestamp>,
     pub(super) reason: &'static str,
 }
@@ -170,8 +170,8 @@ enum ClaimState {
 
 #[derive(Debug)]
 pub(super) struct Breaker {
-    state: State,
-    why: Why,
+    state: BreakerState,
+    why: BreakerReason,
     changed: Timestamp,
     /// Passes up to this number are of an older generation.
     generation: u64,
@@ -181,7 +181,7 @@ pub(super) struct Breaker {
     cooldowns: u32,
     /// When it last had a reason to be watched.
     troubled: Timestamp,
-    tally: Tally,
+    tally: FailureWindow,
     probes: Vec<Probe>,
     successes: u32,
     claim: ClaimState,
@@ -192,14 +192,14 @@ pub(super) struct Breaker {
 impl Breaker {
     pub(super) fn new(generation: u64, now: Timestamp) -> Self {
         Self {
-            state: State::Closed,
-            why: Why::Fresh,
+            state: BreakerState::Closed,
+            why: BreakerReason::Fresh,
             changed: now,
             generation,
             token_since: 0,
             cooldowns: 0,
             troubled: now,
-            tally: Tally::default(),
+            tally: FailureWindow::default(),
             probes: Vec::new(),
             successes: 0,
             claim: ClaimState::NotNeeded,
@@ -207,11 +207,11 @@ impl Breaker {
         }
     }
 
-    pub(super) const fn state(&self) -> State {
+    pub(super) const fn state(&self) -> BreakerState {
         self.state
     }
 
-    pub(super) const fn why(&self) -> Why {
+    pub(super) const fn why(&self) -> BreakerReason {
         self.why
     }
 
@@ -233,7 +233,7 @@ impl Breaker {
         self.troubled
     }
 
-    pub(super) fn tally(&self) -> &Tally {
+    pub(super) fn tally(&self) -> &FailureWindow {
         &self.tally
     }
 
@@ -247,17 +247,26 @@ impl Breaker {
     }
 
     /// How a call may go. Changes nothing.
-    pub(super) fn check(&self, may_probe: bool, config: &BreakerConfig, now: Timestamp) -> Result<Way, Barred> {
+    pub(super) fn check(
+        &self,
+        may_probe: bool,
+        config: &BreakerConfig,
+        now: Timestamp,
+    ) -> Result<Admission, Rejection> {
         match self.state {
-            State::Closed => Ok(Way::Free),
-            State::HalfOpen if may_probe && self.has_claim(now) && self.has_room(config) => Ok(Way::Probe),
-            State::HalfOpen => Err(Barred { until: Some(now + config.probe_after), reason: "breaker_half_open" }),
-            State::Open { until } => {
-                let reason = if self.why == Why::Blocked { "blocked" } else { "breaker_open" };
-                Err(Barred { until: Some(until), reason })
+            BreakerState::Closed => Ok(Admission::Free),
+            BreakerState::HalfOpen if may_probe && self.has_claim(now) && self.has_room(config) => Ok(Admission::Probe),
+            BreakerState::HalfOpen => {
+                Err(Rejection { until: Some(now + config.probe_after), reason: "breaker_half_open" })
             }
-            State::ForcedOpen { why: Why::Unauthorized } => Err(Barred { until: None, reason: "unauthorized" }),
-            State::ForcedOpen { .. } => Err(Barred { until: None, reason: "breaker_forced_open" }),
+            BreakerState::Open { until } => {
+                let reason = if self.why == BreakerReason::Blocked { "blocked" } else { "breaker_open" };
+                Err(Rejection { until: Some(until), reason })
+            }
+            BreakerState::ForcedOpen { why: BreakerReason::Unauthorized } => {
+                Err(Rejection { until: None, reason: "unauthorized" })
+            }
+            BreakerState::ForcedOpen { .. } => Err(Rejection { until: None, reason: "breaker_forced_open" }),
         }
     }
 
@@ -275,8 +284,8 @@ impl Breaker {
     }
 
     /// It is shared: from now on it is probed only with a claim.
-    pub(super) fn require_claim(&mut self, step: Step<'_>) {
-        if self.state == State::HalfOpen && self.claim == ClaimState::NotNeeded {
+    pub(super) fn require_claim(&mut self, step: TransitionContext<'_>) {
+        if self.state == BreakerState::HalfOpen && self.claim == ClaimState::NotNeeded {
             self.claim = ClaimState::Wanted;
             self.ask_at = step.now;
         }
@@ -284,11 +293,11 @@ impl Breaker {
 
     /// Whether the claim to probe it has to be requested.
     pub(super) fn wants_claim(&self) -> bool {
-        self.state == State::HalfOpen && self.claim == ClaimState::Wanted
+        self.state == BreakerState::HalfOpen && self.claim == ClaimState::Wanted
     }
 
     /// Whether it is time to say that the claim has to be requested; not again for a while.
-    pub(super) fn ask_for_claim(&mut self, step: Step<'_>) -> bool {
+    pub(super) fn ask_for_claim(&mut self, step: TransitionContext<'_>) -> bool {
         let asks = self.wants_claim() && self.ask_at <= step.now;
         if asks {
             self.ask_at = step.now + step.config.probe_after;
@@ -297,7 +306,7 @@ impl Breaker {
     }
 
     /// This process probes it until then. If no call comes that may be a probe, it asks for one of its own after a while.
-    pub(super) fn claim_granted(&mut self, until: Timestamp, step: Step<'_>) {
+    pub(super) fn claim_granted(&mut self, until: Timestamp, step: TransitionContext<'_>) {
         if self.wants_claim() {
             self.claim = ClaimState::Held { until };
             self.ask_at = step.now + step.config.probe_after;
@@ -312,7 +321,7 @@ impl Breaker {
     }
 
     /// Gives a probe's place to a pass, after [`Breaker::check`] said that there is one.
-    pub(super) fn take_probe(&mut self, ticket: u64, step: Step<'_>) {
+    pub(super) fn take_probe(&mut self, ticket: u64, step: TransitionContext<'_>) {
         self.probes.push(Probe { ticket, deadline: step.now + step.config.probe_timeout });
         self.ask_at = step.now + step.config.probe_after;
     }
@@ -322,18 +331,19 @@ impl Breaker {
         self.probes.retain(|probe| probe.ticket != ticket);
     }
 
-    pub(super) fn probe_succeeded(&mut self, ticket: u64, step: Step<'_>) -> Option<Change> {
+    pub(super) fn probe_succeeded(&mut self, ticket: u64, step: TransitionContext<'_>) -> Option<Transition> {
         self.release_probe(ticket);
         self.successes += 1;
-        (self.successes >= step.config.probes.max(1)).then(|| self.enter(State::Closed, Why::ProbesSucceeded, step))
+        (self.successes >= step.config.probes.max(1))
+            .then(|| self.enter(BreakerState::Closed, BreakerReason::ProbesSucceeded, step))
     }
 
-    pub(super) fn probe_failed(&mut self, why: Why, step: Step<'_>) -> Change {
+    pub(super) fn probe_failed(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
         self.open(why, step)
     }
 
     /// Counts a call that went out while it was closed.
-    pub(super) fn record(&mut self, sample: Sample, step: Step<'_>) {
+    pub(super) fn record(&mut self, sample: Sample, step: TransitionContext<'_>) {
         if sample.failed || sample.slow {
             self.troubled = step.now;
         }
@@ -342,8 +352,8 @@ impl Breaker {
 
     /// Opens it if what it has counted says so. `sources` is from how many of its parts the trouble must come.
     /// Gives what it had counted, which its own opening now explains.
-    pub(super) fn judge(&mut self, sources: u32, step: Step<'_>) -> Option<(Change, Tally)> {
-        if self.state != State::Closed {
+    pub(super) fn judge(&mut self, sources: u32, step: TransitionContext<'_>) -> Option<(Transition, FailureWindow)> {
+        if self.state != BreakerState::Closed {
             return None;
         }
         let why = self.tally.verdict(step.config, sources, step.now)?;
@@ -352,71 +362,77 @@ impl Breaker {
     }
 
     /// A part of it has opened for what that part had counted.
-    pub(super) fn absorb(&mut self, counted: &Tally, source: u64, step: Step<'_>) {
-        if self.state == State::Closed {
+    pub(super) fn absorb(&mut self, counted: &FailureWindow, source: u64, step: TransitionContext<'_>) {
+        if self.state == BreakerState::Closed {
             self.tally.absorb(counted, source, step.config.window, step.now);
         }
     }
 
-    fn open(&mut self, why: Why, step: Step<'_>) -> Change {
-        if self.state == State::Closed && step.now.since(self.changed) >= step.config.calm {
+    fn open(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.calm {
             self.cooldowns = 0;
         }
         let cooldown = step.config.cooldown(self.cooldowns, step.chance);
         self.cooldowns = self.cooldowns.saturating_add(1);
-        self.enter(State::Open { until: step.now + cooldown }, why, step)
+        self.enter(BreakerState::Open { until: step.now + cooldown }, why, step)
     }
 
     /// Opens it for a time that somebody else has set.
-    pub(super) fn open_for(&mut self, time: Duration, why: Why, step: Step<'_>) -> Change {
-        self.enter(State::Open { until: step.now + time }, why, step)
+    pub(super) fn open_for(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        self.enter(BreakerState::Open { until: step.now + time }, why, step)
     }
 
     /// Opens it because another process did. It counts as a cooldown here, too: the trouble is the same.
-    pub(super) fn open_with(&mut self, time: Duration, why: Why, step: Step<'_>) -> Change {
-        if self.state == State::Closed && step.now.since(self.changed) >= step.config.calm {
+    pub(super) fn open_with(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.calm {
             self.cooldowns = 0;
         }
-        if why != Why::Blocked {
+        if why != BreakerReason::Blocked {
             self.cooldowns = self.cooldowns.saturating_add(1);
         }
-        self.enter(State::Open { until: step.now + time }, why, step)
+        self.enter(BreakerState::Open { until: step.now + time }, why, step)
     }
 
     /// Opens it as an earlier life of this process had it.
-    pub(super) fn reopen(&mut self, time: Duration, why: Why, cooldowns: u32, step: Step<'_>) -> Change {
+    pub(super) fn reopen(
+        &mut self,
+        time: Duration,
+        why: BreakerReason,
+        cooldowns: u32,
+        step: TransitionContext<'_>,
+    ) -> Transition {
         self.cooldowns = self.cooldowns.max(cooldowns);
-        self.enter(State::Open { until: step.now + time }, why, step)
+        self.enter(BreakerState::Open { until: step.now + time }, why, step)
     }
 
     /// Takes over another process's word on how long it stays open. Nothing if it is not.
-    pub(super) fn stay_open(&mut self, time: Duration, why: Why, step: Step<'_>) {
-        if let State::Open { until } = &mut self.state {
+    pub(super) fn stay_open(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) {
+        if let BreakerState::Open { until } = &mut self.state {
             *until = step.now + time;
             self.why = why;
         }
     }
 
     /// Closes it because another process did.
-    pub(super) fn close_with(&mut self, why: Why, step: Step<'_>) -> Change {
-        if why != Why::ProbesSucceeded {
+    pub(super) fn close_with(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        if why != BreakerReason::ProbesSucceeded {
             self.cooldowns = 0;
         }
-        self.enter(State::Closed, why, step)
+        self.enter(BreakerState::Closed, why, step)
     }
 
-    pub(super) fn force(&mut self, why: Why, step: Step<'_>) -> Change {
-        self.enter(State::ForcedOpen { why }, why, step)
+    pub(super) fn force(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
+        self.enter(BreakerState::ForcedOpen { why }, why, step)
     }
 
     /// Closes it, as if nothing had happened.
-    pub(super) fn reset(&mut self, why: Why, step: Step<'_>) -> Change {
+    pub(super) fn reset(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
         self.cooldowns = 0;
-        self.enter(State::Closed, why, step)
+        self.enter(BreakerState::Closed, why, step)
     }
 
     /// There is a new token: passes so far were handed out for the old one.
-    pub(super) fn renew_token(&mut self, step: Step<'_>) {
+    pub(super) fn renew_token(&mut self, step: TransitionContext<'_>) {
         self.token_since = step.latest;
     }
 
@@ -426,7 +442,7 @@ impl Breaker {
     }
 
     /// What time alone changes.
-    pub(super) fn on_time(&mut self, step: Step<'_>) -> Option<Change> {
+    pub(super) fn on_time(&mut self, step: TransitionContext<'_>) -> Option<Transition> {
         if let ClaimState::Held { until } | ClaimState::HeldElsewhere { until } = self.claim
             && until <= step.now
         {
@@ -434,20 +450,23 @@ impl Breaker {
             self.ask_at = step.now;
         }
         match self.state {
-            State::Open { until } if until <= step.now => {
+            BreakerState::Open { until } if until <= step.now => {
                 self.ask_at = step.now + step.config.probe_after;
-                Some(self.enter(State::HalfOpen, Why::CooledDown, step))
+                Some(self.enter(BreakerState::HalfOpen, BreakerReason::CooledDown, step))
             }
-            State::HalfOpen if self.probes.iter().any(|probe| probe.deadline <= step.now) => {
-                Some(self.probe_failed(Why::ProbeTimedOut, step))
+            BreakerState::HalfOpen if self.probes.iter().any(|probe| probe.deadline <= step.now) => {
+                Some(self.probe_failed(BreakerReason::ProbeTimedOut, step))
             }
-            State::Closed | State::Open { .. } | State::HalfOpen | State::ForcedOpen { .. } => None,
+            BreakerState::Closed
+            | BreakerState::Open { .. }
+            | BreakerState::HalfOpen
+            | BreakerState::ForcedOpen { .. } => None,
         }
     }
 
     /// Whether it is time to send a probe of its own.
     pub(super) fn wants_probe(&self, config: &BreakerConfig, now: Timestamp) -> bool {
-        self.state == State::HalfOpen && self.ask_at <= now && self.has_claim(now) && self.has_room(config)
+        self.state == BreakerState::HalfOpen && self.ask_at <= now && self.has_claim(now) && self.has_room(config)
     }
 
     /// No probe can be sent before then.
@@ -458,9 +477,9 @@ impl Breaker {
     /// When time alone will change something.
     pub(super) fn next_wake(&self, sends_probes: bool, config: &BreakerConfig) -> Option<Timestamp> {
         match self.state {
-            State::Closed | State::ForcedOpen { .. } => None,
-            State::Open { until } => Some(until),
-            State::HalfOpen => {
+            BreakerState::Closed | BreakerState::ForcedOpen { .. } => None,
+            BreakerState::Open { until } => Some(until),
+            BreakerState::HalfOpen => {
                 let lost = self.probes.iter().map(|probe| probe.deadline).min();
                 let own_probe = (sends_probes && self.has_room(config)).then_some(self.ask_at);
                 let (ask, claim_ends) = match self.claim {
@@ -474,16 +493,16 @@ impl Breaker {
         }
     }
 
-    fn enter(&mut self, to: State, why: Why, step: Step<'_>) -> Change {
+    fn enter(&mut self, to: BreakerState, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
         let from = std::mem::replace(&mut self.state, to);
         self.why = why;
         self.changed = step.now;
         self.troubled = step.now;
         self.generation = step.latest;
-        self.tally = Tally::default();
+        self.tally = FailureWindow::default();
         self.probes.clear();
         self.successes = 0;
         self.claim = ClaimState::NotNeeded;
-        Change { from, to, why }
+        Transition { from, to, why }
     }
 }

@@ -9,42 +9,44 @@
 //! broken object stops the calls to itself, a broken route stops that route, and only when several routes fail is the
 //! whole of Discord left alone. The address is a level of its own, because a ban falls on it and so on every bot here.
 //!
-//! [`Breakers`] hands out a [`Pass`] for each call and takes it back with the call's result. Passes are numbered; each
+//! [`Breakers`] hands out a [`CallPermit`] for each call and takes it back with the call's result. Passes are numbered; each
 //! change of a breaker's state makes all passes before it old, and the results of old passes change nothing.
 //!
 //! Processes tell each other what their breakers decided: see `adopt.rs`. One of them probes for all: see `probe_claim.rs`.
 
-mod adopt;
 mod call;
-mod chance;
 mod config;
-mod ended;
+mod expired_interactions;
+mod failure_window;
 mod key;
 mod machine;
-mod memory;
-#[cfg(test)]
-mod memory_tests;
 mod probe_claim;
 #[cfg(test)]
 mod probe_claim_tests;
 #[cfg(test)]
 mod properties;
 mod registry;
+mod replication;
+mod rng;
+mod saved_state;
+#[cfg(test)]
+mod saved_state_tests;
 mod shared;
 #[cfg(test)]
 mod shared_tests;
-mod shelf;
 mod snapshot;
-mod tally;
+mod table;
 #[cfg(test)]
 mod tests;
 
-pub use call::{Attempt, CallInfo, CallResult, Effect, Pass, Refused, Reported};
+pub use call::{Attempt, BreakerEffect, CallInfo, CallPermit, CallRejection, CallResult, ReportOutcome};
 pub use config::BreakerConfig;
-pub use key::{BreakerKey, Kind, ParseKeyError};
-pub use machine::{State, Why};
-pub use memory::BreakersMemory;
-pub use probe_claim::{ClaimAnswer, ProbeClaim};
+pub use key::{BreakerKey, BreakerKind, ParseBreakerKeyError};
+pub use machine::{BreakerReason, BreakerState};
+pub use probe_claim::{ClaimResponse, ProbeClaim};
 pub use registry::{Breakers, ForceError, TooManyKeys};
-pub use shared::{Matter, News, Origin, Stand, Standing, Turn, Word};
+pub use saved_state::SavedBreakers;
+pub use shared::{
+    BreakerStatus, ChangeOrigin, LocalChange, RemoteChange, SharedBreaker, SharedBreakerKey, SharedBreakerState,
+};
 pub use snapshot::{BreakerSnapshot, BreakersSnapshot, StateCounts};

@@ -12,14 +12,14 @@
 use std::time::Duration;
 
 use super::machine::Breaker;
-use super::{BreakerKey, Breakers, Effect, Matter};
+use super::{BreakerEffect, BreakerKey, Breakers, SharedBreakerKey};
 use crate::time::Timestamp;
 
 /// The claim to probe a half-open breaker, to be requested from what the processes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeClaim {
     /// The breaker.
-    pub matter: Matter,
+    pub matter: SharedBreakerKey,
     /// How long the claim lasts: no probe that begins with it takes longer.
     pub lasting: Duration,
     /// When it was requested, and since when the breaker is half-open: an answer that comes after another change is late.
@@ -29,7 +29,7 @@ pub struct ProbeClaim {
 
 /// Whether a claim was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimAnswer {
+pub enum ClaimResponse {
     /// This process probes.
     Granted,
     /// Another process does.
@@ -48,7 +48,7 @@ impl Breakers {
     pub fn probe_claims(&self, now: Timestamp) -> Vec<ProbeClaim> {
         let wanted = self.shelf.iter().filter(|(key, breaker)| breaker.wants_claim() && self.may_claim(key, now));
         let claim = |(key, breaker): (&BreakerKey, &Breaker)| ProbeClaim {
-            matter: Matter { key: key.clone(), token: None },
+            matter: SharedBreakerKey { key: key.clone(), token: None },
             lasting: self.shelf.config.probe_timeout + self.shelf.config.probe_after,
             requested: now,
             half_open_since: breaker.changed(),
@@ -69,13 +69,13 @@ impl Breakers {
     }
 
     /// A claim was answered.
-    pub fn probe_claimed(&mut self, claim: &ProbeClaim, answer: ClaimAnswer, now: Timestamp) {
+    pub fn probe_claimed(&mut self, claim: &ProbeClaim, answer: ClaimResponse, now: Timestamp) {
         self.shelf.change(&claim.matter.key, now, |breaker, step| {
             if breaker.changed() == claim.half_open_since {
                 match answer {
                     // Others count from when it was granted, which is later.
-                    ClaimAnswer::Granted => breaker.claim_granted(claim.requested + claim.lasting, step),
-                    ClaimAnswer::HeldElsewhere { remaining } => breaker.claimed_elsewhere(now + remaining),
+                    ClaimResponse::Granted => breaker.claim_granted(claim.requested + claim.lasting, step),
+                    ClaimResponse::HeldElsewhere { remaining } => breaker.claimed_elsewhere(now + remaining),
                 }
             }
             None
@@ -93,12 +93,12 @@ impl Breakers {
     }
 
     /// Says that a claim has to be requested, if it is time to.
-    pub(super) fn ask_for_claim(&mut self, key: &BreakerKey, now: Timestamp) -> Option<Effect> {
+    pub(super) fn ask_for_claim(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
         let mut asks = false;
         self.shelf.change(key, now, |breaker, step| {
             asks = breaker.ask_for_claim(step);
             None
         });
-        asks.then_some(Effect::ClaimProbe)
+        asks.then_some(BreakerEffect::ClaimProbe)
     }
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::shared_tests::{BOT, READ, World, call, discord};
 use super::*;
-use crate::answer::Class;
+use crate::response::ResponseClass;
 use crate::route::RouteKey;
 
-const SUCCESS: CallResult = CallResult::Answered(Class::Success);
+const SUCCESS: CallResult = CallResult::Answered(ResponseClass::Success);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Three processes, one of which was banned for a minute that is now over.
 fn banned() -> World {
     let mut world = World::new(&["a", "a", "a"]);
-    let ban = CallResult::Answered(Class::Blocked { retry_after: Some(MINUTE) });
+    let ban = CallResult::Answered(ResponseClass::Blocked { retry_after: Some(MINUTE) });
     world.run(0, &call(READ, 7), ban);
     world.settle();
     assert_eq!(world.states(&BreakerKey::Address), ["open"; 3]);
@@ -48,7 +48,7 @@ fn one_process_probes_after_a_ban_and_closes_it_for_all() {
 fn failed_probe_opens_it_for_all_and_the_next_claim_is_free() {
     let mut world = banned();
     world.claim(0);
-    let again = CallResult::Answered(Class::Blocked { retry_after: Some(MINUTE) });
+    let again = CallResult::Answered(ResponseClass::Blocked { retry_after: Some(MINUTE) });
     world.run(0, &call(READ, 1), again);
     world.settle();
     assert_eq!(world.states(&BreakerKey::Address), ["open"; 3]);
@@ -80,7 +80,7 @@ fn holder_without_calls_sends_a_probe_of_its_own() {
     let soon = world.now + BreakerConfig::default().probe_after;
     let sends = |breakers: &mut Breakers| {
         let effects = breakers.on_time(soon);
-        effects.iter().filter(|effect| matches!(effect, Effect::SendProbe { .. })).count()
+        effects.iter().filter(|effect| matches!(effect, BreakerEffect::SendProbe { .. })).count()
     };
     let sent: Vec<usize> = world.all.iter_mut().map(sends).collect();
     assert_eq!(sent, [1, 0, 0]);
@@ -92,7 +92,7 @@ fn claim_that_is_not_answered_is_asked_for_again() {
     let soon = world.now + BreakerConfig::default().probe_after;
     assert!(world.all[0].next_wake().is_some_and(|wake| wake <= soon));
     let effects = world.all[0].on_time(soon);
-    assert!(matches!(effects.as_slice(), [Effect::ClaimProbe]), "{effects:?}");
+    assert!(matches!(effects.as_slice(), [BreakerEffect::ClaimProbe]), "{effects:?}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn late_answer_does_not_let_a_later_half_open_state_be_probed() {
     world.all[0].force_for(&BreakerKey::Address, MINUTE, now).unwrap();
     world.wait(MINUTE);
     let now = world.now;
-    world.all[0].probe_claimed(&claim, ClaimAnswer::Granted, now);
+    world.all[0].probe_claimed(&claim, ClaimResponse::Granted, now);
     assert!(world.probing(&BreakerKey::Address).is_empty());
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::answer::{Class, Credential};
 use crate::invalid::Submitter;
 use crate::lane::Lane;
-use crate::route::{Major, RouteKey};
+use crate::response::{Credential, ResponseClass};
+use crate::route::{RouteKey, TopLevelId};
 use crate::time::Timestamp;
 
 const ROUTES: [&str; 3] = ["GET /guilds/{id}/roles", "PUT /guilds/{id}/bans/{id}", "POST /guilds/{id}/roles"];
@@ -47,28 +47,28 @@ enum Action {
     },
     Adopt {
         route: Option<usize>,
-        stand: Stand,
+        stand: SharedBreakerState,
         version: u64,
     },
 }
 
-fn stands() -> impl Strategy<Value = Stand> {
+fn stands() -> impl Strategy<Value = SharedBreakerState> {
     prop_oneof![
-        Just(Stand::Closed),
-        Just(Stand::ForcedOpen),
-        (0..40_u64).prop_map(|seconds| Stand::Open { remaining: Duration::from_secs(seconds) }),
+        Just(SharedBreakerState::Closed),
+        Just(SharedBreakerState::ForcedOpen),
+        (0..40_u64).prop_map(|seconds| SharedBreakerState::Open { remaining: Duration::from_secs(seconds) }),
     ]
 }
 
 fn results() -> impl Strategy<Value = CallResult> {
     prop_oneof![
-        6 => Just(CallResult::Answered(Class::ServerError)),
-        3 => Just(CallResult::Answered(Class::Success)),
+        6 => Just(CallResult::Answered(ResponseClass::ServerError)),
+        3 => Just(CallResult::Answered(ResponseClass::Success)),
         2 => Just(CallResult::TimedOut),
         1 => Just(CallResult::Unreachable),
-        1 => Just(CallResult::Answered(Class::NotFound)),
-        1 => Just(CallResult::Answered(Class::Blocked { retry_after: Some(Duration::from_secs(20)) })),
-        1 => Just(CallResult::Answered(Class::Unauthorized)),
+        1 => Just(CallResult::Answered(ResponseClass::NotFound)),
+        1 => Just(CallResult::Answered(ResponseClass::Blocked { retry_after: Some(Duration::from_secs(20)) })),
+        1 => Just(CallResult::Answered(ResponseClass::Unauthorized)),
     ]
 }
 
@@ -95,7 +95,7 @@ fn info(route: usize, id: u64, bot: u64) -> CallInfo {
     CallInfo {
         credential: Credential::Application(bot),
         route: RouteKey::new(ROUTES[route]),
-        major: Major::of(id),
+        major: TopLevelId::of(id),
         lane: Lane::Operation,
         guild: None,
         submitter: Submitter::default(),
@@ -106,38 +106,38 @@ fn info(route: usize, id: u64, bot: u64) -> CallInfo {
 /// What an outside observer keeps: each outstanding pass, and each breaker's last change as the number of passes before it.
 #[derive(Default)]
 struct Observer {
-    passes: Vec<Pass>,
+    passes: Vec<CallPermit>,
     changes: HashMap<BreakerKey, u64>,
-    states: HashMap<BreakerKey, State>,
+    states: HashMap<BreakerKey, BreakerState>,
     handed_out: u64,
 }
 
 impl Observer {
-    fn hand_out(&mut self, pass: Pass) {
+    fn hand_out(&mut self, pass: CallPermit) {
         self.handed_out += 1;
         self.passes.push(pass);
     }
 
-    fn see(&mut self, effects: Vec<Effect>) -> Result<(), TestCaseError> {
+    fn see(&mut self, effects: Vec<BreakerEffect>) -> Result<(), TestCaseError> {
         for effect in effects {
             match effect {
-                Effect::Transition { key, from, to, .. } => {
-                    let known = self.states.insert(key.clone(), to).unwrap_or(State::Closed);
+                BreakerEffect::Transition { key, from, to, .. } => {
+                    let known = self.states.insert(key.clone(), to).unwrap_or(BreakerState::Closed);
                     prop_assert_eq!(known.name(), from.name(), "a change of {} went unseen", key);
                     self.changes.insert(key, self.handed_out);
                 }
-                Effect::SendProbe { key, pass, .. } => {
+                BreakerEffect::SendProbe { key, pass, .. } => {
                     prop_assert!(pass.is_probe(), "an own probe of {} is none", key);
                     self.hand_out(pass);
                 }
-                Effect::ClaimProbe => {}
+                BreakerEffect::ClaimProbe => {}
             }
         }
         Ok(())
     }
 
     /// Whether a pass is older than the last change of every breaker on its way.
-    fn is_old_everywhere(&self, pass: &Pass) -> bool {
+    fn is_old_everywhere(&self, pass: &CallPermit) -> bool {
         pass.path.keys().iter().all(|key| self.changes.get(key).is_some_and(|change| pass.ticket <= *change))
     }
 
@@ -146,7 +146,7 @@ impl Observer {
             pass.path.keys().iter().enumerate().any(|(level, at)| at == key && pass.probes_at(level))
                 && pass.ticket > *self.changes.get(key).unwrap_or(&0)
         });
-        if breakers.state(key) == State::HalfOpen { outstanding.count() } else { 0 }
+        if breakers.state(key) == BreakerState::HalfOpen { outstanding.count() } else { 0 }
     }
 }
 
@@ -174,7 +174,7 @@ proptest! {
                             prop_assert!(call.may_probe || !pass.is_probe(), "a create is a probe");
                             for key in pass.path.keys() {
                                 let state = breakers.state(&key);
-                                prop_assert!(matches!(state, State::Closed | State::HalfOpen), "{key} is {state:?}");
+                                prop_assert!(matches!(state, BreakerState::Closed | BreakerState::HalfOpen), "{key} is {state:?}");
                             }
                             observer.hand_out(pass);
                         }
@@ -218,7 +218,7 @@ proptest! {
                     now = end;
                 }
                 Action::Force { route, id, lasting } => {
-                    let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), Major::of(id));
+                    let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), TopLevelId::of(id));
                     let lasting = lasting.map(Duration::from_millis);
                     let may = breakers.may_force(&key, lasting).is_ok();
                     let forced = match lasting {
@@ -229,7 +229,7 @@ proptest! {
                     observer.see(forced.unwrap_or_default())?;
                 }
                 Action::Reset { route, id } => {
-                    let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), Major::of(id));
+                    let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), TopLevelId::of(id));
                     observer.see(breakers.reset(&key, now))?;
                 }
                 Action::TokenChanged { bot } => {
@@ -240,15 +240,15 @@ proptest! {
                     let key = route.map_or(BreakerKey::Discord(bot), |route| {
                         BreakerKey::Route(bot, RouteKey::new(ROUTES[route]))
                     });
-                    let word = Word { matter: Matter { key, token: None }, stand, why: Why::FailureRate };
+                    let word = BreakerStatus { matter: SharedBreakerKey { key, token: None }, stand, why: BreakerReason::FailureRate };
                     let told = breakers.turns(now);
-                    observer.see(breakers.adopt(&News { word, version }, now))?;
+                    observer.see(breakers.adopt(&RemoteChange { word, version }, now))?;
                     prop_assert_eq!(told, breakers.turns(now), "what was heard is to be told");
                 }
             }
             for claim in breakers.probe_claims(now) {
-                let elsewhere = ClaimAnswer::HeldElsewhere { remaining: Duration::from_secs(1) };
-                let answer = if observer.handed_out.is_multiple_of(2) { ClaimAnswer::Granted } else { elsewhere };
+                let elsewhere = ClaimResponse::HeldElsewhere { remaining: Duration::from_secs(1) };
+                let answer = if observer.handed_out.is_multiple_of(2) { ClaimResponse::Granted } else { elsewhere };
                 breakers.probe_claimed(&claim, answer, now);
             }
             for shown in breakers.snapshot(now).breakers {
@@ -270,7 +270,7 @@ proptest! {
                 Action::Admit { route, id, bot } => passes.extend(breakers.admit(&info(route, id, bot), now)),
                 Action::Report { which, result, .. } if !passes.is_empty() => {
                     // A wrong token never heals by itself.
-                    if result != CallResult::Answered(Class::Unauthorized) {
+                    if result != CallResult::Answered(ResponseClass::Unauthorized) {
                         let pass = passes.swap_remove(which % passes.len());
                         let _ = breakers.report(pass, result, Duration::ZERO, now);
                     }
@@ -292,8 +292,8 @@ proptest! {
         while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= end) {
             now = now.max(wake);
             for effect in breakers.on_time(now) {
-                if let Effect::SendProbe { pass, .. } = effect {
-                    let _ = breakers.report(pass, CallResult::Answered(Class::Success), Duration::ZERO, now);
+                if let BreakerEffect::SendProbe { pass, .. } = effect {
+                    let _ = breakers.report(pass, CallResult::Answered(ResponseClass::Success), Duration::ZERO, now);
                 }
             }
         }

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use crate::answer::{Class, Credential};
-use crate::route::Major;
+use crate::response::{Credential, ResponseClass};
+use crate::route::TopLevelId;
 use crate::time::Timestamp;
 
-use super::call::Path;
-use super::ended::Ended;
-use super::machine::{Barred, Breaker, Change, Step, Way};
-use super::shared::Shared;
-use super::shelf::Shelf;
-use super::tally::{Sample, Tally};
+use super::call::CallPath;
+use super::expired_interactions::ExpiredInteractions;
+use super::failure_window::{FailureWindow, Sample};
+use super::machine::{Admission, Breaker, Rejection, Transition, TransitionContext};
+use super::shared::ReplicationState;
+use super::table::BreakerTable;
 use super::{
-    Attempt, BreakerConfig, BreakerKey, CallInfo, CallResult, Effect, Kind, Origin, Pass, Refused, Reported, State, Why,
+    Attempt, BreakerConfig, BreakerEffect, BreakerKey, BreakerKind, BreakerReason, BreakerState, CallInfo, CallPermit,
+    CallRejection, CallResult, ChangeOrigin, ReportOutcome,
 };
 
 /// How many probes of its own are under way at once for one credential.
@@ -28,10 +29,10 @@ const OWN_PROBES: usize = 3;
 /// and quiet for a while, or, past the bound, when others need the room.
 #[derive(Debug)]
 pub struct Breakers {
-    pub(super) shelf: Shelf,
+    pub(super) shelf: BreakerTable,
     own_probes: Vec<OwnProbe>,
-    pub(super) ended: Ended,
-    pub(super) shared: Shared,
+    pub(super) ended: ExpiredInteractions,
+    pub(super) shared: ReplicationState,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub enum ForceError {
 
 /// What a call's result says about one breaker.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum Evidence {
     Fine,
     Failed,
     /// Nothing.
@@ -71,10 +72,10 @@ impl Breakers {
     #[must_use]
     pub fn new(config: BreakerConfig, seed: u64) -> Self {
         Self {
-            shelf: Shelf::new(config, seed),
+            shelf: BreakerTable::new(config, seed),
             own_probes: Vec::new(),
-            ended: Ended::default(),
-            shared: Shared::default(),
+            ended: ExpiredInteractions::default(),
+            shared: ReplicationState::default(),
         }
     }
 
@@ -84,15 +85,15 @@ impl Breakers {
     ///
     /// Refused if a breaker on its way is not closed and the call cannot probe it, or if its interaction has ended. A
     /// refusal changes nothing.
-    pub fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Pass, Refused> {
-        if call.major != Major::NONE && self.ended.contains(call.major, now) {
-            return Err(Refused {
+    pub fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<CallPermit, CallRejection> {
+        if call.major != TopLevelId::NONE && self.ended.contains(call.major, now) {
+            return Err(CallRejection {
                 until: None,
                 reason: "interaction_ended",
                 key: format!("interaction {}", call.major),
             });
         }
-        let path = Path::Discord { credential: call.credential, route: call.route.clone(), major: call.major };
+        let path = CallPath::Discord { credential: call.credential, route: call.route.clone(), major: call.major };
         self.enter(path, call.may_probe, now)
     }
 
@@ -101,19 +102,19 @@ impl Breakers {
     /// # Errors
     ///
     /// Refused if its breaker is open, or has all the probes it needs.
-    pub fn admit_target(&mut self, name: &str, now: Timestamp) -> Result<Pass, Refused> {
-        self.enter(Path::Target(name.to_owned()), true, now)
+    pub fn admit_target(&mut self, name: &str, now: Timestamp) -> Result<CallPermit, CallRejection> {
+        self.enter(CallPath::Target(name.to_owned()), true, now)
     }
 
-    fn enter(&mut self, path: Path, may_probe: bool, now: Timestamp) -> Result<Pass, Refused> {
+    fn enter(&mut self, path: CallPath, may_probe: bool, now: Timestamp) -> Result<CallPermit, CallRejection> {
         let keys = path.keys();
-        let mut worst: Option<(Barred, &BreakerKey)> = None;
+        let mut worst: Option<(Rejection, &BreakerKey)> = None;
         let mut probes = 0;
         for (level, key) in keys.iter().enumerate() {
             let Some(breaker) = self.shelf.get(key) else { continue };
             match breaker.check(may_probe, &self.shelf.config, now) {
-                Ok(Way::Free) => {}
-                Ok(Way::Probe) => probes |= 1 << level,
+                Ok(Admission::Free) => {}
+                Ok(Admission::Probe) => probes |= 1 << level,
                 // Time does not open what is forced, so it is worse than any time.
                 Err(barred) if worst.is_none_or(|(known, _)| later(barred.until, known.until)) => {
                     worst = Some((barred, key));
@@ -121,10 +122,10 @@ impl Breakers {
                 Err(_) => {}
             }
         }
-        if let Some((Barred { until, reason }, key)) = worst {
-            return Err(Refused { until, reason, key: key.to_string() });
+        if let Some((Rejection { until, reason }, key)) = worst {
+            return Err(CallRejection { until, reason, key: key.to_string() });
         }
-        let pass = Pass { ticket: self.shelf.next_ticket(), path, probes };
+        let pass = CallPermit { ticket: self.shelf.next_ticket(), path, probes };
         for (level, key) in keys.iter().enumerate() {
             if pass.probes_at(level) {
                 self.shelf.change(key, now, |breaker, step| {
@@ -137,11 +138,11 @@ impl Breakers {
     }
 
     /// Takes back a pass whose call has ended. `took` is how long the upstream took, without any waiting before it.
-    pub fn report(&mut self, pass: Pass, result: CallResult, took: Duration, now: Timestamp) -> Reported {
+    pub fn report(&mut self, pass: CallPermit, result: CallResult, took: Duration, now: Timestamp) -> ReportOutcome {
         let is_probe = pass.is_probe();
-        let Pass { ticket, path, probes } = pass;
+        let CallPermit { ticket, path, probes } = pass;
         self.own_probes.retain(|probe| probe.ticket != ticket);
-        if let Path::Discord { credential, major, .. } = path
+        if let CallPath::Discord { credential, major, .. } = path
             && ends_interaction(result, credential)
         {
             self.ended.insert(major, self.shelf.config.ended, self.shelf.config.max_ended, now);
@@ -152,11 +153,11 @@ impl Breakers {
         let mut opened = false;
         for (level, key) in keys.iter().enumerate() {
             let sign = sign(result, key, &path);
-            let trouble = sign == Sign::Failed || (sign == Sign::Fine && slow);
+            let trouble = sign == Evidence::Failed || (sign == Evidence::Fine && slow);
             if !self.shelf.is_current(key, ticket, trouble, now) {
                 continue;
             }
-            let source = path.source(key).filter(|_| sign != Sign::Void);
+            let source = path.source(key).filter(|_| sign != Evidence::Void);
             let mut counted = None;
             let change = self.shelf.change(key, now, |breaker, step| {
                 if let Some(change) = special(result, key, ticket, breaker, step) {
@@ -165,7 +166,7 @@ impl Breakers {
                 if probes & (1 << level) != 0 {
                     return probed(sign, slow, ticket, breaker, step);
                 }
-                breaker.record(Sample { failed: sign == Sign::Failed, slow, source: source? }, step);
+                breaker.record(Sample { failed: sign == Evidence::Failed, slow, source: source? }, step);
                 // The widest breaker that opens is enough; it covers those below.
                 let (change, tally) = if opened { None } else { breaker.judge(key.sources_needed(), step) }?;
                 counted = Some(tally);
@@ -177,20 +178,20 @@ impl Breakers {
                 }
             }
             if let Some(change) = change {
-                opened |= change.to != State::Closed;
-                effects.push(self.turned(key, change, Origin::Here));
+                opened |= change.to != BreakerState::Closed;
+                effects.push(self.turned(key, change, ChangeOrigin::Here));
             }
         }
-        let failed =
-            result.is_failure() || matches!(result, CallResult::Answered(Class::Blocked { .. } | Class::Unauthorized));
-        let is_out = || keys.iter().any(|key| self.state(key) != State::Closed);
+        let failed = result.is_failure()
+            || matches!(result, CallResult::Answered(ResponseClass::Blocked { .. } | ResponseClass::Unauthorized));
+        let is_out = || keys.iter().any(|key| self.state(key) != BreakerState::Closed);
         let attempt = if is_probe || (failed && is_out()) { Attempt::Free } else { Attempt::Used };
-        Reported { attempt, effects }
+        ReportOutcome { attempt, effects }
     }
 
     /// Takes back a pass whose call was never made, or whose end nobody saw. A probe's place is free again.
-    pub fn abandon(&mut self, pass: Pass, now: Timestamp) {
-        let Pass { ticket, path, probes } = pass;
+    pub fn abandon(&mut self, pass: CallPermit, now: Timestamp) {
+        let CallPermit { ticket, path, probes } = pass;
         self.own_probes.retain(|probe| probe.ticket != ticket);
         for (level, key) in path.keys().iter().enumerate() {
             if probes & (1 << level) != 0 {
@@ -209,11 +210,11 @@ impl Breakers {
     }
 
     /// Does what time has brought: cooldowns end, lost probes fail, missing probes are asked for, quiet breakers go.
-    pub fn on_time(&mut self, now: Timestamp) -> Vec<Effect> {
+    pub fn on_time(&mut self, now: Timestamp) -> Vec<BreakerEffect> {
         let mut effects = Vec::new();
         for key in self.shelf.due(now) {
             if let Some(change) = self.shelf.change(&key, now, Breaker::on_time) {
-                effects.push(self.turned(&key, change, Origin::Here));
+                effects.push(self.turned(&key, change, ChangeOrigin::Here));
                 self.require_claim(&key, now);
             }
             effects.extend(self.ask_for_claim(&key, now));
@@ -228,14 +229,15 @@ impl Breakers {
     /// # Errors
     ///
     /// Fails if there is no room for another breaker that is not closed.
-    pub fn force(&mut self, key: &BreakerKey, now: Timestamp) -> Result<Vec<Effect>, TooManyKeys> {
+    pub fn force(&mut self, key: &BreakerKey, now: Timestamp) -> Result<Vec<BreakerEffect>, TooManyKeys> {
         if !self.shelf.watch(key, now) {
             return Err(TooManyKeys);
         }
         let change = self.shelf.change(key, now, |breaker, step| {
-            (breaker.state() != State::ForcedOpen { why: Why::Forced }).then(|| breaker.force(Why::Forced, step))
+            (breaker.state() != BreakerState::ForcedOpen { why: BreakerReason::Forced })
+                .then(|| breaker.force(BreakerReason::Forced, step))
         });
-        Ok(change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect())
+        Ok(change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect())
     }
 
     /// Opens a breaker for so long, and no shorter than it is open anyway; then it is probed, as after any cooldown.
@@ -248,17 +250,17 @@ impl Breakers {
         key: &BreakerKey,
         lasting: Duration,
         now: Timestamp,
-    ) -> Result<Vec<Effect>, ForceError> {
+    ) -> Result<Vec<BreakerEffect>, ForceError> {
         self.may_force(key, Some(lasting))?;
         if !self.shelf.watch(key, now) {
             return Err(TooManyKeys.into());
         }
         let until = now + lasting;
         let change = self.shelf.change(key, now, |breaker, step| {
-            let is_longer = matches!(breaker.state(), State::Open { until: known } if known >= until);
-            (!is_longer).then(|| breaker.open_for(lasting, Why::Forced, step))
+            let is_longer = matches!(breaker.state(), BreakerState::Open { until: known } if known >= until);
+            (!is_longer).then(|| breaker.open_for(lasting, BreakerReason::Forced, step))
         });
-        Ok(change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect())
+        Ok(change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect())
     }
 
     /// Whether a breaker can be opened until it is reset, or for a time.
@@ -268,54 +270,59 @@ impl Breakers {
     /// Fails if there is no room for another breaker that is not closed; or if it is to be open for a time, and nothing but
     /// a reset opens it now.
     pub fn may_force(&self, key: &BreakerKey, lasting: Option<Duration>) -> Result<(), ForceError> {
-        if lasting.is_some() && matches!(self.state(key), State::ForcedOpen { .. }) {
+        if lasting.is_some() && matches!(self.state(key), BreakerState::ForcedOpen { .. }) {
             return Err(ForceError::Forced);
         }
         if self.shelf.has_room(key) { Ok(()) } else { Err(TooManyKeys.into()) }
     }
 
     /// Closes a breaker, whatever opened it.
-    pub fn reset(&mut self, key: &BreakerKey, now: Timestamp) -> Vec<Effect> {
+    pub fn reset(&mut self, key: &BreakerKey, now: Timestamp) -> Vec<BreakerEffect> {
         let change = self.shelf.change(key, now, |breaker, step| {
-            (breaker.state() != State::Closed).then(|| breaker.reset(Why::Reset, step))
+            (breaker.state() != BreakerState::Closed).then(|| breaker.reset(BreakerReason::Reset, step))
         });
         // Whoever resets it means all processes, whatever it is here.
-        self.shared.note(key, State::Closed, Why::Reset);
-        change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect()
+        self.shared.note(key, BreakerState::Closed, BreakerReason::Reset);
+        change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect()
     }
 
     /// A credential has a new token: what the old one was answered means nothing any more. What the new one is answered
     /// concerns those processes whose token has the same fingerprint; without one, nobody else.
-    pub fn token_changed(&mut self, credential: Credential, fingerprint: Option<&str>, now: Timestamp) -> Vec<Effect> {
+    pub fn token_changed(
+        &mut self,
+        credential: Credential,
+        fingerprint: Option<&str>,
+        now: Timestamp,
+    ) -> Vec<BreakerEffect> {
         let key = BreakerKey::Discord(credential);
         self.shared.set_token(credential, fingerprint);
         self.shelf.watch(&key, now);
         let change = self.shelf.change(&key, now, |breaker, step| {
             breaker.renew_token(step);
-            (breaker.state() == State::ForcedOpen { why: Why::Unauthorized })
-                .then(|| breaker.reset(Why::TokenChanged, step))
+            (breaker.state() == BreakerState::ForcedOpen { why: BreakerReason::Unauthorized })
+                .then(|| breaker.reset(BreakerReason::TokenChanged, step))
         });
-        change.map(|change| self.turned(&key, change, Origin::Here)).into_iter().collect()
+        change.map(|change| self.turned(&key, change, ChangeOrigin::Here)).into_iter().collect()
     }
 
     /// A breaker has changed: what is to be told here, and, unless they told it, to the other processes.
-    pub(super) fn turned(&mut self, key: &BreakerKey, change: Change, origin: Origin) -> Effect {
-        let Change { from, to, why } = change;
-        if origin == Origin::Here {
+    pub(super) fn turned(&mut self, key: &BreakerKey, change: Transition, origin: ChangeOrigin) -> BreakerEffect {
+        let Transition { from, to, why } = change;
+        if origin == ChangeOrigin::Here {
             self.shared.note(key, to, why);
         }
-        Effect::Transition { key: key.clone(), from, to, why, origin }
+        BreakerEffect::Transition { key: key.clone(), from, to, why, origin }
     }
 
     /// The state of a breaker.
     #[must_use]
-    pub fn state(&self, key: &BreakerKey) -> State {
-        self.shelf.get(key).map_or(State::Closed, Breaker::state)
+    pub fn state(&self, key: &BreakerKey) -> BreakerState {
+        self.shelf.get(key).map_or(BreakerState::Closed, Breaker::state)
     }
 
-    /// How bad the worst state of a kind is: see [`State::severity`].
+    /// How bad the worst state of a kind is: see [`BreakerState::severity`].
     #[must_use]
-    pub fn severity(&self, kind: Kind) -> u8 {
+    pub fn severity(&self, kind: BreakerKind) -> u8 {
         let of_kind = self.shelf.iter().filter(|(key, _)| key.kind() == kind);
         of_kind.map(|(_, breaker)| breaker.state().severity()).max().unwrap_or(0)
     }
@@ -345,7 +352,7 @@ impl Breakers {
     }
 
     /// Sends a probe for a half-open breaker, if it wants one and nothing on the way forbids it.
-    fn own_probe(&mut self, key: &BreakerKey, now: Timestamp) -> Option<Effect> {
+    fn own_probe(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
         if !self.shelf.get(key)?.wants_probe(&self.shelf.config, now) {
             return None;
         }
@@ -358,11 +365,11 @@ impl Breakers {
             {
                 soon
             }
-            Some(credential) => match self.enter(Path::Own { key: key.clone(), credential }, true, now) {
+            Some(credential) => match self.enter(CallPath::Own { key: key.clone(), credential }, true, now) {
                 Ok(pass) => {
                     let deadline = now + self.shelf.config.probe_timeout;
                     self.own_probes.push(OwnProbe { ticket: pass.ticket, credential, deadline });
-                    return Some(Effect::SendProbe { key: key.clone(), credential, pass });
+                    return Some(BreakerEffect::SendProbe { key: key.clone(), credential, pass });
                 }
                 // A wider breaker is open: its own probes come first.
                 Err(refused) => refused.until.unwrap_or(now + self.shelf.config.cooldown).max(soon),
@@ -395,7 +402,7 @@ impl Breakers {
         }
     }
 
-    fn absorb(&mut self, key: &BreakerKey, counted: &Tally, path: &Path, now: Timestamp) {
+    fn absorb(&mut self, key: &BreakerKey, counted: &FailureWindow, path: &CallPath, now: Timestamp) {
         if let Some(source) = path.source(key) {
             self.shelf.change(key, now, |breaker, step| {
                 breaker.absorb(counted, source, step);
@@ -406,43 +413,55 @@ impl Breakers {
 }
 
 /// The answers that open a breaker by themselves: a ban, and a wrong token.
-fn special(result: CallResult, key: &BreakerKey, ticket: u64, breaker: &mut Breaker, step: Step<'_>) -> Option<Change> {
+fn special(
+    result: CallResult,
+    key: &BreakerKey,
+    ticket: u64,
+    breaker: &mut Breaker,
+    step: TransitionContext<'_>,
+) -> Option<Transition> {
     match (result, key) {
-        (CallResult::Answered(Class::Blocked { retry_after }), BreakerKey::Address) => {
-            Some(breaker.open_for(retry_after.unwrap_or(step.config.blocked), Why::Blocked, step))
+        (CallResult::Answered(ResponseClass::Blocked { retry_after }), BreakerKey::Address) => {
+            Some(breaker.open_for(retry_after.unwrap_or(step.config.blocked), BreakerReason::Blocked, step))
         }
-        (CallResult::Answered(Class::Unauthorized), BreakerKey::Discord(Credential::Application(_)))
+        (CallResult::Answered(ResponseClass::Unauthorized), BreakerKey::Discord(Credential::Application(_)))
             if breaker.has_token_of(ticket) =>
         {
-            Some(breaker.force(Why::Unauthorized, step))
+            Some(breaker.force(BreakerReason::Unauthorized, step))
         }
         _ => None,
     }
 }
 
 /// What a probe's end does. A slow success is none: whatever was wrong is not over.
-fn probed(sign: Sign, slow: bool, ticket: u64, breaker: &mut Breaker, step: Step<'_>) -> Option<Change> {
+fn probed(
+    sign: Evidence,
+    slow: bool,
+    ticket: u64,
+    breaker: &mut Breaker,
+    step: TransitionContext<'_>,
+) -> Option<Transition> {
     match sign {
-        Sign::Void => {
+        Evidence::Void => {
             breaker.release_probe(ticket);
             None
         }
-        Sign::Fine if !slow => breaker.probe_succeeded(ticket, step),
-        Sign::Fine | Sign::Failed => Some(breaker.probe_failed(Why::ProbeFailed, step)),
+        Evidence::Fine if !slow => breaker.probe_succeeded(ticket, step),
+        Evidence::Fine | Evidence::Failed => Some(breaker.probe_failed(BreakerReason::ProbeFailed, step)),
     }
 }
 
 /// What a result says about the breaker of `key`.
-fn sign(result: CallResult, key: &BreakerKey, path: &Path) -> Sign {
+fn sign(result: CallResult, key: &BreakerKey, path: &CallPath) -> Evidence {
     match result {
         // A ban is about the address, a wrong token about the bot. The rest of the way learns nothing.
-        CallResult::Answered(Class::Blocked { .. }) => Sign::Void,
-        CallResult::Answered(Class::Unauthorized) if !matches!(path, Path::Target(_)) => match key.kind() {
-            Kind::Address => Sign::Fine,
-            Kind::Discord | Kind::Route | Kind::Pair | Kind::Target => Sign::Void,
+        CallResult::Answered(ResponseClass::Blocked { .. }) => Evidence::Void,
+        CallResult::Answered(ResponseClass::Unauthorized) if !matches!(path, CallPath::Target(_)) => match key.kind() {
+            BreakerKind::Address => Evidence::Fine,
+            BreakerKind::Discord | BreakerKind::Route | BreakerKind::Pair | BreakerKind::Target => Evidence::Void,
         },
         CallResult::Answered(_) | CallResult::Unreachable | CallResult::TimedOut | CallResult::Broken => {
-            if result.is_failure() { Sign::Failed } else { Sign::Fine }
+            if result.is_failure() { Evidence::Failed } else { Evidence::Fine }
         }
     }
 }
@@ -450,8 +469,8 @@ fn sign(result: CallResult, key: &BreakerKey, path: &Path) -> Sign {
 /// Whether nothing more can be done with the call's interaction or webhook. Nobody's 401 says as much: the only token there
 /// was is the one in the path.
 fn ends_interaction(result: CallResult, credential: Credential) -> bool {
-    result == CallResult::Answered(Class::InteractionEnded)
-        || (result == CallResult::Answered(Class::Unauthorized) && credential == Credential::Anonymous)
+    result == CallResult::Answered(ResponseClass::InteractionEnded)
+        || (result == CallResult::Answered(ResponseClass::Unauthorized) && credential == Credential::Anonymous)
 }
 
 /// Whether to come again at `one` is later than at `other`; never is the latest.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{BreakerKey, Kind, State, Why};
-use crate::answer::Credential;
+use super::{BreakerKey, BreakerKind, BreakerReason, BreakerState};
+use crate::response::Credential;
 use crate::time::Timestamp;
 
 /// How many matters are kept in mind. There are as many as bots, routes and targets; past that the oldest go.
@@ -18,7 +18,7 @@ const MOST_TURNS: usize = 64;
 /// Who decided a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum ChangeOrigin {
     /// This process.
     Here,
     /// Another one.
@@ -27,7 +27,7 @@ pub enum Origin {
     Before,
 }
 
-impl Origin {
+impl ChangeOrigin {
     /// Its name, as metrics and logs have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -42,7 +42,7 @@ impl Origin {
 /// What is shared: the state of a breaker, but for a wrong token; or whether one token is wrong, which concerns only the
 /// processes that have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Matter {
+pub struct SharedBreakerKey {
     /// The breaker.
     pub key: BreakerKey,
     /// The fingerprint of the token.
@@ -51,7 +51,7 @@ pub struct Matter {
 
 /// A state as processes tell it. None is ever half-open to others: one of them probes, and tells what it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum SharedBreakerState {
     /// Calls go out.
     Closed,
     /// None does.
@@ -65,34 +65,34 @@ pub enum Stand {
 
 /// What is said of a breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct BreakerStatus {
     /// What it is about.
-    pub matter: Matter,
+    pub matter: SharedBreakerKey,
     /// Its state.
-    pub stand: Stand,
+    pub stand: SharedBreakerState,
     /// Why.
-    pub why: Why,
+    pub why: BreakerReason,
 }
 
 /// What another process has said of a breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct RemoteChange {
     /// What.
-    pub word: Word,
+    pub word: BreakerStatus,
     /// The higher, the newer.
     pub version: u64,
 }
 
 /// A change of our own that the others are to hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct LocalChange {
     /// What they are to hear.
-    pub word: Word,
+    pub word: BreakerStatus,
     /// The number of the change.
     pub(super) number: u64,
 }
 
-impl Turn {
+impl LocalChange {
     /// The number of the change. Later changes have higher ones.
     #[must_use]
     pub const fn number(&self) -> u64 {
@@ -102,40 +102,40 @@ impl Turn {
 
 /// A breaker that is open here, which others know of or should.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct SharedBreaker {
     /// What there is to know.
-    pub word: Word,
+    pub word: BreakerStatus,
     /// The version that it was heard or told in.
     pub version: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Untold {
+struct PendingChange {
     number: u64,
-    to: State,
-    why: Why,
+    to: BreakerState,
+    why: BreakerReason,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ReplicationEntry {
     /// The newest version heard or told.
     version: u64,
     /// The last change of our own, if the others do not know it yet. Until they do, it stands.
-    untold: Option<Untold>,
+    untold: Option<PendingChange>,
 }
 
 /// How far what is known here and elsewhere agree.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct ReplicationState {
     on: bool,
     tokens: HashMap<Credential, String>,
-    known: HashMap<Matter, Known>,
+    known: HashMap<SharedBreakerKey, ReplicationEntry>,
     numbers: u64,
     /// What was recalled before there were others: theirs to know better.
-    recalled: Vec<(BreakerKey, State)>,
+    recalled: Vec<(BreakerKey, BreakerState)>,
 }
 
-impl Shared {
+impl ReplicationState {
     pub(super) fn start(&mut self) {
         self.on = true;
     }
@@ -148,14 +148,14 @@ impl Shared {
     }
 
     /// A breaker is in this state because an earlier life of this process had it so.
-    pub(super) fn recalled(&mut self, key: &BreakerKey, state: State) {
+    pub(super) fn recalled(&mut self, key: &BreakerKey, state: BreakerState) {
         if !self.on {
             self.recalled.push((key.clone(), state));
         }
     }
 
     /// What was recalled and no longer matters once there are others.
-    pub(super) fn take_recalled(&mut self) -> Vec<(BreakerKey, State)> {
+    pub(super) fn take_recalled(&mut self) -> Vec<(BreakerKey, BreakerState)> {
         std::mem::take(&mut self.recalled)
     }
 
@@ -167,38 +167,40 @@ impl Shared {
     /// Whether one process probes the breaker for all. A target is probed by deliveries, which the process with the claim may
     /// not have.
     pub(super) fn needs_claim(&self, key: &BreakerKey) -> bool {
-        self.covers(key) && key.kind() != Kind::Target
+        self.covers(key) && key.kind() != BreakerKind::Target
     }
 
     /// A change of our own is to be told.
-    pub(super) fn note(&mut self, key: &BreakerKey, to: State, why: Why) {
+    pub(super) fn note(&mut self, key: &BreakerKey, to: BreakerState, why: BreakerReason) {
         if !self.covers(key) {
             return;
         }
         let token = self.token_of(key);
         let (whole, token) = match (to, why) {
-            (State::HalfOpen, _) => (false, None),
-            (State::ForcedOpen { why: Why::Unauthorized }, _) => (false, token),
+            (BreakerState::HalfOpen, _) => (false, None),
+            (BreakerState::ForcedOpen { why: BreakerReason::Unauthorized }, _) => (false, token),
             // The same token once more: it is right again. Of another one nothing is known here that could be withdrawn.
-            (State::Closed, Why::TokenChanged) => (false, token.filter(|token| self.has_heard_of(key, token))),
-            (State::Closed, Why::Reset) => (true, token),
-            (State::Open { .. } | State::ForcedOpen { .. } | State::Closed, _) => (true, None),
+            (BreakerState::Closed, BreakerReason::TokenChanged) => {
+                (false, token.filter(|token| self.has_heard_of(key, token)))
+            }
+            (BreakerState::Closed, BreakerReason::Reset) => (true, token),
+            (BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } | BreakerState::Closed, _) => (true, None),
         };
         if whole {
-            self.note_matter(Matter { key: key.clone(), token: None }, to, why);
+            self.note_matter(SharedBreakerKey { key: key.clone(), token: None }, to, why);
         }
         if token.is_some() {
-            self.note_matter(Matter { key: key.clone(), token }, to, why);
+            self.note_matter(SharedBreakerKey { key: key.clone(), token }, to, why);
         }
     }
 
-    fn note_matter(&mut self, matter: Matter, to: State, why: Why) {
+    fn note_matter(&mut self, matter: SharedBreakerKey, to: BreakerState, why: BreakerReason) {
         if !self.make_room(&matter) {
             return;
         }
         self.numbers += 1;
         let number = self.numbers;
-        self.known.entry(matter).or_default().untold = Some(Untold { number, to, why });
+        self.known.entry(matter).or_default().untold = Some(PendingChange { number, to, why });
     }
 
     pub(super) fn token_of(&self, key: &BreakerKey) -> Option<String> {
@@ -209,25 +211,27 @@ impl Shared {
     }
 
     fn has_heard_of(&self, key: &BreakerKey, token: &str) -> bool {
-        self.known.contains_key(&Matter { key: key.clone(), token: Some(token.to_owned()) })
+        self.known.contains_key(&SharedBreakerKey { key: key.clone(), token: Some(token.to_owned()) })
     }
 
     /// Under what a state that is not closed is shared; nothing if it is not.
-    pub(super) fn matter_of(&self, key: &BreakerKey, state: State) -> Option<Matter> {
+    pub(super) fn matter_of(&self, key: &BreakerKey, state: BreakerState) -> Option<SharedBreakerKey> {
         if !self.covers(key) {
             return None;
         }
         match state {
-            State::Closed | State::HalfOpen => None,
-            State::ForcedOpen { why: Why::Unauthorized } => {
-                self.token_of(key).map(|token| Matter { key: key.clone(), token: Some(token) })
+            BreakerState::Closed | BreakerState::HalfOpen => None,
+            BreakerState::ForcedOpen { why: BreakerReason::Unauthorized } => {
+                self.token_of(key).map(|token| SharedBreakerKey { key: key.clone(), token: Some(token) })
             }
-            State::Open { .. } | State::ForcedOpen { .. } => Some(Matter { key: key.clone(), token: None }),
+            BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } => {
+                Some(SharedBreakerKey { key: key.clone(), token: None })
+            }
         }
     }
 
     /// Whether news concern this process, and are not older than what it knows.
-    pub(super) fn takes(&self, matter: &Matter, version: u64) -> bool {
+    pub(super) fn takes(&self, matter: &SharedBreakerKey, version: u64) -> bool {
         if !self.covers(&matter.key) {
             return false;
         }
@@ -237,15 +241,15 @@ impl Shared {
         self.known.get(matter).is_none_or(|known| known.untold.is_none() && known.version <= version)
     }
 
-    pub(super) fn version(&self, matter: &Matter) -> u64 {
+    pub(super) fn version(&self, matter: &SharedBreakerKey) -> u64 {
         self.known.get(matter).map_or(0, |known| known.version)
     }
 
-    pub(super) fn is_untold(&self, matter: &Matter) -> bool {
+    pub(super) fn is_untold(&self, matter: &SharedBreakerKey) -> bool {
         self.known.get(matter).is_some_and(|known| known.untold.is_some())
     }
 
-    pub(super) fn heard(&mut self, matter: &Matter, version: u64) {
+    pub(super) fn heard(&mut self, matter: &SharedBreakerKey, version: u64) {
         if self.make_room(matter) {
             let known = self.known.entry(matter.clone()).or_default();
             known.version = known.version.max(version);
@@ -253,7 +257,7 @@ impl Shared {
     }
 
     /// The others know of a change now; unless there was another one since, that is all there is to tell.
-    pub(super) fn told(&mut self, turn: &Turn, version: u64) {
+    pub(super) fn told(&mut self, turn: &LocalChange, version: u64) {
         if let Some(known) = self.known.get_mut(&turn.word.matter) {
             known.version = known.version.max(version);
             known.untold = known.untold.filter(|untold| untold.number != turn.number);
@@ -261,12 +265,16 @@ impl Shared {
     }
 
     /// Changes that the others do not know of, the oldest first. What time has undone meanwhile is forgotten.
-    pub(super) fn turns(&mut self, now: Timestamp) -> Vec<Turn> {
+    pub(super) fn turns(&mut self, now: Timestamp) -> Vec<LocalChange> {
         let mut turns = Vec::new();
         for (matter, known) in &mut self.known {
-            known.untold = known.untold.filter(|untold| !matches!(untold.to, State::Open { until } if until <= now));
-            if let Some(Untold { number, to, why }) = known.untold {
-                turns.push(Turn { word: Word { matter: matter.clone(), stand: stand(to, now), why }, number });
+            known.untold =
+                known.untold.filter(|untold| !matches!(untold.to, BreakerState::Open { until } if until <= now));
+            if let Some(PendingChange { number, to, why }) = known.untold {
+                turns.push(LocalChange {
+                    word: BreakerStatus { matter: matter.clone(), stand: stand(to, now), why },
+                    number,
+                });
             }
         }
         turns.sort_unstable_by_key(|turn| turn.number);
@@ -280,7 +288,7 @@ impl Shared {
     }
 
     /// Whether a matter is known or can be. At the bound the oldest news go, never what is untold.
-    fn make_room(&mut self, matter: &Matter) -> bool {
+    fn make_room(&mut self, matter: &SharedBreakerKey) -> bool {
         if self.known.len() < MOST_KNOWN || self.known.contains_key(matter) {
             return true;
         }
@@ -291,18 +299,18 @@ impl Shared {
 }
 
 /// A state as it is told.
-pub(super) fn stand(state: State, now: Timestamp) -> Stand {
+pub(super) fn stand(state: BreakerState, now: Timestamp) -> SharedBreakerState {
     match state {
-        State::Closed | State::HalfOpen => Stand::Closed,
-        State::Open { until } => Stand::Open { remaining: until.since(now) },
-        State::ForcedOpen { .. } => Stand::ForcedOpen,
+        BreakerState::Closed | BreakerState::HalfOpen => SharedBreakerState::Closed,
+        BreakerState::Open { until } => SharedBreakerState::Open { remaining: until.since(now) },
+        BreakerState::ForcedOpen { .. } => SharedBreakerState::ForcedOpen,
     }
 }
 
 /// Objects are too many, and too much one process's business.
 const fn is_shared(key: &BreakerKey) -> bool {
     match key.kind() {
-        Kind::Address | Kind::Discord | Kind::Route | Kind::Target => true,
-        Kind::Pair => false,
+        BreakerKind::Address | BreakerKind::Discord | BreakerKind::Route | BreakerKind::Target => true,
+        BreakerKind::Pair => false,
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::answer::{Class, Credential};
 use crate::invalid::Submitter;
 use crate::lane::Lane;
-use crate::route::{Major, RouteKey};
+use crate::response::{Credential, ResponseClass};
+use crate::route::{RouteKey, TopLevelId};
 use crate::time::Timestamp;
 
 pub(super) const BOT: Credential = Credential::Application(42);
@@ -21,50 +21,52 @@ pub(super) const CREATE: &str = "POST /guilds/{id}/roles";
 #[derive(Default)]
 struct Board {
     version: u64,
-    words: BTreeMap<Matter, (Word, u64, Timestamp)>,
+    words: BTreeMap<SharedBreakerKey, (BreakerStatus, u64, Timestamp)>,
     /// Which process probes, and until when.
-    claims: BTreeMap<Matter, (usize, Timestamp)>,
+    claims: BTreeMap<SharedBreakerKey, (usize, Timestamp)>,
 }
 
 impl Board {
     /// Takes a word, or gives the one that stands against it.
-    fn tell(&mut self, word: &Word, now: Timestamp) -> Result<News, News> {
-        let weak = matches!(word.stand, Stand::Open { .. })
-            || (word.stand == Stand::Closed && word.why == Why::ProbesSucceeded);
+    fn tell(&mut self, word: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
+        let weak = matches!(word.stand, SharedBreakerState::Open { .. })
+            || (word.stand == SharedBreakerState::Closed && word.why == BreakerReason::ProbesSucceeded);
         if let Some((kept, version, _)) = self.words.get(&word.matter)
-            && kept.stand == Stand::ForcedOpen
+            && kept.stand == SharedBreakerState::ForcedOpen
             && weak
         {
-            return Err(News { word: kept.clone(), version: *version });
+            return Err(RemoteChange { word: kept.clone(), version: *version });
         }
         self.version += 1;
         self.words.insert(word.matter.clone(), (word.clone(), self.version, now));
-        Ok(News { word: word.clone(), version: self.version })
+        Ok(RemoteChange { word: word.clone(), version: self.version })
     }
 
     /// Lets a process probe, unless another one does.
-    fn claim(&mut self, who: usize, claim: &ProbeClaim, now: Timestamp) -> ClaimAnswer {
+    fn claim(&mut self, who: usize, claim: &ProbeClaim, now: Timestamp) -> ClaimResponse {
         match self.claims.get(&claim.matter) {
             Some((holder, until)) if *holder != who && *until > now => {
-                ClaimAnswer::HeldElsewhere { remaining: until.since(now) }
+                ClaimResponse::HeldElsewhere { remaining: until.since(now) }
             }
             Some(_) | None => {
                 self.claims.insert(claim.matter.clone(), (who, now + claim.lasting));
-                ClaimAnswer::Granted
+                ClaimResponse::Granted
             }
         }
     }
 
     /// All there is, with what time has left of it.
-    fn read(&self, now: Timestamp) -> Vec<News> {
+    fn read(&self, now: Timestamp) -> Vec<RemoteChange> {
         let words = self.words.values();
         words
             .map(|(word, version, told)| {
                 let stand = match word.stand {
-                    Stand::Open { remaining } => Stand::Open { remaining: remaining.saturating_sub(now.since(*told)) },
-                    Stand::Closed | Stand::ForcedOpen => word.stand,
+                    SharedBreakerState::Open { remaining } => {
+                        SharedBreakerState::Open { remaining: remaining.saturating_sub(now.since(*told)) }
+                    }
+                    SharedBreakerState::Closed | SharedBreakerState::ForcedOpen => word.stand,
                 };
-                News { word: Word { stand, ..word.clone() }, version: *version }
+                RemoteChange { word: BreakerStatus { stand, ..word.clone() }, version: *version }
             })
             .collect()
     }
@@ -95,7 +97,7 @@ impl World {
     }
 
     /// Tells all that a process has to tell; those who listen hear it.
-    fn tell(&mut self, who: usize) -> Vec<News> {
+    fn tell(&mut self, who: usize) -> Vec<RemoteChange> {
         let mut told = Vec::new();
         for turn in self.all[who].turns(self.now) {
             match self.board.tell(&turn.word, self.now) {
@@ -125,7 +127,7 @@ impl World {
             }
             for claim in claims {
                 let answer = self.board.claim(who, &claim, self.now);
-                granted += usize::from(answer == ClaimAnswer::Granted);
+                granted += usize::from(answer == ClaimResponse::Granted);
                 self.all[who].probe_claimed(&claim, answer, self.now);
             }
         }
@@ -134,13 +136,13 @@ impl World {
     /// The processes that may probe a breaker now.
     pub(super) fn probing(&self, key: &BreakerKey) -> Vec<usize> {
         let may_probe = |breakers: &Breakers| {
-            let breaker = breakers.shelf.get(key).filter(|breaker| breaker.state() == State::HalfOpen);
+            let breaker = breakers.shelf.get(key).filter(|breaker| breaker.state() == BreakerState::HalfOpen);
             breaker.is_some_and(|breaker| breaker.check(true, &breakers.shelf.config, self.now).is_ok())
         };
         (0..self.all.len()).filter(|who| may_probe(&self.all[*who])).collect()
     }
 
-    fn read(&mut self, who: usize) -> Vec<Effect> {
+    fn read(&mut self, who: usize) -> Vec<BreakerEffect> {
         let news = self.board.read(self.now);
         news.iter().flat_map(|news| self.all[who].adopt(news, self.now)).collect()
     }
@@ -173,7 +175,7 @@ pub(super) fn call(route: &str, id: u64) -> CallInfo {
     CallInfo {
         credential: BOT,
         route: RouteKey::new(route),
-        major: Major::of(id),
+        major: TopLevelId::of(id),
         lane: Lane::Operation,
         guild: None,
         submitter: Submitter::default(),
@@ -185,27 +187,32 @@ pub(super) fn discord() -> BreakerKey {
     BreakerKey::Discord(BOT)
 }
 
-fn whole(key: BreakerKey) -> Matter {
-    Matter { key, token: None }
+fn whole(key: BreakerKey) -> SharedBreakerKey {
+    SharedBreakerKey { key, token: None }
 }
 
-fn news(key: BreakerKey, stand: Stand, why: Why, version: u64) -> News {
-    News { word: Word { matter: whole(key), stand, why }, version }
+fn news(key: BreakerKey, stand: SharedBreakerState, why: BreakerReason, version: u64) -> RemoteChange {
+    RemoteChange { word: BreakerStatus { matter: whole(key), stand, why }, version }
 }
 
-const HOUR: Stand = Stand::Open { remaining: Duration::from_secs(3_600) };
-const UNAUTHORIZED: CallResult = CallResult::Answered(Class::Unauthorized);
+const HOUR: SharedBreakerState = SharedBreakerState::Open { remaining: Duration::from_secs(3_600) };
+const UNAUTHORIZED: CallResult = CallResult::Answered(ResponseClass::Unauthorized);
 
 #[test]
 fn a_ban_that_one_process_sees_stops_the_others_and_is_not_told_again() {
     let mut world = World::new(&["a", "a"]);
-    let ban = CallResult::Answered(Class::Blocked { retry_after: Some(Duration::from_secs(60)) });
+    let ban = CallResult::Answered(ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) });
     world.run(0, &call(READ, 7), ban);
     assert_eq!(world.tell(0).len(), 1);
     let effects = world.read(1);
     assert!(matches!(
         effects.as_slice(),
-        [Effect::Transition { key: BreakerKey::Address, why: Why::Blocked, origin: Origin::Elsewhere, .. }]
+        [BreakerEffect::Transition {
+            key: BreakerKey::Address,
+            why: BreakerReason::Blocked,
+            origin: ChangeOrigin::Elsewhere,
+            ..
+        }]
     ));
     let refused = world.all[1].admit(&call(READ, 8), world.now).unwrap_err();
     assert_eq!((refused.reason, refused.until), ("blocked", Some(world.now + Duration::from_secs(60))));
@@ -225,7 +232,7 @@ fn a_probe_that_fails_anywhere_makes_all_wait_longer() {
     world.claim(1);
     world.run(1, &call(READ, 1), CallResult::TimedOut);
     world.settle();
-    let until = State::Open { until: world.now + Duration::from_secs(60) };
+    let until = BreakerState::Open { until: world.now + Duration::from_secs(60) };
     assert_eq!([world.all[0].state(&route), world.all[1].state(&route)], [until, until]);
 }
 
@@ -235,11 +242,11 @@ fn what_fails_on_one_object_is_nobody_elses_business() {
     for _ in 0..5 {
         world.run(0, &call(READ, 7), CallResult::TimedOut);
     }
-    let pair = BreakerKey::Pair(BOT, RouteKey::new(READ), Major::of(7));
+    let pair = BreakerKey::Pair(BOT, RouteKey::new(READ), TopLevelId::of(7));
     assert_eq!(world.states(&pair), ["open", "closed"]);
     assert!(world.tell(0).is_empty());
     assert!(world.all[0].standing(world.now).is_empty());
-    assert!(world.all[1].adopt(&news(pair.clone(), HOUR, Why::FailureRate, 1), world.now).is_empty());
+    assert!(world.all[1].adopt(&news(pair.clone(), HOUR, BreakerReason::FailureRate, 1), world.now).is_empty());
     assert_eq!(world.states(&pair), ["open", "closed"]);
 }
 
@@ -332,18 +339,18 @@ fn a_wrong_token_is_still_wrong_after_a_person_forced_and_reset_the_bot() {
     world.all[1].reset(&discord(), world.now);
     world.settle();
     assert_eq!(world.states(&discord()), ["forced_open", "closed"]);
-    assert_eq!(world.all[0].state(&discord()), State::ForcedOpen { why: Why::Unauthorized });
+    assert_eq!(world.all[0].state(&discord()), BreakerState::ForcedOpen { why: BreakerReason::Unauthorized });
 }
 
 #[test]
 fn old_news_change_nothing() {
     let mut world = World::new(&["a"]);
     let key = BreakerKey::Address;
-    world.all[0].adopt(&news(key.clone(), HOUR, Why::Blocked, 5), world.now);
-    world.all[0].adopt(&news(key.clone(), Stand::Closed, Why::Reset, 7), world.now);
+    world.all[0].adopt(&news(key.clone(), HOUR, BreakerReason::Blocked, 5), world.now);
+    world.all[0].adopt(&news(key.clone(), SharedBreakerState::Closed, BreakerReason::Reset, 7), world.now);
     assert_eq!(world.states(&key), ["closed"]);
     for version in [5, 6] {
-        assert!(world.all[0].adopt(&news(key.clone(), HOUR, Why::Blocked, version), world.now).is_empty());
+        assert!(world.all[0].adopt(&news(key.clone(), HOUR, BreakerReason::Blocked, version), world.now).is_empty());
     }
     assert_eq!(world.states(&key), ["closed"]);
 }
@@ -353,16 +360,20 @@ fn a_change_that_nobody_heard_of_yet_stands_against_all_news() {
     let mut world = World::new(&["a"]);
     let key = BreakerKey::Address;
     world.all[0].force(&key, world.now).unwrap();
-    assert!(world.all[0].adopt(&news(key.clone(), Stand::Closed, Why::Reset, 7), world.now).is_empty());
+    assert!(
+        world.all[0]
+            .adopt(&news(key.clone(), SharedBreakerState::Closed, BreakerReason::Reset, 7), world.now)
+            .is_empty()
+    );
     let turn = world.all[0].turns(world.now).remove(0);
     // Another change, while the first is being told.
     world.all[0].reset(&key, world.now);
     world.all[0].told(&turn, 8);
-    assert_eq!(world.all[0].turns(world.now)[0].word.stand, Stand::Closed);
+    assert_eq!(world.all[0].turns(world.now)[0].word.stand, SharedBreakerState::Closed);
     let turn = world.all[0].turns(world.now).remove(0);
     world.all[0].told(&turn, 9);
     assert!(world.all[0].turns(world.now).is_empty());
-    assert!(world.all[0].adopt(&news(key, HOUR, Why::Blocked, 8), world.now).is_empty());
+    assert!(world.all[0].adopt(&news(key, HOUR, BreakerReason::Blocked, 8), world.now).is_empty());
 }
 
 #[test]
@@ -372,9 +383,9 @@ fn only_the_newest_change_of_a_breaker_is_told_and_none_that_time_has_undone() {
         world.all[0].force(&discord(), world.now).unwrap();
         world.all[0].reset(&discord(), world.now);
     }
-    let told: Vec<Stand> = world.all[0].turns(world.now).iter().map(|turn| turn.word.stand).collect();
+    let told: Vec<SharedBreakerState> = world.all[0].turns(world.now).iter().map(|turn| turn.word.stand).collect();
     // One of the bot, one of its token.
-    assert_eq!(told, [Stand::Closed, Stand::Closed]);
+    assert_eq!(told, [SharedBreakerState::Closed, SharedBreakerState::Closed]);
     for id in 0..5 {
         world.run(0, &call(READ, id), CallResult::TimedOut);
     }
@@ -386,19 +397,19 @@ fn only_the_newest_change_of_a_breaker_is_told_and_none_that_time_has_undone() {
 #[test]
 fn what_stands_open_is_enough_to_make_a_lost_board_anew() {
     let mut world = World::new(&["a", "a"]);
-    world.run(0, &call(READ, 7), CallResult::Answered(Class::Blocked { retry_after: None }));
+    world.run(0, &call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after: None }));
     world.all[0].force(&BreakerKey::Target("crm".to_owned()), world.now).unwrap();
     assert!(world.all[0].standing(world.now).is_empty(), "it has not been told yet");
     world.settle();
     world.board = Board::default();
     let mut standing = world.all[1].standing(world.now);
     standing.sort_by(|a, b| a.word.matter.cmp(&b.word.matter));
-    let told: Vec<(String, Stand)> =
+    let told: Vec<(String, SharedBreakerState)> =
         standing.iter().map(|standing| (standing.word.matter.key.to_string(), standing.word.stand)).collect();
-    assert_eq!(told, [("discord".to_owned(), HOUR), ("target:crm".to_owned(), Stand::ForcedOpen)]);
+    assert_eq!(told, [("discord".to_owned(), HOUR), ("target:crm".to_owned(), SharedBreakerState::ForcedOpen)]);
     assert!(standing.iter().all(|standing| standing.version > 0));
     world.all[1].ended_elsewhere(&standing[1].word.matter, 9, world.now);
-    assert_eq!(world.all[1].state(&standing[1].word.matter.key), State::Closed);
+    assert_eq!(world.all[1].state(&standing[1].word.matter.key), BreakerState::Closed);
 }
 
 #[test]
@@ -406,9 +417,13 @@ fn what_was_open_before_there_were_others_is_told_to_them() {
     let mut breakers = Breakers::new(BreakerConfig::default(), 1);
     breakers.force(&discord(), Timestamp::ZERO).unwrap();
     assert!(breakers.turns(Timestamp::ZERO).is_empty());
-    assert!(breakers.adopt(&news(discord(), Stand::Closed, Why::Reset, 1), Timestamp::ZERO).is_empty());
+    assert!(
+        breakers
+            .adopt(&news(discord(), SharedBreakerState::Closed, BreakerReason::Reset, 1), Timestamp::ZERO)
+            .is_empty()
+    );
     breakers.share([], Timestamp::ZERO);
-    assert_eq!(breakers.turns(Timestamp::ZERO)[0].word.stand, Stand::ForcedOpen);
+    assert_eq!(breakers.turns(Timestamp::ZERO)[0].word.stand, SharedBreakerState::ForcedOpen);
 }
 
 #[test]
@@ -417,7 +432,7 @@ fn news_that_there_is_no_room_for_are_taken_when_there_is() {
     breakers.share([], Timestamp::ZERO);
     let (one, other) = (BreakerKey::Target("one".to_owned()), BreakerKey::Target("other".to_owned()));
     breakers.force(&one, Timestamp::ZERO).unwrap();
-    let heard = news(other.clone(), HOUR, Why::FailureRate, 1);
+    let heard = news(other.clone(), HOUR, BreakerReason::FailureRate, 1);
     assert!(breakers.adopt(&heard, Timestamp::ZERO).is_empty());
     breakers.reset(&one, Timestamp::ZERO);
     assert_eq!(breakers.adopt(&heard, Timestamp::ZERO).len(), 1);
@@ -430,7 +445,7 @@ fn no_number_of_news_makes_it_grow_without_bound() {
     breakers.share([], Timestamp::ZERO);
     for version in 1..=11_000_u64 {
         let key = BreakerKey::Target(format!("hook-{version}"));
-        breakers.adopt(&news(key, Stand::Closed, Why::Reset, version), Timestamp::ZERO);
+        breakers.adopt(&news(key, SharedBreakerState::Closed, BreakerReason::Reset, version), Timestamp::ZERO);
     }
     assert!(breakers.shared.len() <= 10_000);
     assert!(breakers.len() <= 10);
@@ -486,8 +501,8 @@ fn key(number: usize) -> BreakerKey {
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let result = prop_oneof![
         8 => Just(CallResult::TimedOut),
-        6 => Just(CallResult::Answered(Class::Success)),
-        1 => Just(CallResult::Answered(Class::Blocked { retry_after: Some(Duration::from_secs(20)) })),
+        6 => Just(CallResult::Answered(ResponseClass::Success)),
+        1 => Just(CallResult::Answered(ResponseClass::Blocked { retry_after: Some(Duration::from_secs(20)) })),
         1 => Just(UNAUTHORIZED),
     ];
     let who = || 0..3_usize;
@@ -513,7 +528,7 @@ proptest! {
     fn once_all_have_told_and_read_they_agree_and_nothing_is_told_twice(actions in actions()) {
         let mut world = World::new(&["a", "a", "b"]);
         let mut tokens = [0, 0, 1];
-        let mut told: Vec<News> = Vec::new();
+        let mut told: Vec<RemoteChange> = Vec::new();
         for action in actions {
             match action {
                 Action::Call { who, route, id, result } => world.run(who, &call(ROUTES[route], id), result),
@@ -548,7 +563,7 @@ proptest! {
         world.settle();
         prop_assert_eq!(version, world.board.version, "they go on telling each other");
 
-        let board: BTreeMap<Matter, Stand> =
+        let board: BTreeMap<SharedBreakerKey, SharedBreakerState> =
             world.board.read(world.now).into_iter().map(|news| (news.word.matter, news.word.stand)).collect();
         for number in 0..3 {
             let key = key(number);
@@ -556,15 +571,15 @@ proptest! {
                 let state = breakers.state(&key);
                 let token = (key == discord()).then(|| TOKENS[tokens[who]].to_owned());
                 let wrong = token.is_some_and(|token| {
-                    board.get(&Matter { key: key.clone(), token: Some(token) }) == Some(&Stand::ForcedOpen)
+                    board.get(&SharedBreakerKey { key: key.clone(), token: Some(token) }) == Some(&SharedBreakerState::ForcedOpen)
                 });
                 let expected: &[&str] = match board.get(&whole(key.clone())) {
                     _ if wrong => &["forced_open"],
-                    Some(Stand::ForcedOpen) => &["forced_open"],
+                    Some(SharedBreakerState::ForcedOpen) => &["forced_open"],
                     // Whoever was late may have closed it, or may be trying.
-                    Some(Stand::Open { remaining }) if !remaining.is_zero() => &["open", "half_open"],
-                    Some(Stand::Open { .. }) => &["open", "half_open", "closed"],
-                    Some(Stand::Closed) => &["closed"],
+                    Some(SharedBreakerState::Open { remaining }) if !remaining.is_zero() => &["open", "half_open"],
+                    Some(SharedBreakerState::Open { .. }) => &["open", "half_open", "closed"],
+                    Some(SharedBreakerState::Closed) => &["closed"],
                     // Opened and cooled down before it was told.
                     None => &["half_open", "closed"],
                 };

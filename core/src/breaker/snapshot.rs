@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::time::Timestamp;
 
 use super::machine::Breaker;
-use super::{BreakerKey, Breakers, Kind, State, Why};
+use super::{BreakerKey, BreakerKind, BreakerReason, BreakerState, Breakers};
 
 /// How many breakers a snapshot shows.
 const MOST_SHOWN: usize = 1_000;
@@ -43,12 +43,12 @@ pub struct StateCounts {
 }
 
 impl StateCounts {
-    fn add(&mut self, state: State) {
+    fn add(&mut self, state: BreakerState) {
         let count = match state {
-            State::Closed => &mut self.closed,
-            State::Open { .. } => &mut self.open,
-            State::HalfOpen => &mut self.half_open,
-            State::ForcedOpen { .. } => &mut self.forced_open,
+            BreakerState::Closed => &mut self.closed,
+            BreakerState::Open { .. } => &mut self.open,
+            BreakerState::HalfOpen => &mut self.half_open,
+            BreakerState::ForcedOpen { .. } => &mut self.forced_open,
         };
         *count += 1;
     }
@@ -60,13 +60,13 @@ pub struct BreakerSnapshot {
     /// What it watches.
     pub key: BreakerKey,
     /// What kind of thing that is.
-    pub kind: Kind,
+    pub kind: BreakerKind,
     /// Its state.
     pub state: &'static str,
-    /// How bad that is: see [`State::severity`].
+    /// How bad that is: see [`BreakerState::severity`].
     pub severity: u8,
     /// Why it is in that state.
-    pub why: Why,
+    pub why: BreakerReason,
     /// How long it has been.
     pub for_ms: u64,
     /// How long it is still open.
@@ -112,8 +112,8 @@ impl Breakers {
     fn shown(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> BreakerSnapshot {
         let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
         let retry_after_ms = match breaker.state() {
-            State::Open { until } => Some(millis(until.since(now))),
-            State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
+            BreakerState::Open { until } => Some(millis(until.since(now))),
+            BreakerState::Closed | BreakerState::HalfOpen | BreakerState::ForcedOpen { .. } => None,
         };
         BreakerSnapshot {
             key: key.clone(),

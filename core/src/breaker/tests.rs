@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::*;
-use crate::answer::{Class, Credential, Scope};
 use crate::invalid::Submitter;
 use crate::lane::Lane;
-use crate::route::{Major, RouteKey};
+use crate::response::{Credential, RateLimitScope, ResponseClass};
+use crate::route::{RouteKey, TopLevelId};
 use crate::time::Timestamp;
 
 const BOT: Credential = Credential::Application(42);
 const OTHER_BOT: Credential = Credential::Application(43);
 const QUICK: Duration = Duration::from_millis(80);
-const SERVER_ERROR: CallResult = CallResult::Answered(Class::ServerError);
-const SUCCESS: CallResult = CallResult::Answered(Class::Success);
+const SERVER_ERROR: CallResult = CallResult::Answered(ResponseClass::ServerError);
+const SUCCESS: CallResult = CallResult::Answered(ResponseClass::Success);
 const CREATE: &str = "POST /guilds/{id}/roles";
 const READ: &str = "GET /guilds/{id}/roles";
 
@@ -21,7 +21,7 @@ const READ: &str = "GET /guilds/{id}/roles";
 struct World {
     breakers: Breakers,
     now: Timestamp,
-    effects: Vec<Effect>,
+    effects: Vec<BreakerEffect>,
 }
 
 impl World {
@@ -46,11 +46,11 @@ impl World {
         self.wait(Duration::from_secs(seconds));
     }
 
-    fn admit(&mut self, call: &CallInfo) -> Result<Pass, Refused> {
+    fn admit(&mut self, call: &CallInfo) -> Result<CallPermit, CallRejection> {
         self.breakers.admit(call, self.now)
     }
 
-    fn report(&mut self, pass: Pass, result: CallResult) -> Attempt {
+    fn report(&mut self, pass: CallPermit, result: CallResult) -> Attempt {
         let reported = self.breakers.report(pass, result, QUICK, self.now);
         self.effects.extend(reported.effects);
         reported.attempt
@@ -70,13 +70,13 @@ impl World {
     }
 
     /// The breaker's own probes since the last look.
-    fn own_probes(&mut self) -> Vec<(BreakerKey, Pass)> {
+    fn own_probes(&mut self) -> Vec<(BreakerKey, CallPermit)> {
         let effects = std::mem::take(&mut self.effects);
         effects
             .into_iter()
             .filter_map(|effect| match effect {
-                Effect::SendProbe { key, pass, .. } => Some((key, pass)),
-                Effect::Transition { .. } | Effect::ClaimProbe => None,
+                BreakerEffect::SendProbe { key, pass, .. } => Some((key, pass)),
+                BreakerEffect::Transition { .. } | BreakerEffect::ClaimProbe => None,
             })
             .collect()
     }
@@ -86,7 +86,7 @@ fn call(route: &str, id: u64) -> CallInfo {
     CallInfo {
         credential: BOT,
         route: RouteKey::new(route),
-        major: Major::of(id),
+        major: TopLevelId::of(id),
         lane: Lane::Operation,
         guild: Some(id),
         submitter: Submitter::default(),
@@ -95,7 +95,7 @@ fn call(route: &str, id: u64) -> CallInfo {
 }
 
 fn pair(route: &str, id: u64) -> BreakerKey {
-    BreakerKey::Pair(BOT, RouteKey::new(route), Major::of(id))
+    BreakerKey::Pair(BOT, RouteKey::new(route), TopLevelId::of(id))
 }
 
 fn route(route: &str) -> BreakerKey {
@@ -173,11 +173,11 @@ fn routes_that_fail_one_after_another_open_discord_too() {
 fn what_the_caller_did_wrong_never_opens_anything() {
     let mut world = World::new();
     let wrong = [
-        Class::Rejected,
-        Class::Forbidden,
-        Class::NotFound,
-        Class::RateLimited { scope: Scope::User, retry_after: QUICK },
-        Class::InteractionEnded,
+        ResponseClass::Rejected,
+        ResponseClass::Forbidden,
+        ResponseClass::NotFound,
+        ResponseClass::RateLimited { scope: RateLimitScope::User, retry_after: QUICK },
+        ResponseClass::InteractionEnded,
     ];
     for (id, class) in (0..500_u64).zip(wrong.into_iter().cycle()) {
         world.run(&call(READ, id), CallResult::Answered(class));
@@ -195,7 +195,7 @@ fn slow_calls_open_it_although_they_succeed() {
         let pass = world.admit(&call(READ, 7)).unwrap();
         world.effects.extend(world.breakers.report(pass, SUCCESS, slow, world.now).effects);
     }
-    assert!(matches!(world.effects[0], Effect::Transition { why: Why::SlowRate, .. }));
+    assert!(matches!(world.effects[0], BreakerEffect::Transition { why: BreakerReason::SlowRate, .. }));
     assert_eq!(world.state(&pair(READ, 7)), "open");
 }
 
@@ -207,8 +207,8 @@ fn three_probes_that_succeed_close_it_and_a_fourth_waits() {
     }
     world.wait_secs(30);
     assert_eq!(world.state(&pair(READ, 7)), "half_open");
-    let probes: Vec<Pass> = (0..3).map(|_| world.admit(&call(READ, 7)).unwrap()).collect();
-    assert!(probes.iter().all(Pass::is_probe));
+    let probes: Vec<CallPermit> = (0..3).map(|_| world.admit(&call(READ, 7)).unwrap()).collect();
+    assert!(probes.iter().all(CallPermit::is_probe));
     assert_eq!(world.reason(&call(READ, 7)), "breaker_half_open");
     for probe in probes {
         assert_eq!(world.reason(&call(READ, 7)), "breaker_half_open");
@@ -328,7 +328,7 @@ fn the_call_that_opens_it_uses_no_attempt_and_those_before_it_do() {
 fn a_wrong_token_stops_that_bot_until_it_has_another() {
     let mut world = World::new();
     let late = world.admit(&call(READ, 7)).unwrap();
-    world.run(&call(READ, 7), CallResult::Answered(Class::Unauthorized));
+    world.run(&call(READ, 7), CallResult::Answered(ResponseClass::Unauthorized));
     let refused = world.admit(&call(READ, 8)).unwrap_err();
     assert_eq!((refused.reason, refused.until), ("unauthorized", None));
     world.run(&CallInfo { credential: OTHER_BOT, ..call(READ, 7) }, SUCCESS);
@@ -339,7 +339,7 @@ fn a_wrong_token_stops_that_bot_until_it_has_another() {
     world.breakers.token_changed(BOT, None, world.now);
     assert_eq!(world.state(&discord()), "closed");
     // What the old token is still answered says nothing about the new one.
-    world.report(late, CallResult::Answered(Class::Unauthorized));
+    world.report(late, CallResult::Answered(ResponseClass::Unauthorized));
     assert_eq!(world.state(&discord()), "closed");
 }
 
@@ -348,7 +348,7 @@ fn a_token_that_changed_in_time_is_not_blamed_for_the_old_ones_answers() {
     let mut world = World::new();
     let late = world.admit(&call(READ, 7)).unwrap();
     world.breakers.token_changed(BOT, None, world.now);
-    world.report(late, CallResult::Answered(Class::Unauthorized));
+    world.report(late, CallResult::Answered(ResponseClass::Unauthorized));
     assert_eq!(world.state(&discord()), "closed");
 }
 
@@ -357,10 +357,10 @@ fn nobodys_wrong_token_stops_only_what_it_belongs_to() {
     let mut world = World::new();
     let webhook = |token: &str| CallInfo {
         credential: Credential::Anonymous,
-        major: Major::with_token(7, token),
+        major: TopLevelId::with_token(7, token),
         ..call("POST /webhooks/{id}/{token}", 0)
     };
-    world.run(&webhook("gone"), CallResult::Answered(Class::Unauthorized));
+    world.run(&webhook("gone"), CallResult::Answered(ResponseClass::Unauthorized));
     assert_eq!(world.reason(&webhook("gone")), "interaction_ended");
     world.run(&webhook("alive"), SUCCESS);
 }
@@ -369,8 +369,8 @@ fn nobodys_wrong_token_stops_only_what_it_belongs_to() {
 fn an_interaction_that_ended_is_refused_for_as_long_as_it_could_have_lived() {
     let mut world = World::new();
     let followup =
-        |token: &str| CallInfo { major: Major::with_token(42, token), ..call("POST /webhooks/{id}/{token}", 0) };
-    world.run(&followup("gone"), CallResult::Answered(Class::InteractionEnded));
+        |token: &str| CallInfo { major: TopLevelId::with_token(42, token), ..call("POST /webhooks/{id}/{token}", 0) };
+    world.run(&followup("gone"), CallResult::Answered(ResponseClass::InteractionEnded));
     let refused = world.admit(&followup("gone")).unwrap_err();
     assert_eq!((refused.reason, refused.until), ("interaction_ended", None));
     world.run(&followup("alive"), SUCCESS);
@@ -383,7 +383,7 @@ fn an_interaction_that_ended_is_refused_for_as_long_as_it_could_have_lived() {
 fn a_ban_stops_every_bot_for_as_long_as_it_says() {
     let mut world = World::new();
     let retry_after = Some(Duration::from_secs(600));
-    assert_eq!(world.run(&call(READ, 7), CallResult::Answered(Class::Blocked { retry_after })), Attempt::Free);
+    assert_eq!(world.run(&call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after })), Attempt::Free);
     let other = CallInfo { credential: OTHER_BOT, ..call(READ, 7) };
     for caller in [&call(READ, 8), &other] {
         let refused = world.admit(caller).unwrap_err();
@@ -404,7 +404,7 @@ fn a_ban_stops_every_bot_for_as_long_as_it_says() {
 fn a_ban_that_says_nothing_lasts_an_hour_and_is_not_blamed_on_the_route() {
     let mut world = World::new();
     for _ in 0..2 {
-        world.run(&call(READ, 7), CallResult::Answered(Class::Blocked { retry_after: None }));
+        world.run(&call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after: None }));
         assert_eq!(world.state(&BreakerKey::Address), "open");
         assert_eq!(world.state(&pair(READ, 7)), "closed");
         world.wait_secs(3_600);
@@ -448,7 +448,7 @@ fn a_person_opens_a_breaker_for_a_time_after_which_it_is_probed() {
 #[test]
 fn what_is_open_until_it_is_reset_cannot_be_opened_for_a_time() {
     let mut world = World::new();
-    let refused = CallResult::Answered(Class::Unauthorized);
+    let refused = CallResult::Answered(ResponseClass::Unauthorized);
     world.run(&call(READ, 7), refused);
     world.breakers.force(&route(READ), world.now).unwrap();
     for key in [discord(), route(READ)] {
@@ -556,6 +556,6 @@ fn the_snapshot_shows_what_is_open_first() {
     let states = StateCounts { closed: snapshot.watched - 1, open: 1, ..StateCounts::default() };
     assert_eq!((snapshot.states, snapshot.breakers[0].for_ms), (states, 0));
     assert_eq!(world.breakers.snapshot(world.now + Duration::from_secs(2)).breakers[0].for_ms, 2_000);
-    assert_eq!(world.breakers.severity(Kind::Pair), 2);
-    assert_eq!(world.breakers.severity(Kind::Route), 0);
+    assert_eq!(world.breakers.severity(BreakerKind::Pair), 2);
+    assert_eq!(world.breakers.severity(BreakerKind::Route), 0);
 }

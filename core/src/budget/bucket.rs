@@ -10,14 +10,14 @@ use crate::time::Timestamp;
 
 /// What a budget holds, and how fast it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Limits {
+pub struct BudgetLimits {
     /// What it holds when it is full.
     pub maximum: Points,
     /// What comes back in a second.
     pub restore_per_second: Points,
 }
 
-impl Limits {
+impl BudgetLimits {
     /// An even share of them, of which there are so many.
     #[must_use]
     pub fn share(self, of: u32) -> Self {
@@ -64,7 +64,7 @@ impl Observation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 #[must_use]
-pub enum Acquired {
+pub enum BudgetDecision {
     /// Its cost is taken.
     Allowed {
         /// When to spend it: not before so long from now.
@@ -96,9 +96,9 @@ struct Booking {
 /// no word on what is left counts from when all that is booked is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    limits: Limits,
+    limits: BudgetLimits,
     /// Whether each of the limits is the upstream's own word, which a default no longer changes.
-    observed: Observed,
+    observed: ObservedLimits,
     /// Millionths of points at `as_of`; below 0 only when an observation found less than was booked.
     balance: i128,
     /// When the last booking is due: what comes back until then is spoken for. So it may lie ahead.
@@ -110,14 +110,14 @@ pub struct Budget {
 
 /// Which limits are the upstream's own word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct ObservedLimits {
     /// What it holds.
     pub maximum: bool,
     /// How fast it comes back.
     pub restore: bool,
 }
 
-impl Observed {
+impl ObservedLimits {
     /// Whether any is.
     #[must_use]
     pub const fn any(self) -> bool {
@@ -137,7 +137,7 @@ impl Budget {
     /// # Errors
     ///
     /// When it could hold nothing.
-    pub fn new(limits: Limits, now: Timestamp) -> Result<Self, BudgetError> {
+    pub fn new(limits: BudgetLimits, now: Timestamp) -> Result<Self, BudgetError> {
         Self::holding(limits.maximum, limits, now)
     }
 
@@ -146,17 +146,17 @@ impl Budget {
     /// # Errors
     ///
     /// When it could hold nothing.
-    pub fn empty(limits: Limits, from: Timestamp) -> Result<Self, BudgetError> {
+    pub fn empty(limits: BudgetLimits, from: Timestamp) -> Result<Self, BudgetError> {
         Self::holding(Points::ZERO, limits, from)
     }
 
-    fn holding(points: Points, limits: Limits, as_of: Timestamp) -> Result<Self, BudgetError> {
+    fn holding(points: Points, limits: BudgetLimits, as_of: Timestamp) -> Result<Self, BudgetError> {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
         }
         Ok(Self {
             limits,
-            observed: Observed::default(),
+            observed: ObservedLimits::default(),
             balance: points.signed(),
             as_of,
             blocked_until: Timestamp::ZERO,
@@ -166,13 +166,13 @@ impl Budget {
 
     /// The limits in force.
     #[must_use]
-    pub const fn limits(&self) -> Limits {
+    pub const fn limits(&self) -> BudgetLimits {
         self.limits
     }
 
     /// Which of them the upstream has said itself.
     #[must_use]
-    pub const fn observed(&self) -> Observed {
+    pub const fn observed(&self) -> ObservedLimits {
         self.observed
     }
 
@@ -207,7 +207,7 @@ impl Budget {
     /// # Errors
     ///
     /// When the cost is more than the budget ever holds.
-    pub fn try_acquire(&mut self, cost: Points, now: Timestamp) -> Result<Acquired, BudgetError> {
+    pub fn try_acquire(&mut self, cost: Points, now: Timestamp) -> Result<BudgetDecision, BudgetError> {
         self.acquire(cost, Duration::ZERO, now)
     }
 
@@ -216,7 +216,7 @@ impl Budget {
     /// # Errors
     ///
     /// When the cost is more than the budget ever holds.
-    pub fn acquire(&mut self, cost: Points, max_wait: Duration, now: Timestamp) -> Result<Acquired, BudgetError> {
+    pub fn acquire(&mut self, cost: Points, max_wait: Duration, now: Timestamp) -> Result<BudgetDecision, BudgetError> {
         if cost > self.limits.maximum {
             return Err(BudgetError::CostAboveMaximum { cost, maximum: self.limits.maximum });
         }
@@ -226,11 +226,11 @@ impl Budget {
             Some(due) if due.since(now) <= max_wait => {
                 self.spend(Booking { due, cost });
                 self.remember(Booking { due, cost }, now);
-                Ok(Acquired::Allowed { delay: due.since(now), remaining: self.available(now) })
+                Ok(BudgetDecision::Allowed { delay: due.since(now), remaining: self.available(now) })
             }
             due => {
                 let retry_after = due.map(|due| due.since(now));
-                Ok(Acquired::Refused { retry_after, remaining: self.available(now) })
+                Ok(BudgetDecision::Refused { retry_after, remaining: self.available(now) })
             }
         }
     }
@@ -283,7 +283,7 @@ impl Budget {
     /// # Errors
     ///
     /// When it could hold nothing.
-    pub fn configure(&mut self, limits: Limits, now: Timestamp) -> Result<(), BudgetError> {
+    pub fn configure(&mut self, limits: BudgetLimits, now: Timestamp) -> Result<(), BudgetError> {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
         }

@@ -6,28 +6,28 @@
 //!                      └── observe(what the upstream said is left)
 //! ```
 //!
-//! [`Partner`] is one process's side of budgets that it shares with others.
+//! [`BudgetMember`] is one process's side of budgets that it shares with others.
 //!
 //! A budget holds up to `maximum` points and gets `restore_per_second` back. Waiting is booked, never polled: who may go
 //! later has paid already, and whoever comes after waits behind. So in any window of time no more is spent than
 //! `maximum` and what was restored in it.
 
 mod bucket;
-mod named;
-mod partner;
+mod member;
 mod points;
-mod shared;
-mod side;
-mod spend;
+mod protocol;
+mod registry;
+mod shared_budget;
+mod spend_totals;
 
 use std::time::Duration;
 
-pub use bucket::{Acquired, Budget, Limits, Observation, Observed};
-pub use named::{BudgetName, BudgetSnapshot, Budgets, Kept};
-pub use partner::{Errand, Heard, Partner, PartnerConfig};
+pub use bucket::{Budget, BudgetDecision, BudgetLimits, Observation, ObservedLimits};
+pub use member::{BudgetMember, BudgetMemberConfig, BudgetTask, Reachability};
 pub use points::Points;
-pub use shared::{Ask, Epoch, OnLoss, Spent, Standing, Tidings};
-pub use spend::{Hour, Spend, SpendBook};
+pub use protocol::{BudgetEpoch, BudgetFallback, BudgetReport, BudgetState, OfflineSpend, SpendRequest};
+pub use registry::{BudgetName, BudgetSnapshot, BudgetSource, Budgets};
+pub use spend_totals::{Hour, SpendRecord, SpendTotals};
 
 /// What a budget cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,13 +56,13 @@ pub enum BudgetError {
     #[error("a budget's name has 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`, not {0:?}")]
     BadName(String),
     /// More than can be shared, since it is not counted exactly there.
-    #[error("{0} is more than a shared budget counts ({most}); use a larger unit", most = Partner::MOST)]
+    #[error("{0} is more than a shared budget counts ({most}); use a larger unit", most = BudgetMember::MOST)]
     BeyondShared(Points),
     /// It is shared, and what keeps it cannot be asked.
     #[error("{why}; try again in {retry_after:?}")]
     OutOfReach {
         /// Why nothing may be spent meanwhile.
-        why: OutOfReach,
+        why: BudgetUnreachable,
         /// When to ask again.
         retry_after: Duration,
     },
@@ -99,7 +99,7 @@ impl BudgetError {
 
 /// Why nothing may be spent of a shared budget that is out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutOfReach {
+pub enum BudgetUnreachable {
     /// Nobody knows what is left of it.
     #[error("the shared budget has not been reached since this process started")]
     Never,

@@ -8,10 +8,10 @@
 //!
 //! Everything is measured against a monotonic clock that is never set, so that a step of the wall clock changes no estimate.
 
-mod ahead;
+mod ahead_log;
 mod offset;
 mod store_time;
 
-pub use ahead::AheadLog;
+pub use ahead_log::AheadLog;
 pub use offset::{Offset, OffsetEstimator};
-pub use store_time::{Authority, Lag, SavedTime, Step, StoreTime, TOLERANCE};
+pub use store_time::{Authority, ClockStep, ExpiryLag, SavedTime, StoreTime, TOLERANCE};

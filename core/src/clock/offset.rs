@@ -63,19 +63,19 @@ impl Offset {
 /// Narrows an offset down by many readings. One odd reading changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct OffsetEstimator {
-    agreed: Option<Agreed>,
+    agreed: Option<Estimate>,
     /// Readings in a row that contradict the estimate and agree with each other.
-    dissent: Option<Agreed>,
+    dissent: Option<Estimate>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Agreed {
+struct Estimate {
     offset: Offset,
     at: Timestamp,
     readings: u32,
 }
 
-impl Agreed {
+impl Estimate {
     const fn first(offset: Offset, at: Timestamp) -> Self {
         Self { offset, at, readings: 1 }
     }
@@ -97,7 +97,7 @@ impl OffsetEstimator {
     pub fn observe(&mut self, offset: Offset, at: Timestamp) {
         let offset = offset.widened(GRACE_MS);
         let Some(agreed) = self.agreed else {
-            self.agreed = Some(Agreed::first(offset, at));
+            self.agreed = Some(Estimate::first(offset, at));
             return;
         };
         if let Some(both) = agreed.and(offset, at) {
@@ -105,7 +105,7 @@ impl OffsetEstimator {
             return;
         }
         let dissent = self.dissent.and_then(|dissent| dissent.and(offset, at));
-        let dissent = dissent.unwrap_or_else(|| Agreed::first(offset, at));
+        let dissent = dissent.unwrap_or_else(|| Estimate::first(offset, at));
         if dissent.readings >= REPLACED_BY {
             (self.agreed, self.dissent) = (Some(dissent), None);
         } else {

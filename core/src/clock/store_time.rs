@@ -37,7 +37,7 @@ pub enum Authority {
 
 /// What was written before a step forward expires this much later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lag {
+pub struct ExpiryLag {
     /// By how many milliseconds.
     pub ms: u64,
     /// Until when, in store time.
@@ -54,7 +54,7 @@ pub struct SavedTime {
     /// Store time at that moment.
     pub now: UnixMs,
     /// Steps that still delay expiry.
-    pub lags: Vec<Lag>,
+    pub lags: Vec<ExpiryLag>,
     /// What expiry has to assume as the time, if store time was not confirmed yet.
     #[serde(default)]
     pub unconfirmed: Option<UnixMs>,
@@ -62,7 +62,7 @@ pub struct SavedTime {
 
 /// What a reading of the reference led to, if it is worth a log line. In milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ClockStep {
     /// Store time went forward.
     Forward(u64),
     /// Store time goes back, at once or slowly.
@@ -73,12 +73,12 @@ pub enum Step {
 
 /// Time that expiry has to assume until the reference is confirmed: as if none had passed while no process ran.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct UnconfirmedTime {
     now: UnixMs,
     since: Timestamp,
 }
 
-impl Held {
+impl UnconfirmedTime {
     fn at(self, at: Timestamp) -> UnixMs {
         // Rounded down.
         UnixMs::new(
@@ -97,8 +97,8 @@ pub struct StoreTime {
     /// Store time minus monotonic time, in milliseconds.
     offset: i64,
     read_at: Timestamp,
-    lags: Vec<Lag>,
-    held: Option<Held>,
+    lags: Vec<ExpiryLag>,
+    held: Option<UnconfirmedTime>,
     /// Whether Discord's clock has confirmed it once.
     confirmed: bool,
     /// Whether the present deviation of the reference was told of.
@@ -132,9 +132,9 @@ impl StoreTime {
         if saved.boot == boot && signed(saved.monotonic_ms) <= ms(at) {
             self.offset = signed(saved.now.millis()) - signed(saved.monotonic_ms);
             let since = Timestamp::from_millis(saved.monotonic_ms);
-            self.held = saved.unconfirmed.map(|now| Held { now, since });
+            self.held = saved.unconfirmed.map(|now| UnconfirmedTime { now, since });
         } else {
-            self.held = Some(Held { now: saved.unconfirmed.unwrap_or(saved.now), since: at });
+            self.held = Some(UnconfirmedTime { now: saved.unconfirmed.unwrap_or(saved.now), since: at });
             // A machine that has lost its clock starts in the past.
             self.offset = self.offset.max(signed(saved.now.millis()) - ms(at));
         }
@@ -150,7 +150,7 @@ impl StoreTime {
     }
 
     /// The reference was read at `at`. `discord` is the confirmed offset of Discord's clock, if there is one.
-    pub fn on_reading(&mut self, reading: Offset, at: Timestamp, discord: Option<Offset>) -> Option<Step> {
+    pub fn on_reading(&mut self, reading: Offset, at: Timestamp, discord: Option<Offset>) -> Option<ClockStep> {
         let elapsed = i64::try_from(at.since(self.read_at).as_millis()).unwrap_or(i64::MAX);
         if at < self.read_at {
             // An older reading than the last.
@@ -168,7 +168,7 @@ impl StoreTime {
         }
         let Some(target) = target else {
             let told = std::mem::replace(&mut self.told, true);
-            return (!told).then_some(Step::Unconfirmed(reference - self.offset));
+            return (!told).then_some(ClockStep::Unconfirmed(reference - self.offset));
         };
         let by = target - self.offset;
         let is_step = by.abs() > tolerance_ms();
@@ -176,13 +176,13 @@ impl StoreTime {
         if by >= 0 {
             self.told = false;
             self.go_forward(by, at);
-            return is_step.then_some(Step::Forward(by.unsigned_abs()));
+            return is_step.then_some(ClockStep::Forward(by.unsigned_abs()));
         }
         let is_slow = was_confirmed && self.authority == Authority::Machine && by >= -MAX_SLOWED_MS;
         let back = if is_slow { by.max(-(elapsed / 2)) } else { by };
         self.told = is_slow && is_step;
         self.go_back(-back);
-        (is_step && !told).then_some(Step::Backward(by.unsigned_abs()))
+        (is_step && !told).then_some(ClockStep::Backward(by.unsigned_abs()))
     }
 
     /// Where store time has to go, if that is known.
@@ -207,7 +207,7 @@ impl StoreTime {
         for lag in &mut self.lags {
             lag.ms += by;
         }
-        self.lags.push(Lag { ms: by, until });
+        self.lags.push(ExpiryLag { ms: by, until });
         if self.lags.len() > MOST_LAGS {
             // The oldest is the largest.
             let (oldest, next) = (self.lags.remove(0), &mut self.lags[0]);

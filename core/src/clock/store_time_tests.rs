@@ -39,7 +39,7 @@ fn a_wrong_step_forward_of_the_wall_clock_is_not_followed() {
 
     let mut alone = machine(0);
     let step = alone.on_reading(wall(DAY.cast_signed()), at(2_000), None);
-    assert_eq!(step, Some(Step::Unconfirmed(DAY.cast_signed())));
+    assert_eq!(step, Some(ClockStep::Unconfirmed(DAY.cast_signed())));
     assert_eq!(alone.on_reading(wall(DAY.cast_signed()), at(3_000), None), None, "once");
     assert_eq!(alone.now(at(3_000)), UnixMs::new(ORIGIN.unsigned_abs() + 3_000));
     assert_eq!(alone.on_reading(wall(0), at(4_000), None), None);
@@ -51,8 +51,8 @@ fn a_step_forward_that_is_right_is_followed_and_delays_expiry() {
     let behind = -HOUR.cast_signed();
     let mut time = machine(behind);
     assert_eq!(time.on_reading(wall(behind), at(1_000), None), None);
-    assert_eq!(time.on_reading(wall(0), at(2_000), None), Some(Step::Unconfirmed(HOUR.cast_signed())));
-    assert_eq!(time.on_reading(wall(0), at(3_000), Some(DISCORD)), Some(Step::Forward(HOUR)));
+    assert_eq!(time.on_reading(wall(0), at(2_000), None), Some(ClockStep::Unconfirmed(HOUR.cast_signed())));
+    assert_eq!(time.on_reading(wall(0), at(3_000), Some(DISCORD)), Some(ClockStep::Forward(HOUR)));
     assert_eq!(error(&time), 0);
     assert_eq!(time.expiry_lag(at(3_000)), Duration::from_millis(HOUR));
     assert_eq!(time.expiry_lag(at(3_000 + 7 * DAY)), Duration::ZERO, "what was written before is gone by then");
@@ -62,12 +62,12 @@ fn a_step_forward_that_is_right_is_followed_and_delays_expiry() {
 fn a_small_step_back_is_followed_slowly_and_a_large_one_at_once() {
     let mut time = machine(60_000);
     // At the start nothing waits by the wrong time yet.
-    assert_eq!(time.on_reading(wall(60_000), at(1_000), Some(DISCORD)), Some(Step::Backward(59_950)));
+    assert_eq!(time.on_reading(wall(60_000), at(1_000), Some(DISCORD)), Some(ClockStep::Backward(59_950)));
     assert_eq!(error(&time), 50);
     let mut time = machine(0);
     time.on_reading(wall(0), at(1_000), Some(DISCORD));
     let ahead = Offset { low: ORIGIN - 60_600, high: ORIGIN - 59_300 };
-    assert_eq!(time.on_reading(wall(-60_000), at(2_000), Some(ahead)), Some(Step::Backward(60_000)));
+    assert_eq!(time.on_reading(wall(-60_000), at(2_000), Some(ahead)), Some(ClockStep::Backward(60_000)));
     let mut last = time.now(at(2_000));
     for second in 3..200 {
         assert_eq!(time.on_reading(wall(-60_000), at(second * 1_000), Some(ahead)), None, "told once");
@@ -78,7 +78,7 @@ fn a_small_step_back_is_followed_slowly_and_a_large_one_at_once() {
     assert!(error(&time) <= -55_000, "{}", error(&time));
     let day = Offset { low: DISCORD.low - DAY.cast_signed(), high: DISCORD.high - DAY.cast_signed() };
     let step = time.on_reading(wall(-DAY.cast_signed()), at(300_000), Some(day));
-    assert!(matches!(step, Some(Step::Backward(_))), "{step:?}");
+    assert!(matches!(step, Some(ClockStep::Backward(_))), "{step:?}");
     assert_eq!(error(&time), -DAY.cast_signed());
 }
 
@@ -88,9 +88,9 @@ fn the_databases_clock_is_followed_and_its_steps_delay_expiry() {
     let reading = |error: i64| Offset { low: ORIGIN + error - 3, high: ORIGIN + error + 3 };
     assert_eq!(time.on_reading(reading(10), at(5_000), None), None);
     assert_eq!(error(&time), 0, "within what the exchange can explain");
-    assert_eq!(time.on_reading(reading(HOUR.cast_signed()), at(10_000), None), Some(Step::Forward(HOUR - 3)));
+    assert_eq!(time.on_reading(reading(HOUR.cast_signed()), at(10_000), None), Some(ClockStep::Forward(HOUR - 3)));
     assert_eq!(time.expiry_lag(at(10_000)), Duration::from_millis(HOUR - 3));
-    assert_eq!(time.on_reading(reading(0), at(15_000), None), Some(Step::Backward(HOUR - 6)));
+    assert_eq!(time.on_reading(reading(0), at(15_000), None), Some(ClockStep::Backward(HOUR - 6)));
     assert!(error(&time).abs() <= 3);
     assert!(time.expiry_lag(at(15_000)) < Duration::from_millis(10));
 }
@@ -103,7 +103,7 @@ fn a_jump_while_no_process_ran_is_seen_by_the_monotonic_clock() {
     assert_eq!(error(&next), 0);
     assert_eq!(next.expiry_lag(at(20_000)), Duration::ZERO);
     let step = next.on_reading(wall(DAY.cast_signed()), at(21_000), None);
-    assert_eq!(step, Some(Step::Unconfirmed(DAY.cast_signed())));
+    assert_eq!(step, Some(ClockStep::Unconfirmed(DAY.cast_signed())));
 
     // After another boot nothing tells a wrong clock from a day without power, until Discord answers.
     let mut other = StoreTime::start(Authority::Machine, LONGEST, wall(DAY.cast_signed()), at(500));

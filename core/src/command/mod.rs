@@ -10,23 +10,23 @@
 //! Fields have Discord's own names. What they say is brought into one form before it is compared, so that a default that is
 //! written out is the same as one that is left out.
 
-mod form;
+mod canonical;
+mod localized;
 mod option;
 mod plan;
 mod read;
 #[cfg(test)]
 mod tests;
-mod word;
 
 use serde_json::{Map, Value};
 
-pub use plan::{Change, Plan, plan};
+pub use plan::{CommandChange, CommandPlan, plan};
 
 pub use crate::operation::payload::FieldError;
 
 /// Where commands hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum CommandScope {
     /// Everywhere.
     Global,
     /// In one guild, at once and there alone.

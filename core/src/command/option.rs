@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{read, word};
+use super::{localized, read};
 use crate::operation::payload::{
-    form::{Form, object},
-    invalid::{At, shown},
+    field_reader::{FieldReader, object},
+    validation::{FieldContext, shown},
     value::{boolean, integer, list},
 };
 
@@ -75,7 +75,7 @@ pub(super) enum Level {
 }
 
 /// All options of something, in Discord's form.
-pub(super) fn options(level: Level, value: &Value, at: &mut At<'_>) -> Option<Vec<Value>> {
+pub(super) fn options(level: Level, value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
     distinct(value, at);
     in_order(value, at);
     list(0, SEVERAL, |value, at| option(level, value, at))(value, at)
@@ -83,7 +83,7 @@ pub(super) fn options(level: Level, value: &Value, at: &mut At<'_>) -> Option<Ve
 
 /// Sub-commands are not mixed with values, and required values come first. By what was written, so that it is told even if
 /// something else is wrong.
-fn in_order(options: &Value, at: &mut At<'_>) {
+fn in_order(options: &Value, at: &mut FieldContext<'_>) {
     let options = || options.as_array().into_iter().flatten().take(SEVERAL).enumerate();
     let is_sub = |option: &Value| match option.get("type") {
         Some(Value::String(name)) => TYPES[..2].iter().any(|(known, _)| known.eq_ignore_ascii_case(name)),
@@ -111,7 +111,7 @@ fn is_sub(kind: Option<u64>) -> bool {
     kind.is_some_and(|kind| kind == u64::from(SUB_COMMAND) || kind == u64::from(GROUP))
 }
 
-fn distinct(items: &Value, at: &mut At<'_>) {
+fn distinct(items: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (n, item) in items.as_array().into_iter().flatten().take(SEVERAL).enumerate() {
         let name = item.get("name").and_then(Value::as_str);
@@ -123,18 +123,18 @@ fn distinct(items: &Value, at: &mut At<'_>) {
     }
 }
 
-fn option(level: Level, value: &Value, at: &mut At<'_>) -> Option<Value> {
+fn option(level: Level, value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
     let mut said = Map::new();
     object(value, at, |form| {
         for name in ["name_localized", "description_localized"] {
             form.optional(name, |_, _| Some(()));
         }
-        let kind = form.required("type", word::word(TYPES));
+        let kind = form.required("type", localized::word(TYPES));
         if let Some(kind) = kind {
             said.insert("type".to_owned(), kind.into());
             place(level, kind, form);
         }
-        read::named(form, &mut said, word::typed);
+        read::named(form, &mut said, localized::typed);
         read::describes(form, &mut said);
         if let Some(required) = form.optional("required", boolean) {
             if required && is_sub(kind.map(u64::from)) {
@@ -144,7 +144,7 @@ fn option(level: Level, value: &Value, at: &mut At<'_>) -> Option<Value> {
         }
         bounds(form, kind, &mut said);
         choices(form, kind, &mut said);
-        if let Some(types) = form.optional("channel_types", list(0, SEVERAL, word::word(CHANNEL_TYPES))) {
+        if let Some(types) = form.optional("channel_types", list(0, SEVERAL, localized::word(CHANNEL_TYPES))) {
             said.insert("channel_types".to_owned(), types.into());
         }
         let below = if kind == Some(GROUP) { Level::Group } else { Level::SubCommand };
@@ -164,7 +164,7 @@ fn option(level: Level, value: &Value, at: &mut At<'_>) -> Option<Value> {
 }
 
 /// Groups stand in commands, sub-commands in both, and values in what is not made of sub-commands.
-fn place(level: Level, kind: u8, form: &mut Form<'_, '_>) {
+fn place(level: Level, kind: u8, form: &mut FieldReader<'_, '_>) {
     match level {
         Level::Command => {}
         Level::Group if kind == SUB_COMMAND => {}
@@ -176,7 +176,7 @@ fn place(level: Level, kind: u8, form: &mut Form<'_, '_>) {
     }
 }
 
-fn bounds(form: &mut Form<'_, '_>, kind: Option<u8>, said: &mut Map<String, Value>) {
+fn bounds(form: &mut FieldReader<'_, '_>, kind: Option<u8>, said: &mut Map<String, Value>) {
     for (name, lowest) in [("min_length", 0), ("max_length", 1)] {
         if let Some(length) = form.optional(name, integer::<u64>(lowest, LONGEST)) {
             said.insert(name.to_owned(), length.into());
@@ -198,7 +198,7 @@ fn bounds(form: &mut Form<'_, '_>, kind: Option<u8>, said: &mut Map<String, Valu
 }
 
 /// A number that fits the option's type.
-fn number(kind: Option<u8>, value: &Value, at: &mut At<'_>) -> Option<Value> {
+fn number(kind: Option<u8>, value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
     match kind {
         Some(INTEGER) => match value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT) {
             Some(_) => Some(value.clone()),
@@ -209,7 +209,7 @@ fn number(kind: Option<u8>, value: &Value, at: &mut At<'_>) -> Option<Value> {
     }
 }
 
-fn choices(form: &mut Form<'_, '_>, kind: Option<u8>, said: &mut Map<String, Value>) {
+fn choices(form: &mut FieldReader<'_, '_>, kind: Option<u8>, said: &mut Map<String, Value>) {
     let choices = form.optional("choices", |value, at| {
         distinct(value, at);
         list(0, SEVERAL, |value, at| choice(kind, value, at))(value, at)
@@ -226,11 +226,11 @@ fn choices(form: &mut Form<'_, '_>, kind: Option<u8>, said: &mut Map<String, Val
     }
 }
 
-fn choice(kind: Option<u8>, value: &Value, at: &mut At<'_>) -> Option<Value> {
+fn choice(kind: Option<u8>, value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
     let mut said = Map::new();
     object(value, at, |form| {
         form.optional("name_localized", |_, _| Some(()));
-        read::named(form, &mut said, word::line);
+        read::named(form, &mut said, localized::line);
         let value = form.required("value", |value, at| match kind {
             Some(STRING) => match value.as_str().map(|text| text.chars().count() as u64) {
                 Some(length) if length <= LONGEST => Some(value.clone()),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Command, CommandKind, Commands, Scope};
+use super::{Command, CommandKind, CommandScope, Commands};
 
 /// What only commands that hold everywhere have, and what stays if nobody says it.
 const GLOBAL_ONLY: [&str; 3] = ["contexts", "integration_types", "handler"];
@@ -11,7 +11,7 @@ const DIRECT: &str = "dm_permission";
 
 /// What becomes of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum CommandChange {
     /// Discord does not have it yet.
     Created {
         /// What people call it.
@@ -36,7 +36,7 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl CommandChange {
     /// Whether anything has to be done.
     #[must_use]
     pub const fn is_one(&self) -> bool {
@@ -49,18 +49,18 @@ impl Change {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct CommandPlan {
     /// What becomes of each command: those of the file in its order, then those that are gone.
-    pub changes: Vec<Change>,
+    pub changes: Vec<CommandChange>,
     /// All commands, as one bulk overwrite takes them.
     pub body: Value,
 }
 
-impl Plan {
+impl CommandPlan {
     /// Whether Discord has to be told.
     #[must_use]
     pub fn is_needed(&self) -> bool {
-        self.changes.iter().any(Change::is_one)
+        self.changes.iter().any(CommandChange::is_one)
     }
 }
 
@@ -69,7 +69,7 @@ impl Plan {
 /// What a file does not say of `contexts` and `integration_types` stays: Discord's own settings of the application decide
 /// it, not a default. An entry point that the file does not name stays, too, since Discord lets nobody remove it so.
 #[must_use]
-pub fn plan(wanted: &Commands, there: &[Value], scope: Scope) -> Plan {
+pub fn plan(wanted: &Commands, there: &[Value], scope: CommandScope) -> CommandPlan {
     let there: Vec<(Command, &Map<String, Value>)> =
         there.iter().filter_map(Value::as_object).filter_map(|fields| Some((Command::of(fields)?, fields))).collect();
     let (mut changes, mut body) = (Vec::new(), Vec::new());
@@ -79,18 +79,18 @@ pub fn plan(wanted: &Commands, there: &[Value], scope: Scope) -> Plan {
         settle(&mut wanted, found, scope);
         let label = wanted.label();
         changes.push(match found {
-            None => Change::Created { label },
+            None => CommandChange::Created { label },
             Some(found) => {
                 let mut found = found.clone();
                 found.fields.remove(DIRECT);
                 let mut said = wanted.fields.clone();
                 said.remove(DIRECT);
-                if matches!(scope, Scope::Guild(_)) {
+                if matches!(scope, CommandScope::Guild(_)) {
                     GLOBAL_ONLY.iter().for_each(|name| drop(found.fields.remove(*name)));
                 }
                 let mut fields = Vec::new();
                 differences("", &Value::Object(found.fields), &Value::Object(said), &mut fields);
-                if fields.is_empty() { Change::Same { label } } else { Change::Changed { label, fields } }
+                if fields.is_empty() { CommandChange::Same { label } } else { CommandChange::Changed { label, fields } }
             }
         });
         body.push(Value::Object(wanted.fields));
@@ -99,25 +99,25 @@ pub fn plan(wanted: &Commands, there: &[Value], scope: Scope) -> Plan {
         let label = found.label();
         match found.kind {
             CommandKind::EntryPoint => {
-                changes.push(Change::Same { label });
+                changes.push(CommandChange::Same { label });
                 let mut kept = found.fields.clone();
                 kept.remove(DIRECT);
                 kept.extend(fields.get("id").map(|id| ("id".to_owned(), id.clone())));
                 body.push(Value::Object(kept));
             }
             CommandKind::ChatInput | CommandKind::User | CommandKind::Message => {
-                changes.push(Change::Removed { label });
+                changes.push(CommandChange::Removed { label });
             }
         }
     }
-    Plan { changes, body: Value::Array(body) }
+    CommandPlan { changes, body: Value::Array(body) }
 }
 
 /// Leaves out what has no meaning in this scope, and takes over what is not said and stays.
-fn settle(wanted: &mut Command, found: Option<&Command>, scope: Scope) {
+fn settle(wanted: &mut Command, found: Option<&Command>, scope: CommandScope) {
     match scope {
-        Scope::Guild(_) => GLOBAL_ONLY.iter().for_each(|name| drop(wanted.fields.remove(*name))),
-        Scope::Global => {
+        CommandScope::Guild(_) => GLOBAL_ONLY.iter().for_each(|name| drop(wanted.fields.remove(*name))),
+        CommandScope::Global => {
             let Some(found) = found else { return };
             for name in GLOBAL_ONLY {
                 if let (false, Some(value)) = (wanted.fields.contains_key(name), found.fields.get(name)) {

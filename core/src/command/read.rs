@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 
 use super::{
     Command, CommandKind, Commands, FieldError,
-    form::ADDED,
+    canonical::ADDED,
+    localized,
     option::{self, Level},
-    word,
 };
 use crate::operation::payload::{
-    form::{Form, object},
-    invalid::{At, Findings, Nulls, shown},
+    field_reader::{FieldReader, object},
+    validation::{ErrorCollector, FieldContext, NullHandling, shown},
     value::{boolean, list},
 };
 
@@ -34,7 +34,7 @@ impl Commands {
     ///
     /// Everything that is wrong, at once; 50 things at most.
     pub fn read(value: &Value) -> Result<Self, Vec<FieldError>> {
-        let mut findings = Findings::new(Nulls::NotSaid);
+        let mut findings = ErrorCollector::new(NullHandling::NotSaid);
         let read = match value {
             Value::Array(_) => all(value, &mut findings.top().field("commands")),
             Value::Object(_) => object(value, &mut findings.top(), |form| form.required("commands", all)),
@@ -50,7 +50,7 @@ impl Commands {
     }
 }
 
-fn all(value: &Value, at: &mut At<'_>) -> Option<Vec<Command>> {
+fn all(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Command>> {
     distinct(value, at);
     let read = list(0, COMMANDS, command)(value, at)?;
     for kind in CommandKind::ALL {
@@ -66,7 +66,7 @@ fn all(value: &Value, at: &mut At<'_>) -> Option<Vec<Command>> {
 }
 
 /// By what was written, so that it is told even if something else is wrong.
-fn distinct(commands: &Value, at: &mut At<'_>) {
+fn distinct(commands: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (n, command) in commands.as_array().into_iter().flatten().take(COMMANDS).enumerate() {
         let kind = match command.get("type") {
@@ -84,17 +84,17 @@ fn distinct(commands: &Value, at: &mut At<'_>) {
     }
 }
 
-fn command(value: &Value, at: &mut At<'_>) -> Option<Command> {
+fn command(value: &Value, at: &mut FieldContext<'_>) -> Option<Command> {
     let mut said = Map::new();
     let read = object(value, at, |form| {
         for name in ADDED {
             form.optional(name, |_, _| Some(()));
         }
-        let kind = form.optional("type", word::word(KINDS));
+        let kind = form.optional("type", localized::word(KINDS));
         let wrong_kind = form.was_wrong("type");
         let kind = kind.and_then(|number| CommandKind::of(number.into())).unwrap_or(CommandKind::ChatInput);
         said.insert("type".to_owned(), kind.number().into());
-        named(form, &mut said, if kind.is_typed() || wrong_kind { word::typed } else { word::shown_name });
+        named(form, &mut said, if kind.is_typed() || wrong_kind { localized::typed } else { localized::shown_name });
         described(form, &mut said, kind);
         let options = form.optional("options", |value, at| option::options(Level::Command, value, at));
         if let Some(options) = options {
@@ -110,11 +110,11 @@ fn command(value: &Value, at: &mut At<'_>) -> Option<Command> {
             said.insert("nsfw".to_owned(), nsfw.into());
         }
         for (name, names) in [("contexts", CONTEXTS), ("integration_types", INSTALLS)] {
-            if let Some(set) = form.optional(name, list(1, names.len(), word::word(names))) {
+            if let Some(set) = form.optional(name, list(1, names.len(), localized::word(names))) {
                 said.insert(name.to_owned(), set.into());
             }
         }
-        if let Some(handler) = form.optional("handler", word::word(HANDLERS)) {
+        if let Some(handler) = form.optional("handler", localized::word(HANDLERS)) {
             if kind != CommandKind::EntryPoint {
                 form.wrong("handler", "is for entry points (`type: primary_entry_point`); remove it");
             }
@@ -139,19 +139,19 @@ fn command(value: &Value, at: &mut At<'_>) -> Option<Command> {
 
 /// A name, and the same in other languages.
 pub(super) fn named(
-    form: &mut Form<'_, '_>,
+    form: &mut FieldReader<'_, '_>,
     said: &mut Map<String, Value>,
-    read: fn(&Value, &mut At<'_>) -> Option<String>,
+    read: fn(&Value, &mut FieldContext<'_>) -> Option<String>,
 ) {
     if let Some(name) = form.required("name", read) {
         said.insert("name".to_owned(), name.into());
     }
-    if let Some(texts) = form.optional("name_localizations", word::localizations(read)) {
+    if let Some(texts) = form.optional("name_localizations", localized::localizations(read)) {
         said.insert("name_localizations".to_owned(), texts.into());
     }
 }
 
-fn described(form: &mut Form<'_, '_>, said: &mut Map<String, Value>, kind: CommandKind) {
+fn described(form: &mut FieldReader<'_, '_>, said: &mut Map<String, Value>, kind: CommandKind) {
     if kind.is_typed() {
         return describes(form, said);
     }
@@ -167,17 +167,17 @@ fn described(form: &mut Form<'_, '_>, said: &mut Map<String, Value>, kind: Comma
 }
 
 /// A description, and the same in other languages.
-pub(super) fn describes(form: &mut Form<'_, '_>, said: &mut Map<String, Value>) {
-    if let Some(text) = form.required("description", word::line) {
+pub(super) fn describes(form: &mut FieldReader<'_, '_>, said: &mut Map<String, Value>) {
+    if let Some(text) = form.required("description", localized::line) {
         said.insert("description".to_owned(), text.into());
     }
-    if let Some(texts) = form.optional("description_localizations", word::localizations(word::line)) {
+    if let Some(texts) = form.optional("description_localizations", localized::localizations(localized::line)) {
         said.insert("description_localizations".to_owned(), texts.into());
     }
 }
 
 /// Permissions, as text or as a number: YAML loses no bits.
-fn permissions(value: &Value, at: &mut At<'_>) -> Option<String> {
+fn permissions(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let bits = match value {
         Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse::<u64>().ok(),
         Value::Number(number) => number.as_u64(),

@@ -168,8 +168,8 @@ fn of_discord(id: u64, fields: Value) -> Value {
     command
 }
 
-fn planned(file: &Value, there: &[Value]) -> Plan {
-    plan(&commands(file), there, Scope::Global)
+fn planned(file: &Value, there: &[Value]) -> CommandPlan {
+    plan(&commands(file), there, CommandScope::Global)
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn what_discord_adds_and_what_is_a_default_makes_no_difference() {
         { "type": "integer", "name": "days", "description": "How many", "required": false, "min_value": 1, "choices": [] },
     ] }));
     let plan = planned(&file, std::slice::from_ref(&there));
-    assert_eq!(plan.changes, [Change::Same { label: "/ban".to_owned() }]);
+    assert_eq!(plan.changes, [CommandChange::Same { label: "/ban".to_owned() }]);
     assert!(!plan.is_needed());
     assert!(!planned(&json!([there.clone()]), &[there]).is_needed(), "a file made of Discord's own answer");
 }
@@ -218,10 +218,10 @@ fn what_differs_is_named_field_by_field() {
     assert_eq!(
         plan.changes,
         [
-            Change::Changed { label: "/ban".to_owned(), fields: fields.map(str::to_owned).to_vec() },
-            Change::Created { label: "/new".to_owned() },
-            Change::Removed { label: "/old".to_owned() },
-            Change::Removed { label: "user command Old".to_owned() },
+            CommandChange::Changed { label: "/ban".to_owned(), fields: fields.map(str::to_owned).to_vec() },
+            CommandChange::Created { label: "/new".to_owned() },
+            CommandChange::Removed { label: "/old".to_owned() },
+            CommandChange::Removed { label: "user command Old".to_owned() },
         ]
     );
     assert_eq!(plan.body.as_array().unwrap().len(), 2);
@@ -236,12 +236,15 @@ fn where_a_command_may_be_used_stays_as_it_is_unless_the_file_says_it() {
     assert_eq!(unsaid.body[0]["contexts"], json!([0, 1]));
     assert_eq!(unsaid.body[0]["integration_types"], json!([0, 1]));
     let fields = vec!["nsfw".to_owned()];
-    assert_eq!(unsaid.changes, [Change::Changed { label: "/ban".to_owned(), fields }]);
+    assert_eq!(unsaid.changes, [CommandChange::Changed { label: "/ban".to_owned(), fields }]);
     let said = planned(&slash(json!({ "contexts": ["guild"] })), &there);
-    assert_eq!(said.changes, [Change::Changed { label: "/ban".to_owned(), fields: vec!["contexts".to_owned()] }]);
+    assert_eq!(
+        said.changes,
+        [CommandChange::Changed { label: "/ban".to_owned(), fields: vec!["contexts".to_owned()] }]
+    );
 
     // In a guild there is nothing of that.
-    let in_guild = plan(&commands(&slash(json!({ "contexts": [0] }))), &there, Scope::Guild(3));
+    let in_guild = plan(&commands(&slash(json!({ "contexts": [0] }))), &there, CommandScope::Guild(3));
     assert!(!in_guild.is_needed() && in_guild.body[0].get("contexts").is_none(), "{in_guild:?}");
 }
 
@@ -249,7 +252,7 @@ fn where_a_command_may_be_used_stays_as_it_is_unless_the_file_says_it() {
 fn an_entry_point_stays_though_the_file_does_not_name_it() {
     let there = [of_discord(9, json!({ "name": "launch", "type": 4, "handler": 2 }))];
     let plan = planned(&json!([]), &there);
-    assert_eq!(plan.changes, [Change::Same { label: "entry point launch".to_owned() }]);
+    assert_eq!(plan.changes, [CommandChange::Same { label: "entry point launch".to_owned() }]);
     assert_eq!((&plan.body[0]["id"], &plan.body[0]["handler"]), (&json!("9"), &json!(2)));
 }
 
@@ -278,11 +281,11 @@ proptest! {
     ) {
         let Ok(wanted) = Commands::read(&Value::Array(file)) else { return Ok(()) };
         let there: Vec<Value> = there.into_iter().zip(1..).map(|(command, id)| of_discord(id, command)).collect();
-        let first = plan(&wanted, &there, Scope::Global);
+        let first = plan(&wanted, &there, CommandScope::Global);
         // As Discord would keep it: with its own ids and defaults.
         let kept: Vec<Value> =
             first.body.as_array().unwrap().iter().zip(100..).map(|(command, id)| of_discord(id, command.clone())).collect();
-        let second = plan(&wanted, &kept, Scope::Global);
+        let second = plan(&wanted, &kept, CommandScope::Global);
         prop_assert!(!second.is_needed(), "{:?}", second.changes);
         prop_assert_eq!(kept.len(), wanted.len());
     }

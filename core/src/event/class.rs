@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How an event ranks: the lowest is shed first. What somebody waits for is never shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
+pub enum EventClass {
     /// Typing and presence: true for a moment only.
     Fleeting,
     /// Messages, reactions, voice.
@@ -18,7 +18,7 @@ pub enum Class {
     Gateway,
 }
 
-impl Class {
+impl EventClass {
     /// All of them, the first to be shed first.
     pub const ALL: [Self; 5] = [Self::Fleeting, Self::Chatter, Self::Change, Self::Interaction, Self::Gateway];
 

@@ -5,8 +5,8 @@
 //! ```
 
 mod class;
-mod dispatch;
 mod envelope;
+mod event_type;
 pub mod handler;
 mod name;
 mod read;
@@ -16,15 +16,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use self::class::Class;
-pub use self::envelope::{Envelope, Ids, Malformed, Word};
+pub use self::class::EventClass;
+pub use self::envelope::{Envelope, FrameError, JsonString, PayloadIds};
 pub use self::name::EventName;
 pub use self::read::{Frame, OVER_HTTP, read, read_interaction};
 use crate::time::UnixMs;
 
 /// Where an event came from. No two events have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Origin {
+pub struct EventOrigin {
     /// The gateway session; `http` for an interaction that came over HTTP.
     pub session: Arc<str>,
     /// The shard that the session is of.
@@ -35,12 +35,12 @@ pub struct Origin {
 
 /// The text of an event: a frame as it came, and where in it the payload is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct EventText {
     whole: String,
     data: Range<usize>,
 }
 
-impl Text {
+impl EventText {
     /// The payload is this part of the text.
     ///
     /// # Panics
@@ -96,11 +96,11 @@ pub struct Interaction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Where it came from.
-    pub origin: Origin,
+    pub origin: EventOrigin,
     /// What handlers know it by: `member.join`, `interaction.command.hello`.
     pub name: EventName,
     /// How it ranks if there is no room for all.
-    pub class: Class,
+    pub class: EventClass,
     /// The guild that it is about.
     pub guild: Option<u64>,
     /// The channel that it is about.
@@ -112,5 +112,5 @@ pub struct Event {
     /// When it arrived.
     pub received_at: UnixMs,
     /// Its text.
-    pub text: Text,
+    pub text: EventText,
 }

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::dispatch::{IdOf, dispatch};
-use super::envelope::{Envelope, Ids, Malformed, Word};
-use super::{Class, Event, EventName, Interaction, InteractionKind, Origin, Text};
+use super::envelope::{Envelope, FrameError, JsonString, PayloadIds};
+use super::event_type::{IdSubject, dispatch};
+use super::{Event, EventClass, EventName, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
 
 /// What a session is called whose events came over HTTP.
@@ -30,7 +30,7 @@ pub enum Frame {
 ///
 /// When it is no frame; or one of an event without its type, its number or its payload; or of an interaction that
 /// nobody could answer.
-pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<Frame, Malformed> {
+pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<Frame, FrameError> {
     let envelope = Envelope::scan(&text)?;
     if envelope.op != 0 {
         return Ok(Frame::Control { op: envelope.op });
@@ -38,10 +38,10 @@ pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<
     let t = said(envelope.t, "t")?;
     let seq = there(envelope.s, "s")?;
     let data = there(envelope.d, "d")?;
-    let about = About::of(&t, &envelope.ids)?;
-    let origin = Origin { session: Arc::clone(session), shard, seq };
+    let about = EventRoute::of(&t, &envelope.ids)?;
+    let origin = EventOrigin { session: Arc::clone(session), shard, seq };
     drop(t);
-    Ok(Frame::Event(about.event(origin, Text::new(text, data), at)))
+    Ok(Frame::Event(about.event(origin, EventText::new(text, data), at)))
 }
 
 /// Reads an interaction that came over HTTP, which has no frame around it. Its id is its number.
@@ -49,47 +49,47 @@ pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<
 /// # Errors
 ///
 /// When it is no interaction, or one that nobody could answer.
-pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, Malformed> {
-    let ids = Ids::scan(&text)?;
+pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, FrameError> {
+    let ids = PayloadIds::scan(&text)?;
     let seq = there(ids.id, "d.id")?.get();
-    let about = About::interaction(&ids)?;
-    let origin = Origin { session: Arc::from(OVER_HTTP), shard: 0, seq };
+    let about = EventRoute::interaction(&ids)?;
+    let origin = EventOrigin { session: Arc::from(OVER_HTTP), shard: 0, seq };
     let data = 0..text.len();
-    Ok(about.event(origin, Text::new(text, data), at))
+    Ok(about.event(origin, EventText::new(text, data), at))
 }
 
 /// What is known of an event beside where it came from.
-struct About {
+struct EventRoute {
     name: EventName,
-    class: Class,
+    class: EventClass,
     guild: Option<u64>,
     channel: Option<u64>,
     user: Option<u64>,
     interaction: Option<Arc<Interaction>>,
 }
 
-impl About {
-    fn of(t: &str, ids: &Ids<'_>) -> Result<Self, Malformed> {
+impl EventRoute {
+    fn of(t: &str, ids: &PayloadIds<'_>) -> Result<Self, FrameError> {
         if t == "INTERACTION_CREATE" {
             return Self::interaction(ids);
         }
         Ok(match dispatch(t) {
             Some(known) => Self::routed(EventName::Known(known.name), known.class, known.id_of, ids),
             // Whatever it is, it may matter to somebody.
-            None => Self::routed(EventName::newer(t), Class::Change, IdOf::Else, ids),
+            None => Self::routed(EventName::newer(t), EventClass::Change, IdSubject::Else, ids),
         })
     }
 
-    fn routed(name: EventName, class: Class, id_of: IdOf, ids: &Ids<'_>) -> Self {
-        let own = |whose: IdOf| ids.id.filter(|_| id_of == whose);
-        let guild = own(IdOf::Guild).or(ids.guild_id).map(NonZeroU64::get);
-        let channel = own(IdOf::Channel).or(ids.channel_id).map(NonZeroU64::get);
-        let user = own(IdOf::User).or(ids.user).or(ids.author).or(ids.member).or(ids.user_id).map(NonZeroU64::get);
+    fn routed(name: EventName, class: EventClass, id_of: IdSubject, ids: &PayloadIds<'_>) -> Self {
+        let own = |whose: IdSubject| ids.id.filter(|_| id_of == whose);
+        let guild = own(IdSubject::Guild).or(ids.guild_id).map(NonZeroU64::get);
+        let channel = own(IdSubject::Channel).or(ids.channel_id).map(NonZeroU64::get);
+        let user = own(IdSubject::User).or(ids.user).or(ids.author).or(ids.member).or(ids.user_id).map(NonZeroU64::get);
         Self { name, class, guild, channel, user, interaction: None }
     }
 
-    fn interaction(ids: &Ids<'_>) -> Result<Self, Malformed> {
-        let routed = |name| Self::routed(name, Class::Interaction, IdOf::Else, ids);
+    fn interaction(ids: &PayloadIds<'_>) -> Result<Self, FrameError> {
+        let routed = |name| Self::routed(name, EventClass::Interaction, IdSubject::Else, ids);
         let (kind, name) = match there(ids.kind, "d.type")? {
             1 => return Ok(routed(EventName::Known("interaction.ping"))),
             2 => (InteractionKind::Command, EventName::of_command("command", &said(ids.name, "d.data.name")?)),
@@ -120,25 +120,25 @@ impl About {
         Ok(Self { interaction: Some(Arc::new(interaction)), ..routed(name) })
     }
 
-    fn event(self, origin: Origin, text: Text, received_at: UnixMs) -> Event {
+    fn event(self, origin: EventOrigin, text: EventText, received_at: UnixMs) -> Event {
         let Self { name, class, guild, channel, user, interaction } = self;
         Event { origin, name, class, guild, channel, user, interaction, received_at, text }
     }
 }
 
-fn there<T>(value: Option<T>, field: &'static str) -> Result<T, Malformed> {
-    value.ok_or(Malformed::Missing { field })
+fn there<T>(value: Option<T>, field: &'static str) -> Result<T, FrameError> {
+    value.ok_or(FrameError::Missing { field })
 }
 
-fn said<'a>(word: Option<Word<'a>>, field: &'static str) -> Result<Cow<'a, str>, Malformed> {
-    there(word.and_then(Word::text), field)
+fn said<'a>(word: Option<JsonString<'a>>, field: &'static str) -> Result<Cow<'a, str>, FrameError> {
+    there(word.and_then(JsonString::text), field)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn frame(text: &str) -> Result<Frame, Malformed> {
+    fn frame(text: &str) -> Result<Frame, FrameError> {
         read(text.to_owned(), 3, &Arc::from("a-session"), UnixMs::new(5))
     }
 
@@ -159,9 +159,9 @@ mod tests {
     fn an_event_says_where_it_came_from_and_what_it_is_about() {
         let data = r#"{"id":"4","guild_id":"1","channel_id":"2","author":{"id":"3","bot":true}, "content":"hi"}"#;
         let event = event("MESSAGE_CREATE", data);
-        assert_eq!(event.origin, Origin { session: Arc::from("a-session"), shard: 3, seq: 7 });
+        assert_eq!(event.origin, EventOrigin { session: Arc::from("a-session"), shard: 3, seq: 7 });
         assert_eq!(event.name, EventName::Known("message.create"));
-        assert_eq!(event.class, Class::Chatter);
+        assert_eq!(event.class, EventClass::Chatter);
         assert_eq!((event.guild, event.channel, event.user), (Some(1), Some(2), Some(3)));
         assert_eq!(event.interaction, None);
         assert_eq!(event.received_at, UnixMs::new(5));
@@ -211,13 +211,13 @@ mod tests {
             );
             let heard = event("INTERACTION_CREATE", &payload);
             assert_eq!(heard.name.as_str(), name);
-            assert_eq!(heard.class, Class::Interaction);
+            assert_eq!(heard.class, EventClass::Interaction);
             assert_eq!((heard.guild, heard.channel, heard.user), (Some(1), Some(2), Some(3)));
             let answerable = Interaction { id: 8, token: "secret".to_owned(), application: 9, kind: expected };
             assert_eq!(heard.interaction.as_deref(), Some(&answerable));
 
             let posted = read_interaction(payload.clone(), UnixMs::new(5)).expect("it is an interaction");
-            assert_eq!(posted.origin, Origin { session: Arc::from("http"), shard: 0, seq: 8 });
+            assert_eq!(posted.origin, EventOrigin { session: Arc::from("http"), shard: 0, seq: 8 });
             assert_eq!((posted.name, posted.interaction), (heard.name, heard.interaction));
             assert_eq!(posted.text.data(), payload);
         }
@@ -226,7 +226,10 @@ mod tests {
     #[test]
     fn a_ping_and_an_interaction_that_is_newer_than_this_program_are_heard_of() {
         let ping = event("INTERACTION_CREATE", r#"{"type":1,"id":"8","application_id":"9","token":"secret"}"#);
-        assert_eq!((ping.name.as_str(), ping.class, ping.interaction), ("interaction.ping", Class::Interaction, None));
+        assert_eq!(
+            (ping.name.as_str(), ping.class, ping.interaction),
+            ("interaction.ping", EventClass::Interaction, None)
+        );
         let newer = event("INTERACTION_CREATE", r#"{"type":17,"id":"8","application_id":"9","token":"secret"}"#);
         assert_eq!(newer.name.as_str(), "interaction.type.17");
     }
@@ -243,16 +246,16 @@ mod tests {
         ] {
             let data = whole.replace(part, r#""other":0"#);
             let refused = frame(&format!(r#"{{"t":"INTERACTION_CREATE","s":7,"op":0,"d":{data}}}"#));
-            assert_eq!(refused, Err(Malformed::Missing { field }));
+            assert_eq!(refused, Err(FrameError::Missing { field }));
         }
     }
 
     #[test]
     fn a_session_that_begins_or_goes_on_is_an_event_of_the_gateway() {
         let ready = event("READY", r#"{"session_id":"x","resume_gateway_url":"wss://example"}"#);
-        assert_eq!((ready.name.as_str(), ready.class), ("gateway.ready", Class::Gateway));
+        assert_eq!((ready.name.as_str(), ready.class), ("gateway.ready", EventClass::Gateway));
         let resumed = event("RESUMED", "null");
-        assert_eq!((resumed.name.as_str(), resumed.class), ("gateway.resumed", Class::Gateway));
+        assert_eq!((resumed.name.as_str(), resumed.class), ("gateway.resumed", EventClass::Gateway));
         assert_eq!(resumed.text.data(), "null");
     }
 
@@ -273,7 +276,7 @@ mod tests {
             (r#"{"op":0,"t":"X","s":null,"d":{}}"#, "s"),
             (r#"{"op":0,"t":"X","s":1}"#, "d"),
         ] {
-            assert_eq!(frame(text), Err(Malformed::Missing { field }), "{text}");
+            assert_eq!(frame(text), Err(FrameError::Missing { field }), "{text}");
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::conflict::{ConflictIndex, Conflicts};
-use super::reference::Meets;
+use super::reference::ConflictsWith;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bits(pub(super) u8);
 
-impl Meets for Bits {
+impl ConflictsWith for Bits {
     fn meets(&self, other: &Self) -> bool {
         self.0 & other.0 != 0
     }

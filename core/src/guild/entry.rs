@@ -1,12 +1,12 @@
 //! What a line knows of one operation.
 
 use super::position::Position;
-use crate::operation::{OperationId, State};
+use crate::operation::{OperationId, OperationState};
 use crate::time::UnixMs;
 
 /// Why an operation is not done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum WaitPhase {
     /// It waits for its turn.
     Queued,
     /// A limit or a breaker held it back.
@@ -20,15 +20,15 @@ pub enum Phase {
     Reconciling,
 }
 
-impl Phase {
+impl WaitPhase {
     /// The state of an operation in this phase.
     #[must_use]
-    pub const fn state(self) -> State {
+    pub const fn state(self) -> OperationState {
         match self {
-            Self::Queued => State::Queued,
-            Self::Delayed { .. } => State::Delayed,
-            Self::Retrying => State::Retrying,
-            Self::Reconciling => State::Reconciling,
+            Self::Queued => OperationState::Queued,
+            Self::Delayed { .. } => OperationState::Delayed,
+            Self::Retrying => OperationState::Retrying,
+            Self::Reconciling => OperationState::Reconciling,
         }
     }
 
@@ -44,7 +44,7 @@ impl Phase {
 
 /// Who else would be held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
+pub enum DelayScope {
     /// This operation, and those that share something with it.
     Alone,
     /// Its caller: those of others that share nothing with it need not wait for it.
@@ -55,13 +55,13 @@ pub enum HeldBack {
 
 /// An operation in a line.
 #[derive(Clone, Debug)]
-pub struct Entry<O> {
+pub struct QueueEntry<O> {
     /// What it is called.
     pub id: OperationId,
     /// Its place.
     pub seq: u64,
     /// Why it is not done yet.
-    pub phase: Phase,
+    pub phase: WaitPhase,
     /// Not before.
     pub eligible_at: UnixMs,
     /// Not after.
@@ -74,21 +74,21 @@ pub struct Entry<O> {
 
 /// An operation in a line, and since when it has been held back.
 #[derive(Clone, Debug)]
-pub(super) struct Standing<O> {
-    pub(super) entry: Entry<O>,
+pub(super) struct OrderedOperation<O> {
+    pub(super) entry: QueueEntry<O>,
     pub(super) held_since: Option<UnixMs>,
     /// When others may pass it, if it still waits then.
     pub(super) park_at: Option<UnixMs>,
     pub(super) position: Position,
 }
 
-impl<O> Standing<O> {
-    pub(super) const fn new(entry: Entry<O>) -> Self {
+impl<O> OrderedOperation<O> {
+    pub(super) const fn new(entry: QueueEntry<O>) -> Self {
         Self { entry, held_since: None, park_at: None, position: Position::Unexamined }
     }
 
     pub(super) const fn is_parked(&self) -> bool {
-        matches!(self.entry.phase, Phase::Delayed { parked: true })
+        matches!(self.entry.phase, WaitPhase::Delayed { parked: true })
     }
 
     pub(super) const fn deadline(&self) -> Option<UnixMs> {

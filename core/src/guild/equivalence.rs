@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::conflict::tests::sets;
-use super::reference::QuadraticLine;
+use super::reference::QuadraticOrder;
 use super::*;
 use crate::operation::OperationId;
 use crate::operation::payload::Objects;
@@ -17,11 +17,11 @@ enum Event {
     End,
     Delay {
         seconds: u64,
-        held: HeldBack,
+        held: DelayScope,
     },
     Wait {
         seconds: u64,
-        phase: Phase,
+        phase: WaitPhase,
     },
     NotStarted,
     Cancel(u64),
@@ -35,8 +35,8 @@ enum Event {
 }
 
 fn events() -> impl Strategy<Value = Event> {
-    let held = prop_oneof![Just(HeldBack::Alone), Just(HeldBack::ByCaller), Just(HeldBack::WithAll)];
-    let phase = prop_oneof![Just(Phase::Queued), Just(Phase::Retrying), Just(Phase::Reconciling)];
+    let held = prop_oneof![Just(DelayScope::Alone), Just(DelayScope::ByCaller), Just(DelayScope::WithAll)];
+    let phase = prop_oneof![Just(WaitPhase::Queued), Just(WaitPhase::Retrying), Just(WaitPhase::Reconciling)];
     prop_oneof![
         6 => Just(Event::End),
         8 => (1_u64..200, held).prop_map(|(seconds, held)| Event::Delay { seconds, held }),
@@ -56,7 +56,7 @@ fn events() -> impl Strategy<Value = Event> {
 #[derive(Clone, Debug)]
 struct Loaded {
     objects: Objects,
-    phase: Phase,
+    phase: WaitPhase,
     eligible: u64,
     deadline: Option<u64>,
     deployment: Option<u64>,
@@ -64,10 +64,10 @@ struct Loaded {
 
 fn loaded() -> impl Strategy<Value = Loaded> {
     let phase = prop_oneof![
-        6 => Just(Phase::Queued),
-        2 => Just(Phase::Delayed { parked: true }),
-        1 => Just(Phase::Delayed { parked: false }),
-        1 => Just(Phase::Reconciling),
+        6 => Just(WaitPhase::Queued),
+        2 => Just(WaitPhase::Delayed { parked: true }),
+        1 => Just(WaitPhase::Delayed { parked: false }),
+        1 => Just(WaitPhase::Reconciling),
     ];
     let deadline = prop_oneof![4 => Just(None), 1 => (1_000_u64..2_000).prop_map(Some)];
     let deployment = prop_oneof![4 => Just(None), 1 => (1_u64..3).prop_map(Some)];
@@ -81,8 +81,8 @@ fn at(seconds: u64) -> UnixMs {
     UnixMs::new(seconds * 1_000)
 }
 
-fn entry(seq: u64, loaded: &Loaded) -> Entry<Objects> {
-    Entry {
+fn entry(seq: u64, loaded: &Loaded) -> QueueEntry<Objects> {
+    QueueEntry {
         id: OperationId::new(seq, [0; 10]),
         seq,
         phase: loaded.phase,
@@ -103,11 +103,11 @@ proptest! {
         page in 1_usize..8,
         lookahead in 2_usize..20,
     ) {
-        let config = LineConfig { park_after: Duration::from_secs(60), lookahead };
-        let (mut line, mut reference) = (Line::new(config), QuadraticLine::new(config));
-        let mut unloaded: Vec<Entry<Objects>> = (1..).zip(&all).map(|(seq, loaded)| entry(seq, loaded)).collect();
+        let config = OrderConfig { park_after: Duration::from_secs(60), lookahead };
+        let (mut line, mut reference) = (OperationOrder::new(config), QuadraticOrder::new(config));
+        let mut unloaded: Vec<QueueEntry<Objects>> = (1..).zip(&all).map(|(seq, loaded)| entry(seq, loaded)).collect();
         let mut now = 1_000;
-        let both = |line: &mut Line<Objects>, reference: &mut QuadraticLine<Objects>, now: u64| {
+        let both = |line: &mut OperationOrder<Objects>, reference: &mut QuadraticOrder<Objects>, now: u64| {
             let (step, expected) = (line.next(at(now)), reference.next(at(now)));
             prop_assert_eq!(step, expected);
             Ok(step)
@@ -116,27 +116,27 @@ proptest! {
             // Steps that follow from what is known, until something has to happen.
             let running = loop {
                 match both(&mut line, &mut reference, now)? {
-                    Step::NeedMore => {
+                    OrderStep::NeedMore => {
                         let page: Vec<_> = unloaded.drain(..page.min(unloaded.len())).collect();
                         line.on_loaded(page.clone(), !unloaded.is_empty());
                         reference.on_loaded(page, !unloaded.is_empty());
                     }
-                    Step::Expire(seq) => {
+                    OrderStep::Expire(seq) => {
                         line.on_ended(seq);
                         reference.on_ended(seq);
                     }
-                    Step::Join => {
+                    OrderStep::Join => {
                         line.on_joined(None);
                         reference.on_joined(None);
                     }
-                    Step::Park(_) => {}
-                    Step::Run(seq) => {
+                    OrderStep::Park(_) => {}
+                    OrderStep::Run(seq) => {
                         line.on_started(seq);
                         reference.on_started(seq);
                         both(&mut line, &mut reference, now)?;
                         break Some(seq);
                     }
-                    Step::WaitUntil(_) | Step::Idle => break None,
+                    OrderStep::WaitUntil(_) | OrderStep::Idle => break None,
                 }
             };
             let mut done = true;

@@ -11,7 +11,7 @@ mod conflict;
 mod entry;
 #[cfg(test)]
 mod equivalence;
-mod line;
+mod order;
 mod parked;
 mod position;
 #[cfg(test)]
@@ -22,5 +22,5 @@ mod reference;
 mod tests;
 
 pub use conflict::{ConflictIndex, Conflicts, ObjectIndex};
-pub use entry::{Entry, HeldBack, Phase};
-pub use line::{Line, LineConfig, Step};
+pub use entry::{DelayScope, QueueEntry, WaitPhase};
+pub use order::{OperationOrder, OrderConfig, OrderStep};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::entry::Standing;
+use super::entry::OrderedOperation;
 use super::parked::Parked;
 use crate::time::UnixMs;
 
@@ -66,7 +66,7 @@ impl Positions {
     }
 
     /// Moves an operation to where it belongs if it has to stay behind this one, or behind none.
-    pub(super) fn place<O>(&mut self, standing: &mut Standing<O>, behind: Option<u64>) {
+    pub(super) fn place<O>(&mut self, standing: &mut OrderedOperation<O>, behind: Option<u64>) {
         let position = match behind {
             Some(earlier) => Position::Behind(earlier),
             None if standing.is_parked() => Position::Parked(standing.entry.eligible_at),
@@ -80,7 +80,7 @@ impl Positions {
     }
 
     /// Moves an operation that stays behind none, after its phase or its time has changed.
-    pub(super) fn update<O>(&mut self, standing: &mut Standing<O>) {
+    pub(super) fn update<O>(&mut self, standing: &mut OrderedOperation<O>) {
         match standing.position {
             Position::Unexamined | Position::Behind(_) => {}
             Position::Head | Position::Parked(_) => self.place(standing, None),

@@ -152,8 +152,8 @@ proptest! {
         asides in prop::collection::vec(asides(), 0..40),
         page in 1_usize..8,
     ) {
-        let config = LineConfig { park_after: Duration::from_secs(PARK_AFTER), lookahead: 1_000 };
-        let mut line = Line::new(config);
+        let config = OrderConfig { park_after: Duration::from_secs(PARK_AFTER), lookahead: 1_000 };
+        let mut line = OperationOrder::new(config);
         let mut schedule = Schedule { waiting: Vec::new(), next_seq: 0 };
         let mut unloaded: Vec<Seen> = Vec::new();
         for made in makes {
@@ -167,12 +167,12 @@ proptest! {
         for round in 0.. {
             prop_assert!(round < 2_000, "it does not come to an end: {oracle:?}");
             match line.next(seconds(now)) {
-                Step::NeedMore => {
+                OrderStep::NeedMore => {
                     let loaded: Vec<Seen> = unloaded.drain(..page.min(unloaded.len())).collect();
-                    let entries = loaded.iter().map(|seen| Entry {
+                    let entries = loaded.iter().map(|seen| QueueEntry {
                         id: OperationId::new(seen.seq, [0; 10]),
                         seq: seen.seq,
-                        phase: Phase::Queued,
+                        phase: WaitPhase::Queued,
                         eligible_at: seconds(seen.due),
                         deadline: seen.made.deadline.map(seconds),
                         deployment: seen.made.deployment.map(|n| OperationId::new(n, [1; 10])),
@@ -182,29 +182,29 @@ proptest! {
                     line.on_scheduled(schedule.first().map(seconds));
                     oracle.extend(loaded);
                 }
-                Step::Join => {
+                OrderStep::Join => {
                     prop_assert!(schedule.first().is_some_and(|due| due <= now));
                     unloaded.extend(schedule.join(now));
                     line.on_joined(schedule.first().map(seconds));
                 }
-                Step::Expire(seq) => {
+                OrderStep::Expire(seq) => {
                     let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
                     prop_assert!(!oracle[index].sent && oracle[index].made.deadline.unwrap() <= now);
                     oracle.remove(index);
                     line.on_ended(seq);
                 }
-                Step::Park(seq) => {
+                OrderStep::Park(seq) => {
                     let seen = oracle.iter_mut().find(|seen| seen.seq == seq).unwrap();
                     prop_assert!(seen.may_be_passed(now) && !seen.parked);
                     seen.parked = true;
                 }
-                Step::Run(seq) => {
+                OrderStep::Run(seq) => {
                     let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
                     let allowed: Vec<usize> = (0..oracle.len()).filter(|&i| may_run(&oracle, i, now)).collect();
                     prop_assert_eq!(allowed.first(), Some(&index));
                     prop_assert!(oracle.iter().all(|seen| seen.sent || seen.made.deadline.is_none_or(|at| at > now)));
                     line.on_started(seq);
-                    prop_assert_eq!(line.next(seconds(now)), Step::Idle, "never two");
+                    prop_assert_eq!(line.next(seconds(now)), OrderStep::Idle, "never two");
                     let seen = &mut oracle[index];
                     match fates.next().unwrap_or(Fate::End) {
                         Fate::End => {
@@ -212,7 +212,7 @@ proptest! {
                             line.on_ended(seq);
                         }
                         Fate::Hold { seconds: wait, alone } => {
-                            let held = if alone { HeldBack::Alone } else { HeldBack::WithAll };
+                            let held = if alone { DelayScope::Alone } else { DelayScope::WithAll };
                             let parked = line.on_delayed(seq, seconds(now + wait), held, seconds(now));
                             seen.held_since = alone.then(|| seen.held_since.unwrap_or(now));
                             let long = wait > PARK_AFTER || seen.held_since.is_some_and(|since| now >= since + PARK_AFTER);
@@ -221,24 +221,24 @@ proptest! {
                             prop_assert_eq!(parked, seen.parked);
                         }
                         Fate::HoldCaller { seconds: wait } => {
-                            prop_assert!(line.on_delayed(seq, seconds(now + wait), HeldBack::ByCaller, seconds(now)));
+                            prop_assert!(line.on_delayed(seq, seconds(now + wait), DelayScope::ByCaller, seconds(now)));
                             seen.held_since.get_or_insert(now);
                             (seen.parked, seen.held, seen.sent, seen.due) = (true, true, false, now + wait);
                         }
                         fate @ (Fate::Retry { seconds: wait } | Fate::Look { seconds: wait }) => {
                             (seen.held, seen.held_since, seen.parked) = (false, None, false);
                             (seen.sent, seen.due) = (matches!(fate, Fate::Look { .. }), now + wait);
-                            let phase = if seen.sent { Phase::Reconciling } else { Phase::Retrying };
+                            let phase = if seen.sent { WaitPhase::Reconciling } else { WaitPhase::Retrying };
                             line.on_waiting(seq, phase, seconds(seen.due));
                         }
                     }
                 }
-                Step::Idle => {
+                OrderStep::Idle => {
                     let left = oracle.len() + unloaded.len() + schedule.waiting.len();
                     prop_assert_eq!(left, 0, "nothing would ever happen");
                     break;
                 }
-                Step::WaitUntil(until) => {
+                OrderStep::WaitUntil(until) => {
                     let until = until.millis() / 1_000;
                     prop_assert!(until > now);
                     prop_assert!(schedule.first().is_none_or(|due| until <= due), "one would join late");

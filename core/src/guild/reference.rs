@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Entry, HeldBack, Phase, Standing};
-use super::line::{LineConfig, Step};
+use super::entry::{DelayScope, OrderedOperation, QueueEntry, WaitPhase};
+use super::order::{OrderConfig, OrderStep};
 use crate::operation::payload::Objects;
 use crate::time::UnixMs;
 
 /// What can share something with its like: the objects of two operations.
-pub(super) trait Meets {
+pub(super) trait ConflictsWith {
     /// Whether the order of the two matters.
     fn meets(&self, other: &Self) -> bool;
 }
 
-impl Meets for Objects {
+impl ConflictsWith for Objects {
     fn meets(&self, other: &Self) -> bool {
         Self::meets(self, other)
     }
 }
 
 /// Whether one has to stay behind an earlier one that is not done.
-fn stays_behind<O: Meets>(one: &Standing<O>, earlier: &Standing<O>) -> bool {
+fn stays_behind<O: ConflictsWith>(one: &OrderedOperation<O>, earlier: &OrderedOperation<O>) -> bool {
     let (own, other) = (&one.entry, &earlier.entry);
     (own.deployment.is_some() && own.deployment == other.deployment) || own.objects.meets(&other.objects)
 }
@@ -31,9 +31,9 @@ fn stays_behind<O: Meets>(one: &Standing<O>, earlier: &Standing<O>) -> bool {
 /// pass that have to stay behind nobody who is not done. Whoever has to stay behind a parked one holds up its like in
 /// turn, and no others.
 #[derive(Clone, Debug)]
-pub(super) struct QuadraticLine<O> {
-    config: LineConfig,
-    standing: BTreeMap<u64, Standing<O>>,
+pub(super) struct QuadraticOrder<O> {
+    config: OrderConfig,
+    standing: BTreeMap<u64, OrderedOperation<O>>,
     running: Option<u64>,
     /// All before this place are parked and not due, or have to stay behind one that is.
     passed: u64,
@@ -50,9 +50,9 @@ pub(super) struct QuadraticLine<O> {
     scheduled: Option<UnixMs>,
 }
 
-impl<O: Meets> QuadraticLine<O> {
+impl<O: ConflictsWith> QuadraticOrder<O> {
     /// A line of which nothing is known.
-    pub(super) const fn new(config: LineConfig) -> Self {
+    pub(super) const fn new(config: OrderConfig) -> Self {
         Self {
             config,
             standing: BTreeMap::new(),
@@ -69,17 +69,17 @@ impl<O: Meets> QuadraticLine<O> {
 
     /// What is to be done next. An answer of [`Step::Run`] or [`Step::Expire`] stands until its operation is told to have
     /// started, to wait or to have ended.
-    pub(super) fn next(&mut self, now: UnixMs) -> Step {
+    pub(super) fn next(&mut self, now: UnixMs) -> OrderStep {
         if self.running.is_some() {
-            return Step::Idle;
+            return OrderStep::Idle;
         }
         if let Some(&(deadline, seq)) = self.deadlines.first()
             && deadline <= now
         {
-            return Step::Expire(seq);
+            return OrderStep::Expire(seq);
         }
         if self.scheduled.is_some_and(|due| due <= now) {
-            return Step::Join;
+            return OrderStep::Join;
         }
         if self.parked.first().is_some_and(|&(due, _)| due <= now) {
             self.rewind();
@@ -89,7 +89,7 @@ impl<O: Meets> QuadraticLine<O> {
             if !stays_behind {
                 let due = candidate.entry.eligible_at;
                 if due <= now {
-                    return Step::Run(seq);
+                    return OrderStep::Run(seq);
                 }
                 if !candidate.is_parked() {
                     return self.wait_or_park(seq, due, now);
@@ -99,31 +99,31 @@ impl<O: Meets> QuadraticLine<O> {
             self.passed = seq + 1;
         }
         if self.may_load() && self.more {
-            return Step::NeedMore;
+            return OrderStep::NeedMore;
         }
-        self.earliest(None).map_or(Step::Idle, Step::WaitUntil)
+        self.earliest(None).map_or(OrderStep::Idle, OrderStep::WaitUntil)
     }
 
     fn may_load(&self) -> bool {
         self.standing.len() < self.config.lookahead
     }
 
-    fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> Step {
+    fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> OrderStep {
         if self.woken && self.may_load() {
             // What is new may have a deadline, or be scheduled for before the one that waits is due.
-            return Step::NeedMore;
+            return OrderStep::NeedMore;
         }
         let standing = self.standing.get_mut(&seq).expect("invariant: it was found here");
         let Some(park_at) = standing.park_at else {
-            return Step::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
+            return OrderStep::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
         };
         if park_at <= now {
-            standing.entry.phase = Phase::Delayed { parked: true };
+            standing.entry.phase = WaitPhase::Delayed { parked: true };
             standing.park_at = None;
-            return Step::Park(seq);
+            return OrderStep::Park(seq);
         }
         let until = park_at.min(due);
-        Step::WaitUntil(self.earliest(Some(until)).unwrap_or(until))
+        OrderStep::WaitUntil(self.earliest(Some(until)).unwrap_or(until))
     }
 
     /// When something happens by itself.
@@ -139,14 +139,14 @@ impl<O: Meets> QuadraticLine<O> {
     }
 
     /// Operations behind the last place, in order; and whether there are more behind them.
-    pub(super) fn on_loaded(&mut self, page: impl IntoIterator<Item = Entry<O>>, more: bool) {
+    pub(super) fn on_loaded(&mut self, page: impl IntoIterator<Item = QueueEntry<O>>, more: bool) {
         (self.more, self.woken) = (more, false);
         for entry in page {
             if entry.seq <= self.last {
                 continue;
             }
             self.last = entry.seq;
-            let standing = Standing::new(entry);
+            let standing = OrderedOperation::new(entry);
             if let Some(deadline) = standing.deadline() {
                 self.deadlines.insert((deadline, standing.entry.seq));
             }
@@ -200,20 +200,20 @@ impl<O: Meets> QuadraticLine<O> {
     }
 
     /// A limit or a breaker held it back. Whether others may pass it from now on.
-    pub(super) fn on_delayed(&mut self, seq: u64, until: UnixMs, held: HeldBack, now: UnixMs) -> bool {
+    pub(super) fn on_delayed(&mut self, seq: u64, until: UnixMs, held: DelayScope, now: UnixMs) -> bool {
         let park_after = self.config.park_after;
         let Some(standing) = self.standing.get_mut(&seq) else { return false };
         let parked = match held {
-            HeldBack::WithAll => {
+            DelayScope::WithAll => {
                 (standing.held_since, standing.park_at) = (None, None);
                 false
             }
-            HeldBack::ByCaller => {
+            DelayScope::ByCaller => {
                 standing.held_since.get_or_insert(now);
                 standing.park_at = None;
                 true
             }
-            HeldBack::Alone => {
+            DelayScope::Alone => {
                 let since = *standing.held_since.get_or_insert(now);
                 let was_parked = standing.is_parked();
                 let parked = was_parked || until.since(now) > park_after || now.since(since) >= park_after;
@@ -221,19 +221,19 @@ impl<O: Meets> QuadraticLine<O> {
                 parked
             }
         };
-        self.wait(seq, Phase::Delayed { parked }, until);
+        self.wait(seq, WaitPhase::Delayed { parked }, until);
         parked
     }
 
     /// It waits for something of its own: its turn, the next try, or to be looked for.
-    pub(super) fn on_waiting(&mut self, seq: u64, phase: Phase, until: UnixMs) {
+    pub(super) fn on_waiting(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
         if let Some(standing) = self.standing.get_mut(&seq) {
             (standing.held_since, standing.park_at) = (None, None);
             self.wait(seq, phase, until);
         }
     }
 
-    fn wait(&mut self, seq: u64, phase: Phase, until: UnixMs) {
+    fn wait(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
         let Some(standing) = self.standing.get_mut(&seq) else { return };
         (standing.entry.phase, standing.entry.eligible_at) = (phase, until);
         let deadline = standing.deadline();
@@ -275,7 +275,7 @@ impl<O: Meets> QuadraticLine<O> {
     }
 }
 
-impl<O> QuadraticLine<O> {
+impl<O> QuadraticOrder<O> {
     pub(super) fn len(&self) -> usize {
         self.standing.len()
     }

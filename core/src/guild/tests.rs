@@ -11,11 +11,11 @@ fn id(n: u64) -> OperationId {
     OperationId::new(n, [0; 10])
 }
 
-fn entry(seq: u64, objects: u8) -> Entry<Bits> {
-    Entry {
+fn entry(seq: u64, objects: u8) -> QueueEntry<Bits> {
+    QueueEntry {
         id: id(seq),
         seq,
-        phase: Phase::Queued,
+        phase: WaitPhase::Queued,
         eligible_at: at(0),
         deadline: None,
         deployment: None,
@@ -23,42 +23,42 @@ fn entry(seq: u64, objects: u8) -> Entry<Bits> {
     }
 }
 
-fn line(entries: impl IntoIterator<Item = Entry<Bits>>) -> Line<Bits> {
-    let mut line = Line::new(LineConfig::default());
-    assert_eq!(line.next(at(0)), Step::NeedMore);
+fn line(entries: impl IntoIterator<Item = QueueEntry<Bits>>) -> OperationOrder<Bits> {
+    let mut line = OperationOrder::new(OrderConfig::default());
+    assert_eq!(line.next(at(0)), OrderStep::NeedMore);
     line.on_loaded(entries, false);
     line
 }
 
-fn run(line: &mut Line<Bits>, seq: u64, now: UnixMs) {
-    assert_eq!(line.next(now), Step::Run(seq));
+fn run(line: &mut OperationOrder<Bits>, seq: u64, now: UnixMs) {
+    assert_eq!(line.next(now), OrderStep::Run(seq));
     line.on_started(seq);
-    assert_eq!(line.next(now), Step::Idle, "one at a time");
+    assert_eq!(line.next(now), OrderStep::Idle, "one at a time");
 }
 
 #[test]
 fn operations_run_in_order_and_one_that_waits_holds_up_the_others() {
     let mut line = line([entry(1, 1), entry(2, 2)]);
     run(&mut line, 1, at(0));
-    line.on_waiting(1, Phase::Retrying, at(5));
-    assert_eq!(line.next(at(4)), Step::WaitUntil(at(5)));
+    line.on_waiting(1, WaitPhase::Retrying, at(5));
+    assert_eq!(line.next(at(4)), OrderStep::WaitUntil(at(5)));
     run(&mut line, 1, at(5));
     line.on_ended(1);
     run(&mut line, 2, at(5));
     line.on_ended(2);
-    assert_eq!(line.next(at(5)), Step::Idle);
+    assert_eq!(line.next(at(5)), OrderStep::Idle);
     line.on_woken();
-    assert_eq!(line.next(at(5)), Step::NeedMore);
+    assert_eq!(line.next(at(5)), OrderStep::NeedMore);
 }
 
 #[test]
 fn one_that_is_held_alone_for_long_is_passed_by_those_that_share_nothing_with_those_before() {
     let mut line = line([entry(1, 0b001), entry(2, 0b011), entry(3, 0b010), entry(4, 0b100)]);
     run(&mut line, 1, at(0));
-    assert!(line.on_delayed(1, at(100), HeldBack::Alone, at(0)), "100 s are more than 60");
+    assert!(line.on_delayed(1, at(100), DelayScope::Alone, at(0)), "100 s are more than 60");
     run(&mut line, 4, at(0));
     line.on_ended(4);
-    assert_eq!(line.next(at(1)), Step::WaitUntil(at(100)), "2 meets 1, and 3 meets 2");
+    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(100)), "2 meets 1, and 3 meets 2");
     run(&mut line, 1, at(100));
     line.on_ended(1);
     run(&mut line, 2, at(100));
@@ -68,47 +68,47 @@ fn one_that_is_held_alone_for_long_is_passed_by_those_that_share_nothing_with_th
 fn one_that_is_held_again_and_again_is_passed_a_minute_after_the_first_time() {
     let mut line = line([entry(1, 1), entry(2, 2)]);
     run(&mut line, 1, at(0));
-    assert!(!line.on_delayed(1, at(40), HeldBack::Alone, at(0)));
+    assert!(!line.on_delayed(1, at(40), DelayScope::Alone, at(0)));
     run(&mut line, 1, at(40));
-    assert!(!line.on_delayed(1, at(80), HeldBack::Alone, at(40)));
-    assert_eq!(line.next(at(59)), Step::WaitUntil(at(60)));
-    assert_eq!(line.next(at(60)), Step::Park(1));
+    assert!(!line.on_delayed(1, at(80), DelayScope::Alone, at(40)));
+    assert_eq!(line.next(at(59)), OrderStep::WaitUntil(at(60)));
+    assert_eq!(line.next(at(60)), OrderStep::Park(1));
     run(&mut line, 2, at(60));
     line.on_ended(2);
     run(&mut line, 1, at(80));
-    assert!(line.on_delayed(1, at(81), HeldBack::Alone, at(80)), "it is still the same wait");
+    assert!(line.on_delayed(1, at(81), DelayScope::Alone, at(80)), "it is still the same wait");
 }
 
 #[test]
 fn nobody_passes_one_that_is_held_with_everybody_else() {
     let mut line = line([entry(1, 1), entry(2, 2)]);
     run(&mut line, 1, at(0));
-    assert!(!line.on_delayed(1, at(3_600), HeldBack::WithAll, at(0)));
-    assert_eq!(line.next(at(3_599)), Step::WaitUntil(at(3_600)));
+    assert!(!line.on_delayed(1, at(3_600), DelayScope::WithAll, at(0)));
+    assert_eq!(line.next(at(3_599)), OrderStep::WaitUntil(at(3_600)));
 }
 
 #[test]
 fn operations_of_one_deployment_never_pass_each_other() {
-    let deployed = |seq, objects| Entry { deployment: Some(id(99)), ..entry(seq, objects) };
+    let deployed = |seq, objects| QueueEntry { deployment: Some(id(99)), ..entry(seq, objects) };
     let mut line = line([deployed(1, 1), deployed(2, 2), entry(3, 4)]);
     run(&mut line, 1, at(0));
-    assert!(line.on_delayed(1, at(100), HeldBack::Alone, at(0)));
+    assert!(line.on_delayed(1, at(100), DelayScope::Alone, at(0)));
     run(&mut line, 3, at(0));
 }
 
 #[test]
 fn a_deadline_ends_one_that_waits_wherever_it_stands_but_not_one_that_was_sent() {
-    let dated = |seq, deadline| Entry { deadline: Some(at(deadline)), ..entry(seq, 1) };
+    let dated = |seq, deadline| QueueEntry { deadline: Some(at(deadline)), ..entry(seq, 1) };
     let mut line = line([dated(1, 20), entry(2, 1), dated(3, 10)]);
     run(&mut line, 1, at(0));
-    line.on_waiting(1, Phase::Reconciling, at(30));
-    assert_eq!(line.next(at(1)), Step::WaitUntil(at(10)));
-    assert_eq!(line.next(at(10)), Step::Expire(3));
+    line.on_waiting(1, WaitPhase::Reconciling, at(30));
+    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(10)));
+    assert_eq!(line.next(at(10)), OrderStep::Expire(3));
     line.on_ended(3);
-    assert_eq!(line.next(at(25)), Step::WaitUntil(at(30)), "1 may have happened: it is looked for");
+    assert_eq!(line.next(at(25)), OrderStep::WaitUntil(at(30)), "1 may have happened: it is looked for");
     run(&mut line, 1, at(30));
-    line.on_waiting(1, Phase::Queued, at(30));
-    assert_eq!(line.next(at(30)), Step::Expire(1));
+    line.on_waiting(1, WaitPhase::Queued, at(30));
+    assert_eq!(line.next(at(30)), OrderStep::Expire(1));
 }
 
 #[test]
@@ -118,38 +118,38 @@ fn one_that_is_hastened_runs_now_and_one_that_is_cancelled_never() {
     line.on_cancelled(1);
     line.on_hastened(1, at(0));
     assert_eq!(line.running(), Some(1), "what runs cannot be taken back");
-    line.on_delayed(1, at(1_000), HeldBack::Alone, at(0));
+    line.on_delayed(1, at(1_000), DelayScope::Alone, at(0));
     run(&mut line, 3, at(0));
     line.on_ended(3);
     line.on_hastened(1, at(7));
     run(&mut line, 1, at(7));
-    line.on_delayed(1, at(1_000), HeldBack::Alone, at(7));
+    line.on_delayed(1, at(1_000), DelayScope::Alone, at(7));
     line.on_cancelled(1);
     run(&mut line, 2, at(8));
 }
 
 #[test]
 fn a_full_line_passes_nothing_more() {
-    let mut line = Line::new(LineConfig { lookahead: 2, ..LineConfig::default() });
+    let mut line = OperationOrder::new(OrderConfig { lookahead: 2, ..OrderConfig::default() });
     line.on_loaded([entry(1, 1), entry(2, 1)], true);
     run(&mut line, 1, at(0));
-    line.on_delayed(1, at(100), HeldBack::Alone, at(0));
-    assert_eq!(line.next(at(0)), Step::WaitUntil(at(100)));
+    line.on_delayed(1, at(100), DelayScope::Alone, at(0));
+    assert_eq!(line.next(at(0)), OrderStep::WaitUntil(at(100)));
     run(&mut line, 1, at(100));
     line.on_ended(1);
     line.on_cancelled(2);
-    assert_eq!(line.next(at(100)), Step::NeedMore);
+    assert_eq!(line.next(at(100)), OrderStep::NeedMore);
 }
 
 #[test]
 fn operation_held_by_its_callers_share_is_passed_at_once() {
     let mut line = line([entry(1, 1), entry(2, 2), entry(3, 1)]);
     run(&mut line, 1, at(0));
-    assert!(line.on_delayed(1, at(5), HeldBack::ByCaller, at(0)), "however soon it is due");
+    assert!(line.on_delayed(1, at(5), DelayScope::ByCaller, at(0)), "however soon it is due");
     run(&mut line, 2, at(0));
     line.on_ended(2);
     // What shares an object with it keeps its place.
-    assert_eq!(line.next(at(4)), Step::WaitUntil(at(5)));
+    assert_eq!(line.next(at(4)), OrderStep::WaitUntil(at(5)));
     run(&mut line, 1, at(5));
     line.on_ended(1);
     run(&mut line, 3, at(5));
@@ -163,10 +163,10 @@ fn scheduled_operation_blocks_nothing_and_joins_when_due() {
     line.on_ended(1);
     run(&mut line, 2, at(1));
     line.on_ended(2);
-    assert_eq!(line.next(at(1)), Step::WaitUntil(at(30)));
-    assert_eq!(line.next(at(30)), Step::Join);
+    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(30)));
+    assert_eq!(line.next(at(30)), OrderStep::Join);
     line.on_joined(None);
-    assert_eq!(line.next(at(30)), Step::NeedMore);
+    assert_eq!(line.next(at(30)), OrderStep::NeedMore);
     line.on_loaded([entry(3, 1)], false);
     run(&mut line, 3, at(30));
 }
@@ -175,12 +175,12 @@ fn scheduled_operation_blocks_nothing_and_joins_when_due() {
 fn new_operations_are_loaded_behind_one_that_waits() {
     let mut line = line([entry(1, 1)]);
     run(&mut line, 1, at(0));
-    line.on_waiting(1, Phase::Retrying, at(60));
-    assert_eq!(line.next(at(1)), Step::WaitUntil(at(60)));
+    line.on_waiting(1, WaitPhase::Retrying, at(60));
+    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(60)));
     line.on_woken();
-    assert_eq!(line.next(at(1)), Step::NeedMore);
+    assert_eq!(line.next(at(1)), OrderStep::NeedMore);
     line.on_loaded([], false);
     line.on_scheduled(Some(at(5)));
-    assert_eq!(line.next(at(1)), Step::WaitUntil(at(5)));
-    assert_eq!(line.next(at(5)), Step::Join);
+    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(5)));
+    assert_eq!(line.next(at(5)), OrderStep::Join);
 }

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::holders::ListedCounts;
+use super::charge_runs::ChargeRun;
+use super::holders::LargeHolderCounts;
 use super::owner::Holder;
-use super::runs::Run;
-use super::slots::Slots;
-use super::{InvalidConfig, Spent};
+use super::window_counter::WindowCounter;
+use super::{InvalidBudgetExceeded, InvalidConfig};
 use crate::lane::Lane;
 use crate::time::Timestamp;
 
@@ -33,7 +33,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// What a process does that has heard nothing of the others for a whole window, or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhenLost {
+pub enum LedgerFallback {
     /// It lets nothing out. The limit holds.
     #[default]
     Stop,
@@ -43,7 +43,7 @@ pub enum WhenLost {
 
 /// What a process tells whoever keeps the common count, and what it asks by that: to be lent more, or again as much.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct LenderRequest {
     /// When it asks.
     pub asked: Timestamp,
     /// Its invalid answers since it started.
@@ -65,7 +65,7 @@ pub struct Ask {
     /// How many the others may, as it remembers, for a keeper that has forgotten.
     pub elsewhere_exposure: u32,
     /// Who its invalid answers are charged to that are in no common count that it has heard of.
-    pub runs: Vec<Run>,
+    pub runs: Vec<ChargeRun>,
     /// The large holders as it remembers them, for a keeper that has forgotten.
     pub large: Vec<(Holder, u32)>,
 }
@@ -75,10 +75,10 @@ pub type LargeHolder = (Holder, Vec<(Duration, u32)>);
 
 /// What the keeper of the common count answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Synced {
+pub struct LenderReply {
     /// When it was asked.
     pub asked: Timestamp,
-    /// [`Ask::counted`] of the question: so many are in the common count now.
+    /// [`LenderRequest::counted`] of the question: so many are in the common count now.
     pub acknowledged: u64,
     /// The ceiling from now on. A lower one than before is a request: it is met as soon as calls under way allow it.
     pub ceiling: u64,
@@ -102,12 +102,12 @@ pub struct Synced {
 
 /// What a process itself has counted and has under way.
 #[derive(Clone, Copy)]
-pub(super) struct Own {
+pub(super) struct LocalCounts {
     pub(super) counted: u64,
     pub(super) in_flight: u32,
 }
 
-impl Own {
+impl LocalCounts {
     /// What it will have counted if all calls under way come back invalid.
     fn exposed(self) -> u64 {
         self.counted + u64::from(self.in_flight)
@@ -116,14 +116,14 @@ impl Own {
 
 #[derive(Debug)]
 pub(super) struct Fleet {
-    when_lost: WhenLost,
+    when_lost: LedgerFallback,
     window: Duration,
     /// Until when the ceiling holds; nothing if it never did, or does no longer.
     lease: Option<Timestamp>,
     ceiling: u64,
     acknowledged: u64,
     /// The common count.
-    slots: Slots,
+    slots: WindowCounter,
     members: u32,
     holders: u32,
     elsewhere: u32,
@@ -131,25 +131,25 @@ pub(super) struct Fleet {
     pub(super) exposure: u32,
     pub(super) elsewhere_exposure: u32,
     /// The common counts of holders.
-    pub(super) common: ListedCounts,
+    pub(super) common: LargeHolderCounts,
 }
 
 impl Fleet {
     /// Others that nothing is known of yet. Own ones up to `forgotten` have left the window, and concern nobody.
-    pub(super) fn new(window: Duration, when_lost: WhenLost, own: Own, forgotten: u64) -> Self {
+    pub(super) fn new(window: Duration, when_lost: LedgerFallback, own: LocalCounts, forgotten: u64) -> Self {
         Self {
             when_lost,
             window,
             lease: None,
             ceiling: own.exposed(),
             acknowledged: forgotten,
-            slots: Slots::new(window),
+            slots: WindowCounter::new(window),
             members: 1,
             holders: 0,
             elsewhere: 0,
             exposure: 0,
             elsewhere_exposure: 0,
-            common: ListedCounts::none(),
+            common: LargeHolderCounts::none(),
         }
     }
 
@@ -180,48 +180,61 @@ impl Fleet {
     }
 
     /// The common count, with what is not in it yet as if all members did alike.
-    pub(super) fn used(&mut self, own: Own, now: Timestamp) -> u32 {
+    pub(super) fn used(&mut self, own: LocalCounts, now: Timestamp) -> u32 {
         self.slots.total(now).saturating_add(self.extra(own))
     }
 
     /// The common count by when it leaves, and how many of our own are not in it yet.
-    pub(super) fn counted(&self, own: Own) -> (&Slots, u64) {
+    pub(super) fn counted(&self, own: LocalCounts) -> (&WindowCounter, u64) {
         (&self.slots, own.counted - self.acknowledged)
     }
 
     /// When [`Fleet::used`] will have fallen below `most` by time alone.
-    pub(super) fn below(&self, most: u32, own: Own, now: Timestamp) -> Timestamp {
+    pub(super) fn below(&self, most: u32, own: LocalCounts, now: Timestamp) -> Timestamp {
         self.slots.below(most.saturating_sub(self.extra(own)), now)
     }
 
-    fn extra(&self, own: Own) -> u32 {
+    fn extra(&self, own: LocalCounts) -> u32 {
         let unacknowledged = own.counted - self.acknowledged;
         u32::try_from(unacknowledged.saturating_mul(u64::from(self.members))).unwrap_or(u32::MAX)
     }
 
     /// Whether a call may go by what was lent. Lanes stop within it as they do within the whole, so that what may wait
     /// leaves room for what may not.
-    pub(super) fn check(&self, lane: Lane, config: &InvalidConfig, own: Own, now: Timestamp) -> Result<(), Spent> {
+    pub(super) fn check(
+        &self,
+        lane: Lane,
+        config: &InvalidConfig,
+        own: LocalCounts,
+        now: Timestamp,
+    ) -> Result<(), InvalidBudgetExceeded> {
         if self.lease.is_none() {
             return match self.when_lost {
-                WhenLost::Stop => Err(Spent::new(now + SOON, "invalid_requests_unheard")),
-                WhenLost::Share => Ok(()),
+                LedgerFallback::Stop => Err(InvalidBudgetExceeded::new(now + SOON, "invalid_requests_unheard")),
+                LedgerFallback::Share => Ok(()),
             };
         }
         let lent = self.ceiling - self.acknowledged;
         let wanted = own.exposed() - self.acknowledged + 1;
         let (most, share) = (config.percent(Lane::Interactive), config.percent(lane));
         let fits = wanted <= lent && wanted.saturating_mul(u64::from(most)) <= lent.saturating_mul(u64::from(share));
-        if fits { Ok(()) } else { Err(Spent::new(now + SOON, "invalid_requests_lent")) }
+        if fits { Ok(()) } else { Err(InvalidBudgetExceeded::new(now + SOON, "invalid_requests_lent")) }
     }
 
     /// Whether half of what was lent is taken: time to ask for more.
-    pub(super) fn is_short(&self, own: Own) -> bool {
+    pub(super) fn is_short(&self, own: LocalCounts) -> bool {
         (own.exposed() - self.acknowledged) * 2 >= self.ceiling - self.acknowledged
     }
 
     /// `exposed` is the most that may have to be added for one holder.
-    pub(super) fn ask(&mut self, own: Own, runs: Vec<Run>, exposed: u32, cap: u32, now: Timestamp) -> Ask {
+    pub(super) fn ask(
+        &mut self,
+        own: LocalCounts,
+        runs: Vec<ChargeRun>,
+        exposed: u32,
+        cap: u32,
+        now: Timestamp,
+    ) -> LenderRequest {
         self.turn(now);
         // Without a lease it holds only what is still under way.
         let ceiling = if self.lease.is_some() { self.ceiling } else { 0 };
@@ -231,7 +244,7 @@ impl Fleet {
         let large = self.common.holders().map(|holder| (holder.clone(), self.common.listed(holder, now)));
         let mut large: Vec<(Holder, u32)> = large.filter(|(_, count)| *count > 0).collect();
         large.sort_unstable();
-        Ask {
+        LenderRequest {
             asked: now,
             counted: own.counted,
             unacknowledged: own.counted - self.acknowledged,
@@ -248,8 +261,8 @@ impl Fleet {
     }
 
     /// Whether the answer could be taken.
-    pub(super) fn synced(&mut self, synced: &Synced, own: Own, now: Timestamp) -> bool {
-        let Synced { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere, .. } = *synced;
+    pub(super) fn synced(&mut self, synced: &LenderReply, own: LocalCounts, now: Timestamp) -> bool {
+        let LenderReply { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere, .. } = *synced;
         if acknowledged < self.acknowledged || acknowledged > own.counted {
             return false;
         }
@@ -265,7 +278,7 @@ impl Fleet {
         let large = synced.large.iter().map(|(holder, slots)| {
             (holder.clone(), slots.iter().map(|(leaves, count)| (now + *leaves, *count)).collect())
         });
-        self.common = ListedCounts::new(self.window, large, synced.floor, asked + self.window);
+        self.common = LargeHolderCounts::new(self.window, large, synced.floor, asked + self.window);
         self.turn(now);
         true
     }
@@ -275,7 +288,7 @@ impl Fleet {
         self.lease = None;
     }
 
-    pub(super) fn snapshot(&mut self, own: Own, now: Timestamp) -> FleetSnapshot {
+    pub(super) fn snapshot(&mut self, own: LocalCounts, now: Timestamp) -> FleetSnapshot {
         self.turn(now);
         let left = self.lease.map_or(0, |_| self.ceiling.saturating_sub(own.exposed()));
         FleetSnapshot {

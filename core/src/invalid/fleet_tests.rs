@@ -15,7 +15,7 @@ const SERVER: &str = "server";
 /// A process: its ledger, its calls under way, and how often it asked.
 struct Process {
     name: String,
-    ledger: Ledger,
+    ledger: InvalidLedger,
     calls: Vec<Reservation>,
     asked: u64,
 }
@@ -23,7 +23,7 @@ struct Process {
 struct World {
     config: InvalidConfig,
     now: Timestamp,
-    keeper: Keeper,
+    keeper: Lender,
     processes: Vec<Process>,
     names: u64,
     /// Every invalid answer that Discord has given.
@@ -31,7 +31,7 @@ struct World {
     /// When the keeper knew nothing.
     births: Vec<Timestamp>,
     /// Questions that are still on their way, and that nobody waits for any more.
-    late: Vec<(String, u64, Ask)>,
+    late: Vec<(String, u64, LenderRequest)>,
 }
 
 fn route() -> RouteKey {
@@ -54,7 +54,7 @@ impl World {
         let mut world = Self {
             config,
             now: Timestamp::from_millis(1_000),
-            keeper: Keeper::new(limit, WINDOW),
+            keeper: Lender::new(limit, WINDOW),
             processes: Vec::new(),
             names: 0,
             invalid: Vec::new(),
@@ -76,12 +76,12 @@ impl World {
 
     fn process(&mut self) -> Process {
         self.names += 1;
-        let mut ledger = Ledger::new(self.config);
-        ledger.share(WhenLost::Stop, self.now);
+        let mut ledger = InvalidLedger::new(self.config);
+        ledger.share(LedgerFallback::Stop, self.now);
         Process { name: self.names.to_string(), ledger, calls: Vec::new(), asked: 0 }
     }
 
-    fn ask(&mut self, who: usize) -> (String, u64, Ask) {
+    fn ask(&mut self, who: usize) -> (String, u64, LenderRequest) {
         let process = &mut self.processes[who];
         process.asked += 1;
         (process.name.clone(), process.asked, process.ledger.ask(self.now).unwrap())
@@ -100,11 +100,11 @@ impl World {
         }
     }
 
-    fn admit(&mut self, who: usize, lane: Lane) -> Result<(), Spent> {
+    fn admit(&mut self, who: usize, lane: Lane) -> Result<(), InvalidBudgetExceeded> {
         self.admit_for(who, lane, CallOwner::default())
     }
 
-    fn admit_for(&mut self, who: usize, lane: Lane, owner: CallOwner) -> Result<(), Spent> {
+    fn admit_for(&mut self, who: usize, lane: Lane, owner: CallOwner) -> Result<(), InvalidBudgetExceeded> {
         let process = &mut self.processes[who];
         let reservation = process.ledger.admit(lane, owner, &route(), self.now)?;
         process.calls.push(reservation);
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// A call that comes back invalid at once.
-    fn spend(&mut self, who: usize, lane: Lane) -> Result<(), Spent> {
+    fn spend(&mut self, who: usize, lane: Lane) -> Result<(), InvalidBudgetExceeded> {
         self.admit(who, lane)?;
         self.settle(who, 0, true);
         Ok(())
@@ -303,7 +303,7 @@ impl World {
                 }
                 // They ask every second, so they know of all that was heard from the others.
                 reach.iter().for_each(|who| self.sync(*who));
-                self.keeper = Keeper::new(self.config.limit, WINDOW);
+                self.keeper = Lender::new(self.config.limit, WINDOW);
                 self.births.push(self.now);
                 self.late.clear();
                 // Somebody new is the first to find it.
@@ -389,29 +389,29 @@ fn a_fleet_that_is_well_spends_what_one_process_alone_could() {
 
 #[test]
 fn a_keeper_that_knows_nothing_yet_lends_a_little_and_more_when_it_has_settled() {
-    let mut keeper = Keeper::new(10_000, WINDOW);
+    let mut keeper = Lender::new(10_000, WINDOW);
     let config = InvalidConfig { window: WINDOW, ..InvalidConfig::default() };
     let mut now = Timestamp::from_millis(1_000);
     let mut lent = Vec::new();
     for number in 0..12 {
-        let mut ledger = Ledger::new(config);
-        ledger.share(WhenLost::Stop, now);
+        let mut ledger = InvalidLedger::new(config);
+        ledger.share(LedgerFallback::Stop, now);
         let ask = ledger.ask(now).unwrap();
         lent.push(keeper.sync(&number.to_string(), 1, &ask, SERVER, now).unwrap().ceiling);
     }
     // No more to all together than a fortieth of the limit.
     assert_eq!(lent, [25, 25, 25, 25, 25, 25, 25, 25, 25, 25, 0, 0]);
     now = now + SETTLING;
-    let mut ledger = Ledger::new(config);
-    ledger.share(WhenLost::Stop, now);
+    let mut ledger = InvalidLedger::new(config);
+    ledger.share(LedgerFallback::Stop, now);
     let ask = ledger.ask(now).unwrap();
     assert_eq!(keeper.sync("late", 1, &ask, SERVER, now).unwrap().ceiling, (10_000 - 250 - 250) / 10);
 }
 
 #[test]
 fn a_process_that_never_reached_the_keeper_lets_nothing_out() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
-    ledger.share(WhenLost::Stop, Timestamp::ZERO);
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
+    ledger.share(LedgerFallback::Stop, Timestamp::ZERO);
     let spent = ledger.admit(Lane::Interactive, None, &route(), Timestamp::ZERO).unwrap_err();
     assert_eq!(spent.reason, "invalid_requests_unheard");
     assert!(!ledger.is_heard());
@@ -447,8 +447,8 @@ fn processes_that_lost_the_keeper_go_on_with_what_was_lent_and_stop_after_a_wind
 #[test]
 fn a_process_that_goes_by_its_share_counts_for_all_members_once_the_keeper_is_long_gone() {
     let mut world = World::new(1_000, 4);
-    let mut ledger = Ledger::new(world.config);
-    ledger.share(WhenLost::Share, world.now);
+    let mut ledger = InvalidLedger::new(world.config);
+    ledger.share(LedgerFallback::Share, world.now);
     // Never heard: it is alone.
     let call = ledger.admit(Lane::Interactive, None, &route(), world.now).unwrap();
     ledger.settle(call, true, world.now);
@@ -506,7 +506,7 @@ fn an_answer_that_makes_no_sense_changes_nothing() {
     world.spend(0, Lane::Interactive).unwrap();
     let before = world.processes[0].ledger.snapshot(world.now);
     let ask = world.processes[0].ledger.ask(world.now).unwrap();
-    let absurd = Synced {
+    let absurd = LenderReply {
         asked: ask.asked,
         acknowledged: 7,
         ceiling: 9,

@@ -7,12 +7,12 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use super::owner::{CallOwner, Holder};
-use super::slots::{Slots, slot_end, slot_width};
+use super::window_counter::{WindowCounter, slot_end, slot_width};
 use crate::time::Timestamp;
 
 /// What one holder has here.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct HolderCounts {
     /// Its invalid answers in the window.
     pub(super) counted: u32,
     /// Its calls in flight.
@@ -23,7 +23,7 @@ pub(super) struct Tally {
     pub(super) refused: u32,
 }
 
-impl Tally {
+impl HolderCounts {
     /// What the common count may still have to take from here.
     pub(super) const fn exposed(&self) -> u32 {
         self.unacknowledged.saturating_add(self.in_flight)
@@ -47,7 +47,7 @@ pub(super) struct Holders {
     window: Duration,
     /// Counts by when they leave the window, the oldest first.
     slots: VecDeque<HolderSlot>,
-    tallies: HashMap<Holder, Tally>,
+    tallies: HashMap<Holder, HolderCounts>,
 }
 
 impl Holders {
@@ -105,7 +105,7 @@ impl Holders {
         tally.refused - 1
     }
 
-    fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut Tally)) {
+    fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut HolderCounts)) {
         if let Some(tally) = self.tallies.get_mut(holder) {
             change(tally);
             if tally.is_empty() {
@@ -126,7 +126,7 @@ impl Holders {
         dropped
     }
 
-    pub(super) fn of(&self, holder: &Holder) -> Tally {
+    pub(super) fn of(&self, holder: &Holder) -> HolderCounts {
         self.tallies.get(holder).copied().unwrap_or_default()
     }
 
@@ -136,27 +136,27 @@ impl Holders {
     }
 
     /// Those who have something here.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&Holder, &Tally)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Holder, &HolderCounts)> {
         self.tallies.iter()
     }
 
     /// The most that the common count may have to take for one holder.
     pub(super) fn most_exposed(&self) -> u32 {
-        self.tallies.values().map(Tally::exposed).max().unwrap_or(0)
+        self.tallies.values().map(HolderCounts::exposed).max().unwrap_or(0)
     }
 }
 
 /// Counts of holders from elsewhere: of all processes, or of an earlier life of this one. Only large holders are listed.
 #[derive(Debug)]
-pub(super) struct ListedCounts {
-    listed: HashMap<Holder, Slots>,
+pub(super) struct LargeHolderCounts {
+    listed: HashMap<Holder, WindowCounter>,
     /// What a holder that is not listed may have, at most.
     floor: u32,
     /// Until when.
     until: Timestamp,
 }
 
-impl ListedCounts {
+impl LargeHolderCounts {
     pub(super) fn none() -> Self {
         Self { listed: HashMap::new(), floor: 0, until: Timestamp::ZERO }
     }
@@ -168,7 +168,7 @@ impl ListedCounts {
         until: Timestamp,
     ) -> Self {
         let slots = |leaving: Vec<(Timestamp, u32)>| {
-            let mut slots = Slots::new(window);
+            let mut slots = WindowCounter::new(window);
             slots.refill(leaving.into_iter());
             slots
         };

@@ -8,32 +8,32 @@
 //!
 //! No key, tenant or guild may hold more than a share of it: see `share.rs`.
 //!
-//! Processes behind the same address share one budget. [`Ledger::share`] makes a process one of them; what follows from
+//! Processes behind the same address share one budget. [`InvalidLedger::share`] makes a process one of them; what follows from
 //! that, and why the limit still holds, is told in `fleet.rs`.
 
+mod charge_runs;
 mod fleet;
 #[cfg(test)]
 mod fleet_tests;
 mod holders;
-mod keeper;
-mod memory;
+mod lender;
 mod owner;
-mod processes;
-mod runs;
+mod peak_processes;
+mod saved_state;
 mod share;
 #[cfg(test)]
 mod share_tests;
-mod slots;
 mod spenders;
 #[cfg(test)]
 mod tests;
+mod window_counter;
 
-pub use fleet::{Ask, FleetSnapshot, LargeHolder, Synced, WhenLost};
-pub use keeper::Keeper;
-pub use memory::{HoldersMemory, LedgerMemory};
+pub use charge_runs::ChargeRun;
+pub use fleet::{FleetSnapshot, LargeHolder, LedgerFallback, LenderReply, LenderRequest};
+pub use lender::Lender;
 pub use owner::{CallOwner, Holder, HolderKind, Submitter};
-pub use runs::Run;
-pub use share::{HolderSnapshot, OverShare, ShareSnapshot};
+pub use saved_state::{SavedHolders, SavedInvalidLedger};
+pub use share::{HolderSnapshot, ShareExceeded, ShareSnapshot};
 pub use spenders::Spender;
 
 use std::time::Duration;
@@ -44,12 +44,12 @@ use crate::lane::Lane;
 use crate::route::RouteKey;
 use crate::time::Timestamp;
 
-use fleet::{Fleet, Own};
-use holders::{Holders, ListedCounts};
-use processes::PeakProcesses;
-use runs::Runs;
-use slots::Slots;
+use charge_runs::ChargeRuns;
+use fleet::{Fleet, LocalCounts};
+use holders::{Holders, LargeHolderCounts};
+use peak_processes::PeakProcesses;
 use spenders::Spenders;
+use window_counter::WindowCounter;
 
 /// When to come again if all that is missing is the end of calls under way.
 const SOON: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl InvalidConfig {
     }
 }
 
-/// A place in the ledger for a call under way. Goes back to [`Ledger::settle`], always.
+/// A place in the ledger for a call under way. Goes back to [`InvalidLedger::settle`], always.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a reservation that is not settled takes its place forever"]
 pub struct Reservation {
@@ -119,7 +119,7 @@ impl Reservation {
 /// Too much of the budget is spent for this lane.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the budget of invalid requests is spent for now")]
-pub struct Spent {
+pub struct InvalidBudgetExceeded {
     /// When there is room again, as far as can be told.
     pub until: Timestamp,
     /// The reason, for metrics: `invalid_requests` if the lane is stopped by what is counted, `invalid_requests_lent` if
@@ -127,10 +127,10 @@ pub struct Spent {
     /// `invalid_requests_{key,tenant,guild}_share` if the caller has used up its share.
     pub reason: &'static str,
     /// Who has used up its share, if that is why.
-    pub share: Option<OverShare>,
+    pub share: Option<ShareExceeded>,
 }
 
-impl Spent {
+impl InvalidBudgetExceeded {
     const fn new(until: Timestamp, reason: &'static str) -> Self {
         Self { until, reason, share: None }
     }
@@ -138,10 +138,10 @@ impl Spent {
 
 /// The ledger of one address, or of one of the processes behind it.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct InvalidLedger {
     config: InvalidConfig,
     /// Own ones in the window.
-    slots: Slots,
+    slots: WindowCounter,
     /// Own ones since the start.
     counted: u64,
     in_flight: u32,
@@ -150,13 +150,13 @@ pub struct Ledger {
     /// Processes behind this address that count for themselves, this one included.
     processes: PeakProcesses,
     /// Those of earlier lives of this process, and of whom they shared the address with.
-    recalled: Slots,
+    recalled: WindowCounter,
     /// Who has how much of it here.
     holders: Holders,
     /// Invalid answers that the keeper of the common count has not acknowledged, by who they are charged to.
-    runs: Runs,
+    runs: ChargeRuns,
     /// What holders had in earlier lives of this process.
-    recalled_holders: ListedCounts,
+    recalled_holders: LargeHolderCounts,
     /// What the largest holder has, and when it was last looked for.
     largest: u32,
     largest_at: Timestamp,
@@ -166,22 +166,22 @@ pub struct Ledger {
     short_of_exposure: bool,
 }
 
-impl Ledger {
+impl InvalidLedger {
     /// An empty ledger of a process that is alone behind its address.
     #[must_use]
     pub fn new(config: InvalidConfig) -> Self {
         Self {
             config,
-            slots: Slots::new(config.window),
+            slots: WindowCounter::new(config.window),
             counted: 0,
             in_flight: 0,
             spenders: Spenders::new(config.window),
             fleet: None,
             processes: PeakProcesses::alone(config.window),
-            recalled: Slots::new(config.window),
+            recalled: WindowCounter::new(config.window),
             holders: Holders::new(config.window),
-            runs: Runs::default(),
-            recalled_holders: ListedCounts::none(),
+            runs: ChargeRuns::default(),
+            recalled_holders: LargeHolderCounts::none(),
             largest: 0,
             largest_at: Timestamp::ZERO,
             held_by_share: 0,
@@ -189,9 +189,9 @@ impl Ledger {
         }
     }
 
-    /// From now on there are other processes behind this address. Until the first [`Ledger::synced`] this one lets nothing
+    /// From now on there are other processes behind this address. Until the first [`InvalidLedger::synced`] this one lets nothing
     /// out, unless it is to go by its share alone.
-    pub fn share(&mut self, when_lost: WhenLost, now: Timestamp) {
+    pub fn share(&mut self, when_lost: LedgerFallback, now: Timestamp) {
         let forgotten = self.counted - u64::from(self.slots.total(now));
         self.unacknowledge(forgotten, now);
         self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), forgotten));
@@ -215,12 +215,12 @@ impl Ledger {
         owner: impl Into<CallOwner>,
         route: &RouteKey,
         now: Timestamp,
-    ) -> Result<Reservation, Spent> {
+    ) -> Result<Reservation, InvalidBudgetExceeded> {
         let threshold = self.config.threshold(lane);
         let used = self.used(now);
         if used.saturating_add(self.under_way(now)) >= threshold {
             let until = if used < threshold { now + SOON } else { self.below(threshold, now) };
-            return Err(Spent::new(until, "invalid_requests"));
+            return Err(InvalidBudgetExceeded::new(until, "invalid_requests"));
         }
         if let Some(fleet) = &self.fleet {
             fleet.check(lane, &self.config, self.own(), now)?;
@@ -296,8 +296,8 @@ impl Ledger {
         }
     }
 
-    const fn own(&self) -> Own {
-        Own { counted: self.counted, in_flight: self.in_flight }
+    const fn own(&self) -> LocalCounts {
+        LocalCounts { counted: self.counted, in_flight: self.in_flight }
     }
 
     /// The window that it counts in.
@@ -339,18 +339,18 @@ impl Ledger {
     }
 
     /// What to tell the keeper of the common count; nothing if there is none.
-    pub fn ask(&mut self, now: Timestamp) -> Option<Ask> {
+    pub fn ask(&mut self, now: Timestamp) -> Option<LenderRequest> {
         self.ask_with(false, now)
     }
 
-    fn ask_with(&mut self, leaves: bool, now: Timestamp) -> Option<Ask> {
+    fn ask_with(&mut self, leaves: bool, now: Timestamp) -> Option<LenderRequest> {
         let (own, cap) = (self.own(), self.config.share_cap());
         let (runs, exposed) = (self.reported_runs(leaves), self.holders.most_exposed());
         self.fleet.as_mut().map(|fleet| fleet.ask(own, runs, exposed, cap, now))
     }
 
     /// The keeper of the common count has answered.
-    pub fn synced(&mut self, synced: &Synced, now: Timestamp) {
+    pub fn synced(&mut self, synced: &LenderReply, now: Timestamp) {
         let own = self.own();
         if self.fleet.as_mut().is_some_and(|fleet| fleet.synced(synced, own, now)) {
             self.acknowledge(synced.acknowledged, now);
@@ -358,8 +358,8 @@ impl Ledger {
         }
     }
 
-    /// Gives back what was lent; the last [`Ask`]. Nothing more goes out but what is under way.
-    pub fn leave(&mut self, now: Timestamp) -> Option<Ask> {
+    /// Gives back what was lent; the last [`LenderRequest`]. Nothing more goes out but what is under way.
+    pub fn leave(&mut self, now: Timestamp) -> Option<LenderRequest> {
         if let Some(fleet) = &mut self.fleet {
             fleet.leave();
         }
@@ -367,16 +367,16 @@ impl Ledger {
     }
 
     /// What is to be seen.
-    pub fn snapshot(&mut self, now: Timestamp) -> LedgerSnapshot {
+    pub fn snapshot(&mut self, now: Timestamp) -> InvalidLedgerSnapshot {
         let own = self.own();
-        LedgerSnapshot {
+        InvalidLedgerSnapshot {
             used: self.used(now),
             own: self.slots.total(now),
             in_flight: self.in_flight,
             limit: self.config.limit,
             window_seconds: self.config.window.as_secs(),
             ratio: self.used_ratio(now),
-            thresholds: Thresholds {
+            thresholds: LaneThresholds {
                 interactive: self.config.threshold(Lane::Interactive),
                 operation: self.config.threshold(Lane::Operation),
                 background: self.config.threshold(Lane::Background),
@@ -390,7 +390,7 @@ impl Ledger {
 
 /// What is to be seen of the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LedgerSnapshot {
+pub struct InvalidLedgerSnapshot {
     /// Invalid requests in the window, of all processes as far as this one knows.
     pub used: u32,
     /// Those of this process.
@@ -404,7 +404,7 @@ pub struct LedgerSnapshot {
     /// `used / limit`.
     pub ratio: f64,
     /// Where each lane stops.
-    pub thresholds: Thresholds,
+    pub thresholds: LaneThresholds,
     /// What is known of the other processes behind the same address; nothing if the budget is not shared.
     pub shared: Option<FleetSnapshot>,
     /// Who spent it, the largest first.
@@ -415,7 +415,7 @@ pub struct LedgerSnapshot {
 
 /// Where each lane stops, in invalid requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Thresholds {
+pub struct LaneThresholds {
     /// Everything stops.
     pub interactive: u32,
     /// All but interactive work stops.

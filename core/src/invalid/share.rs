@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::charge_runs::ChargeRun;
 use super::fleet::Fleet;
-use super::holders::Tally;
+use super::holders::HolderCounts;
 use super::owner::{CallOwner, Holder, HolderKind};
-use super::runs::Run;
-use super::slots::Slots;
-use super::{InvalidConfig, Ledger, SOON, Spent};
+use super::window_counter::WindowCounter;
+use super::{InvalidBudgetExceeded, InvalidConfig, InvalidLedger, SOON};
 use crate::time::Timestamp;
 
 /// Calls that are refused one after another come back this far apart, so that they do not all come at once.
@@ -46,7 +46,7 @@ impl InvalidConfig {
 
 /// A holder has no room left in its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverShare {
+pub struct ShareExceeded {
     /// Who.
     pub holder: Holder,
     /// Its invalid requests in the window, and its calls in flight.
@@ -58,7 +58,7 @@ pub struct OverShare {
 }
 
 /// What a holder has, as far as this process knows.
-struct Held {
+struct HolderUsage {
     /// Invalid answers in the window.
     used: u32,
     /// With calls in flight, and what other processes may add unasked.
@@ -67,9 +67,9 @@ struct Held {
     may_add: bool,
 }
 
-impl Ledger {
+impl InvalidLedger {
     /// Whether a call of this owner may go by the shares of its holders.
-    pub(super) fn check_share(&mut self, owner: &CallOwner, now: Timestamp) -> Result<(), Spent> {
+    pub(super) fn check_share(&mut self, owner: &CallOwner, now: Timestamp) -> Result<(), InvalidBudgetExceeded> {
         let cap = self.config.share_cap();
         for holder in owner.holders() {
             if self.has_share(&holder, now) {
@@ -82,10 +82,10 @@ impl Ledger {
             let apart = APART.saturating_mul(before).min(self.config.window / SPREAD);
             let used = held.used.saturating_add(self.holders.of(&holder).in_flight);
             self.held_by_share += 1;
-            return Err(Spent {
+            return Err(InvalidBudgetExceeded {
                 until: room_at + apart,
                 reason: holder.kind().reason(),
-                share: Some(OverShare { holder, used, cap, is_first: before == 0 }),
+                share: Some(ShareExceeded { holder, used, cap, is_first: before == 0 }),
             });
         }
         Ok(())
@@ -105,22 +105,22 @@ impl Ledger {
         held.taken < self.config.share_cap() && held.may_add
     }
 
-    fn held(&self, holder: &Holder, now: Timestamp) -> Held {
+    fn held(&self, holder: &Holder, now: Timestamp) -> HolderUsage {
         let tally = self.holders.of(holder);
-        let Tally { counted, in_flight, unacknowledged, .. } = tally;
+        let HolderCounts { counted, in_flight, unacknowledged, .. } = tally;
         let here = counted.saturating_add(self.recalled_holders.of(holder, now));
         match &self.fleet {
-            None => Held { used: here, taken: here.saturating_add(in_flight), may_add: true },
+            None => HolderUsage { used: here, taken: here.saturating_add(in_flight), may_add: true },
             Some(fleet) if fleet.is_heard() => {
                 let used = fleet.common.of(holder, now).saturating_add(unacknowledged).max(here);
                 let taken = used.saturating_add(in_flight).saturating_add(fleet.elsewhere_exposure);
-                Held { used, taken, may_add: tally.exposed() < fleet.exposure }
+                HolderUsage { used, taken, may_add: tally.exposed() < fleet.exposure }
             }
             Some(fleet) => {
                 let recalled = self.recalled_holders.of(holder, now);
                 let used = counted.saturating_mul(fleet.members()).saturating_add(recalled);
                 let taken = used.saturating_add(in_flight.saturating_mul(fleet.members()));
-                Held { used, taken, may_add: true }
+                HolderUsage { used, taken, may_add: true }
             }
         }
     }
@@ -128,7 +128,7 @@ impl Ledger {
     /// When a holder will have room by time alone; soon, if calls in flight or other processes are in its way.
     fn room_at(&self, holder: &Holder, cap: u32, now: Timestamp) -> Timestamp {
         let below = |most: u32, leaving: Vec<(Timestamp, u32)>| {
-            let mut slots = Slots::new(self.config.window);
+            let mut slots = WindowCounter::new(self.config.window);
             slots.refill(leaving.into_iter());
             slots.below(most, now)
         };
@@ -196,16 +196,16 @@ impl Ledger {
         self.holders.unacknowledge_all();
         for (holder, tally) in self.holders.all().filter(|(_, tally)| tally.counted > 0) {
             let (start, end) = (forgotten, forgotten + u64::from(tally.counted));
-            self.runs.push(Run { owner: holder.into(), start, end }, now);
+            self.runs.push(ChargeRun { owner: holder.into(), start, end }, now);
         }
     }
 
     /// What is reported to the keeper of holders: invalid answers that it may not know of and, when the process leaves,
     /// calls in flight.
-    pub(super) fn reported_runs(&self, leaves: bool) -> Vec<Run> {
+    pub(super) fn reported_runs(&self, leaves: bool) -> Vec<ChargeRun> {
         let unacknowledged = self.runs.iter().cloned();
         let in_flight = self.holders.all().filter(|(_, tally)| leaves && tally.in_flight > 0);
-        let in_flight = in_flight.map(|(holder, tally)| Run {
+        let in_flight = in_flight.map(|(holder, tally)| ChargeRun {
             owner: holder.into(),
             start: self.counted,
             end: self.counted + u64::from(tally.in_flight),
@@ -215,7 +215,7 @@ impl Ledger {
 
     /// What is shown of a holder: what is certain, not what it may have at most.
     pub(super) fn shown_used(&self, holder: &Holder, now: Timestamp) -> u32 {
-        let Tally { counted, unacknowledged, .. } = self.holders.of(holder);
+        let HolderCounts { counted, unacknowledged, .. } = self.holders.of(holder);
         let here = counted.saturating_add(self.recalled_holders.listed(holder, now));
         let common = self.fleet.as_ref().filter(|fleet| fleet.is_heard());
         let common = common.map_or(0, |fleet| fleet.common.listed(holder, now).saturating_add(unacknowledged));
@@ -224,7 +224,7 @@ impl Ledger {
 
     /// By when it leaves.
     pub(super) fn shown_leaving(&self, holder: &Holder, now: Timestamp) -> Vec<(Timestamp, u32)> {
-        let Tally { counted, unacknowledged, .. } = self.holders.of(holder);
+        let HolderCounts { counted, unacknowledged, .. } = self.holders.of(holder);
         let recalled = self.recalled_holders.listed(holder, now);
         if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_heard())
             && fleet.common.listed(holder, now).saturating_add(unacknowledged) > counted.saturating_add(recalled)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::Age;
+use crate::snapshot::SnapshotAge;
 use crate::time::UnixMs;
 
 fn at(seconds: u64) -> Timestamp {
@@ -26,7 +26,7 @@ fn operator(guild: u64) -> CallOwner {
 }
 
 /// Calls of this owner that all come back invalid, until one is refused.
-fn flood(ledger: &mut Ledger, owner: &CallOwner, now: Timestamp) -> (u32, Spent) {
+fn flood(ledger: &mut InvalidLedger, owner: &CallOwner, now: Timestamp) -> (u32, InvalidBudgetExceeded) {
     let mut sent = 0;
     loop {
         match ledger.admit(Lane::Interactive, owner.clone(), &route(), now) {
@@ -37,14 +37,14 @@ fn flood(ledger: &mut Ledger, owner: &CallOwner, now: Timestamp) -> (u32, Spent)
     }
 }
 
-fn may(ledger: &mut Ledger, owner: &CallOwner, now: Timestamp) -> bool {
+fn may(ledger: &mut InvalidLedger, owner: &CallOwner, now: Timestamp) -> bool {
     let admitted = ledger.admit(Lane::Background, owner.clone(), &route(), now);
     admitted.map(|reservation| ledger.settle(reservation, false, now)).is_ok()
 }
 
 #[test]
 fn key_is_held_at_its_share_and_others_are_not() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     let mut sent = 0;
     for guild in 1..=3 {
         sent += flood(&mut ledger, &owner("greedy", "acme", guild), at(0)).0;
@@ -68,7 +68,7 @@ fn key_is_held_at_its_share_and_others_are_not() {
 
 #[test]
 fn operator_is_held_by_guild_only() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     let mut sent = 0;
     for guild in 1..=3 {
         let (count, spent) = flood(&mut ledger, &operator(guild), at(0));
@@ -83,7 +83,7 @@ fn operator_is_held_by_guild_only() {
 
 #[test]
 fn calls_in_flight_count_towards_the_share() {
-    let mut ledger = Ledger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
+    let mut ledger = InvalidLedger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
     let greedy = owner("greedy", "acme", 1);
     let calls: Vec<Reservation> =
         std::iter::from_fn(|| ledger.admit(Lane::Operation, greedy.clone(), &route(), at(0)).ok()).collect();
@@ -99,7 +99,7 @@ fn calls_in_flight_count_towards_the_share() {
 
 #[test]
 fn refused_calls_come_back_one_after_another() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     let greedy = owner("greedy", "acme", 1);
     let (_, first) = flood(&mut ledger, &greedy, at(0));
     let mut last = first.until;
@@ -113,7 +113,7 @@ fn refused_calls_come_back_one_after_another() {
 
 #[test]
 fn holders_are_forgotten_with_their_last_count() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     for guild in 0..1_000 {
         let call = ledger.admit(Lane::Operation, owner("k", "t", guild), &route(), at(guild / 10)).unwrap();
         ledger.settle(call, guild % 2 == 0, at(guild / 10));
@@ -126,7 +126,7 @@ fn holders_are_forgotten_with_their_last_count() {
 
 #[test]
 fn snapshot_names_the_largest_holders_and_who_is_capped() {
-    let mut ledger = Ledger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
+    let mut ledger = InvalidLedger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
     flood(&mut ledger, &owner("greedy", "acme", 7), at(0));
     flood(&mut ledger, &operator(8), at(0));
     let call = ledger.admit(Lane::Operation, owner("calm", "rival", 9), &route(), at(0)).unwrap();
@@ -144,7 +144,7 @@ fn snapshot_names_the_largest_holders_and_who_is_capped() {
 #[test]
 fn restart_does_not_reset_the_share() {
     let config = InvalidConfig::default();
-    let mut before = Ledger::new(config);
+    let mut before = InvalidLedger::new(config);
     let greedy = owner("greedy", "acme", 1);
     flood(&mut before, &greedy, at(10));
     for guild in 100..1_000 {
@@ -152,9 +152,9 @@ fn restart_does_not_reset_the_share() {
         before.settle(call, true, at(20));
     }
     let text = serde_json::to_string(&before.remember_holders(at(30))).unwrap();
-    let memory: HoldersMemory = serde_json::from_str(&text).unwrap();
-    let age = Age::of(UnixMs::new(0), UnixMs::new(60_000));
-    let mut after = Ledger::new(config);
+    let memory: SavedHolders = serde_json::from_str(&text).unwrap();
+    let age = SnapshotAge::of(UnixMs::new(0), UnixMs::new(60_000));
+    let mut after = InvalidLedger::new(config);
     after.recall_holders(&memory, 0, age, at(0));
     assert!(!may(&mut after, &greedy, at(0)));
     assert!(may(&mut after, &operator(2), at(0)));
@@ -166,7 +166,7 @@ fn restart_does_not_reset_the_share() {
     assert_eq!(after.largest_share_ratio(), 0.0);
 
     // One that ended suddenly may have made more that it did not store.
-    let mut after = Ledger::new(config);
+    let mut after = InvalidLedger::new(config);
     after.recall_holders(&memory, 100, age, at(0));
     let (sent, _) = flood(&mut after, &operator(2), at(0));
     assert_eq!(sent, 2_399);
@@ -174,11 +174,11 @@ fn restart_does_not_reset_the_share() {
 
 #[test]
 fn broken_memory_of_holders_is_ignored() {
-    let memory: HoldersMemory =
+    let memory: SavedHolders =
         serde_json::from_str(r#"{"holders":[["x:1",[[600000,5000]]],["g:1",[[99999999999,4294967295],[5,7]]]]}"#)
             .unwrap();
-    let mut ledger = Ledger::new(InvalidConfig::default());
-    ledger.recall_holders(&memory, 0, Age::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
+    ledger.recall_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
     assert!(may(&mut ledger, &operator(2), at(0)));
     assert!(!may(&mut ledger, &operator(1), at(0)));
     assert!(may(&mut ledger, &operator(1), at(611)));
@@ -222,7 +222,7 @@ proptest! {
         let config = InvalidConfig { limit, interactive_percent: 1_000, share_percent: share, ..InvalidConfig::default() };
         let cap = config.share_cap() as usize;
         let owners = owners();
-        let mut ledger = Ledger::new(config);
+        let mut ledger = InvalidLedger::new(config);
         let mut now = Timestamp::from_millis(1);
         let mut open: Vec<(usize, Reservation)> = Vec::new();
         let mut invalid: Vec<(Timestamp, usize)> = Vec::new();
@@ -264,8 +264,8 @@ proptest! {
                         invalid.push((now, who));
                     }
                     let memory = ledger.remember_holders(now);
-                    ledger = Ledger::new(config);
-                    ledger.recall_holders(&memory, 0, Age::of(UnixMs::new(0), UnixMs::new(0)), now);
+                    ledger = InvalidLedger::new(config);
+                    ledger.recall_holders(&memory, 0, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), now);
                 }
             }
             for (holder, count) in held(now, &invalid, &open) {
@@ -278,12 +278,12 @@ proptest! {
 #[test]
 fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
     let config = InvalidConfig::default();
-    let mut keeper = Keeper::new(config.limit, config.window);
+    let mut keeper = Lender::new(config.limit, config.window);
     let owner = operator(7);
     for life in 0..20 {
         let now = at(life * 10);
-        let mut ledger = Ledger::new(config);
-        ledger.share(WhenLost::Stop, now);
+        let mut ledger = InvalidLedger::new(config);
+        ledger.share(LedgerFallback::Stop, now);
         // It never leaves: the keeper holds what it was granted.
         for (number, second) in [(1, 0), (2, 4)] {
             let now = now + Duration::from_secs(second);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::heavy_hitters::{HeavyHitter, HeavyHitters};
 use crate::route::RouteKey;
 use crate::time::Timestamp;
-use crate::top::{Counted, Recent};
 
 /// How many are watched at once.
 const WATCHED: usize = 100;
@@ -29,11 +29,11 @@ pub struct Spender {
 
 /// The spenders of this window and the one before it.
 #[derive(Debug)]
-pub(super) struct Spenders(Recent<(Option<u64>, RouteKey)>);
+pub(super) struct Spenders(HeavyHitters<(Option<u64>, RouteKey)>);
 
 impl Spenders {
     pub(super) fn new(window: Duration) -> Self {
-        Self(Recent::new(WATCHED, window, Timestamp::ZERO))
+        Self(HeavyHitters::new(WATCHED, window, Timestamp::ZERO))
     }
 
     pub(super) fn add(&mut self, guild: Option<u64>, route: RouteKey, now: Timestamp) {
@@ -44,7 +44,7 @@ impl Spenders {
     pub(super) fn top(&mut self, now: Timestamp) -> Vec<Spender> {
         let (top, _) = self.0.top(SHOWN, now);
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let spender = |Counted { key: (guild, route), count, over }| Spender {
+        let spender = |HeavyHitter { key: (guild, route), count, over }| Spender {
             guild,
             route,
             count: small(count),

@@ -14,31 +14,31 @@ fn route() -> RouteKey {
     RouteKey::new("GET /guilds/{id}/roles")
 }
 
-fn spend(ledger: &mut Ledger, count: u32, now: Timestamp) {
+fn spend(ledger: &mut InvalidLedger, count: u32, now: Timestamp) {
     spend_for(ledger, None, count, now);
 }
 
-fn spend_for(ledger: &mut Ledger, guild: Option<u64>, count: u32, now: Timestamp) {
+fn spend_for(ledger: &mut InvalidLedger, guild: Option<u64>, count: u32, now: Timestamp) {
     for _ in 0..count {
         let reservation = ledger.admit(Lane::Interactive, guild, &route(), now).unwrap();
         ledger.settle(reservation, true, now);
     }
 }
 
-fn stopped(ledger: &mut Ledger, now: Timestamp) -> Vec<Lane> {
+fn stopped(ledger: &mut InvalidLedger, now: Timestamp) -> Vec<Lane> {
     let refused = |lane: &Lane| match ledger.admit(*lane, None, &route(), now) {
         Ok(reservation) => {
             ledger.settle(reservation, false, now);
             false
         }
-        Err(Spent { .. }) => true,
+        Err(InvalidBudgetExceeded { .. }) => true,
     };
     Lane::ALL.into_iter().filter(refused).collect()
 }
 
 #[test]
 fn lanes_stop_one_after_another_as_the_budget_is_spent() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     spend(&mut ledger, 4_999, at(0));
     assert_eq!(stopped(&mut ledger, at(0)), []);
     spend(&mut ledger, 1, at(0));
@@ -52,7 +52,7 @@ fn lanes_stop_one_after_another_as_the_budget_is_spent() {
 
 #[test]
 fn calls_under_way_count_as_if_they_were_invalid() {
-    let mut ledger = Ledger::new(InvalidConfig { limit: 10, ..InvalidConfig::default() });
+    let mut ledger = InvalidLedger::new(InvalidConfig { limit: 10, ..InvalidConfig::default() });
     let reservations: Vec<Reservation> =
         std::iter::from_fn(|| ledger.admit(Lane::Interactive, None, &route(), at(0)).ok()).collect();
     assert_eq!(reservations.len(), 9);
@@ -65,10 +65,10 @@ fn calls_under_way_count_as_if_they_were_invalid() {
 
 #[test]
 fn a_refusal_says_when_there_is_room_and_then_there_is() {
-    let mut ledger = Ledger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
+    let mut ledger = InvalidLedger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
     spend(&mut ledger, 30, at(0));
     spend(&mut ledger, 40, at(100));
-    let Err(Spent { until, .. }) = ledger.admit(Lane::Background, None, &route(), at(200)) else {
+    let Err(InvalidBudgetExceeded { until, .. }) = ledger.admit(Lane::Background, None, &route(), at(200)) else {
         panic!("70 of 100 are spent");
     };
     assert!(until >= at(600) && until < at(610), "{until:?}");
@@ -78,7 +78,7 @@ fn a_refusal_says_when_there_is_room_and_then_there_is() {
 
 #[test]
 fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     assert_eq!(ledger.next_wake(), None);
     spend(&mut ledger, 3, at(7));
     let wake = ledger.next_wake().unwrap();
@@ -89,7 +89,7 @@ fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
 
 #[test]
 fn the_snapshot_names_who_spent_it() {
-    let mut ledger = Ledger::new(InvalidConfig::default());
+    let mut ledger = InvalidLedger::new(InvalidConfig::default());
     spend_for(&mut ledger, Some(1), 5, at(0));
     let snapshot = ledger.snapshot(at(0));
     assert_eq!((snapshot.used, snapshot.in_flight), (5, 0));
@@ -117,8 +117,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 #[test]
 fn processes_that_count_for_themselves_stay_below_the_limit_together() {
     let config = InvalidConfig { limit: 100, ..InvalidConfig::default() };
-    let mut ledgers = [Ledger::new(config), Ledger::new(config)];
-    let spend = |ledgers: &mut [Ledger], now: Timestamp| {
+    let mut ledgers = [InvalidLedger::new(config), InvalidLedger::new(config)];
+    let spend = |ledgers: &mut [InvalidLedger], now: Timestamp| {
         let mut spent = 0;
         for ledger in ledgers {
             while let Ok(reservation) = ledger.admit(Lane::Interactive, None, &route(), now) {
@@ -142,7 +142,7 @@ proptest! {
     #[test]
     fn no_window_ever_holds_more_than_the_last_threshold(actions in actions()) {
         let config = InvalidConfig { limit: 40, ..InvalidConfig::default() };
-        let mut ledger = Ledger::new(config);
+        let mut ledger = InvalidLedger::new(config);
         let mut now = Timestamp::ZERO;
         let mut open: Vec<(Lane, Reservation)> = Vec::new();
         let mut invalid: Vec<Timestamp> = Vec::new();
@@ -158,7 +158,7 @@ proptest! {
                         let worst = in_window(now, &invalid) + open.len();
                         prop_assert!(worst <= config.threshold(lane) as usize);
                     }
-                    Err(Spent { until, .. }) => prop_assert!(until > now),
+                    Err(InvalidBudgetExceeded { until, .. }) => prop_assert!(until > now),
                 },
                 Action::Settle { which, was_invalid } => {
                     if !open.is_empty() {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::flights::Flights;
-use super::turn::Turn;
-use crate::answer::RateHeaders;
+use super::in_flight::InFlight;
+use super::readiness::Readiness;
+use crate::response::RateHeaders;
 use crate::time::Timestamp;
 
 /// How much a reset may differ from answer to answer by rounding alone.
@@ -18,23 +18,23 @@ const ROUNDING_MS: u64 = 2;
 
 /// What is known of every bucket of one hash, so that a new object need not be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Traits {
+pub(super) struct BucketSpec {
     pub(super) limit: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: BucketAlgorithm,
 }
 
-impl Traits {
+impl BucketSpec {
     /// The longest that a call counts.
     pub(super) fn window(self) -> Duration {
         match self.kind {
-            Kind::Fixed { per } => per,
-            Kind::Leaky { refill, .. } => refill.saturating_mul(self.limit),
+            BucketAlgorithm::Fixed { per } => per,
+            BucketAlgorithm::Leaky { refill, .. } => refill.saturating_mul(self.limit),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BucketAlgorithm {
     Fixed { per: Duration },
     Leaky { refill: Duration, confirmed: bool },
 }
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: u32,
-    flights: Flights,
+    flights: InFlight,
     /// Calls ever dispatched; tells which calls an answer cannot have seen.
     dispatched: u64,
     /// Nothing goes before: a 429.
@@ -52,11 +52,11 @@ pub(super) struct Bucket {
     epoch_ms: u64,
     /// The least that an answer of that window said was left.
     lowest: u32,
-    count: Count,
+    count: Counter,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Count {
+enum Counter {
     Fixed {
         /// Below zero when answers show less than what is under way: a call that is given back must not look like a slot.
         left: i64,
@@ -90,10 +90,10 @@ impl Bucket {
     /// A bucket as its first answer shows it.
     pub(super) fn learned(rate: &RateHeaders, now: Timestamp) -> Self {
         let refill = refill(rate);
-        let count = Count::Leaky { empty: now + rate.reset_after, refill, confirmed: false };
+        let count = Counter::Leaky { empty: now + rate.reset_after, refill, confirmed: false };
         Self {
             limit: rate.limit.max(1),
-            flights: Flights::None,
+            flights: InFlight::None,
             dispatched: 0,
             closed_until: Timestamp::ZERO,
             epoch_ms: rate.reset_ms,
@@ -103,14 +103,16 @@ impl Bucket {
     }
 
     /// A bucket of a hash that is known from another object: full.
-    pub(super) fn sibling(traits: Traits) -> Self {
+    pub(super) fn sibling(traits: BucketSpec) -> Self {
         let count = match traits.kind {
-            Kind::Fixed { per } => Count::Fixed { left: i64::from(traits.limit), reset: None, per },
-            Kind::Leaky { refill, confirmed } => Count::Leaky { empty: Timestamp::ZERO, refill, confirmed },
+            BucketAlgorithm::Fixed { per } => Counter::Fixed { left: i64::from(traits.limit), reset: None, per },
+            BucketAlgorithm::Leaky { refill, confirmed } => {
+                Counter::Leaky { empty: Timestamp::ZERO, refill, confirmed }
+            }
         };
         Self {
             limit: traits.limit,
-            flights: Flights::None,
+            flights: InFlight::None,
             dispatched: 0,
             closed_until: Timestamp::ZERO,
             epoch_ms: 0,
@@ -121,7 +123,7 @@ impl Bucket {
 
     /// A bucket of a known hash that an earlier life of this process may have used: how much is left nobody knows before
     /// its first answer.
-    pub(super) fn unseen(traits: Traits) -> Self {
+    pub(super) fn unseen(traits: BucketSpec) -> Self {
         Self { lowest: 0, ..Self::sibling(traits) }
     }
 
@@ -135,7 +137,7 @@ impl Bucket {
         let mut then = self.clone();
         let mut until = None;
         // A 429 may end long before a slot is free.
-        while let Turn::At(next) = then.turn(until.unwrap_or(now))
+        while let Readiness::At(next) = then.turn(until.unwrap_or(now))
             && until.is_none_or(|until| until < next)
         {
             until = Some(next);
@@ -144,31 +146,31 @@ impl Bucket {
     }
 
     /// What this bucket says of its hash.
-    pub(super) fn traits(&self) -> Traits {
+    pub(super) fn traits(&self) -> BucketSpec {
         let kind = match self.count {
-            Count::Fixed { per, .. } => Kind::Fixed { per },
-            Count::Leaky { refill, confirmed, .. } => Kind::Leaky { refill, confirmed },
+            Counter::Fixed { per, .. } => BucketAlgorithm::Fixed { per },
+            Counter::Leaky { refill, confirmed, .. } => BucketAlgorithm::Leaky { refill, confirmed },
         };
-        Traits { limit: self.limit, kind }
+        BucketSpec { limit: self.limit, kind }
     }
 
     /// When the next call may go.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Turn {
+    pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
         self.pass_time(now);
         if now < self.closed_until {
-            return Turn::At(self.closed_until);
+            return Readiness::At(self.closed_until);
         }
-        let on_answer = self.flights.first_gone().map_or(Turn::OnAnswer, Turn::At);
+        let on_answer = self.flights.first_gone().map_or(Readiness::OnAnswer, Readiness::At);
         if self.is_unseen() && self.in_flight() > 0 {
             return on_answer;
         }
         match self.count {
-            Count::Fixed { left: 1.., .. } => Turn::Now,
-            Count::Fixed { reset, .. } => reset.map_or(on_answer, Turn::At),
-            Count::Leaky { empty, refill, confirmed } => match (self.limit - 1).checked_sub(self.in_flight()) {
+            Counter::Fixed { left: 1.., .. } => Readiness::Now,
+            Counter::Fixed { reset, .. } => reset.map_or(on_answer, Readiness::At),
+            Counter::Leaky { empty, refill, confirmed } => match (self.limit - 1).checked_sub(self.in_flight()) {
                 // It may yet turn out to be a window; then nothing comes back before its end.
-                Some(_) if !confirmed && now < empty && self.lowest <= self.in_flight() => Turn::At(empty),
-                Some(slack) => Turn::not_before(empty.before(refill * slack), now),
+                Some(_) if !confirmed && now < empty && self.lowest <= self.in_flight() => Readiness::At(empty),
+                Some(slack) => Readiness::not_before(empty.before(refill * slack), now),
                 None => on_answer,
             },
         }
@@ -178,7 +180,7 @@ impl Bucket {
     pub(super) fn take(&mut self) -> u64 {
         self.dispatched += 1;
         self.flights.add(self.dispatched);
-        if let Count::Fixed { left, .. } = &mut self.count {
+        if let Counter::Fixed { left, .. } = &mut self.count {
             *left -= 1;
         }
         self.dispatched
@@ -188,7 +190,7 @@ impl Bucket {
     pub(super) fn give_back(&mut self, number: u64) {
         self.forget(number);
         let most = i64::from(self.limit) - i64::from(self.in_flight());
-        if let Count::Fixed { left, .. } = &mut self.count {
+        if let Counter::Fixed { left, .. } = &mut self.count {
             // Slots of a window that has passed in the meantime came back with it.
             *left = (*left + 1).min(most);
         }
@@ -226,11 +228,11 @@ impl Bucket {
         match &mut self.count {
             // Where one slot drains faster than resets can be told apart, a drain looks like a window; then it stays
             // what is safe for both.
-            Count::Leaky { confirmed: false, refill, .. } if is_same && *refill > agreement + agreement / 4 => {
+            Counter::Leaky { confirmed: false, refill, .. } if is_same && *refill > agreement + agreement / 4 => {
                 let per = rate.reset_after.max(*refill);
-                self.count = Count::Fixed { left: for_certain, reset: Some(until), per };
+                self.count = Counter::Fixed { left: for_certain, reset: Some(until), per };
             }
-            Count::Leaky { empty, refill: slot, confirmed } => {
+            Counter::Leaky { empty, refill: slot, confirmed } => {
                 if number.is_some() {
                     *empty = (*empty).max(now) + *slot;
                 }
@@ -238,10 +240,10 @@ impl Bucket {
                 *slot = (*slot).max(refill(rate));
                 *confirmed |= has_moved;
             }
-            Count::Fixed { .. } if has_moved => {
-                self.count = Count::Leaky { empty: until, refill: refill(rate), confirmed: true };
+            Counter::Fixed { .. } if has_moved => {
+                self.count = Counter::Leaky { empty: until, refill: refill(rate), confirmed: true };
             }
-            Count::Fixed { left, reset, per } => {
+            Counter::Fixed { left, reset, per } => {
                 *per = (*per).max(rate.reset_after);
                 let is_past = is_older || (is_same && reset.is_none() && *per > agreement * 2);
                 if is_past {
@@ -280,7 +282,7 @@ impl Bucket {
     /// A 429: nothing goes before `until`.
     pub(super) fn close(&mut self, until: Timestamp) {
         self.closed_until = self.closed_until.max(until);
-        if let Count::Fixed { left, reset, .. } = &mut self.count {
+        if let Counter::Fixed { left, reset, .. } = &mut self.count {
             *left = (*left).min(0);
             *reset = Some(reset.map_or(until, |known| known.max(until)));
         }
@@ -290,13 +292,13 @@ impl Bucket {
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
         let due = match self.count {
-            Count::Fixed { left, .. } if i64::from(ahead) < left => now,
-            Count::Fixed { left, reset: Some(reset), per } => {
+            Counter::Fixed { left, .. } if i64::from(ahead) < left => now,
+            Counter::Fixed { left, reset: Some(reset), per } => {
                 let left = u32::try_from(left).unwrap_or(0);
                 reset + per * ((ahead - left) / self.limit)
             }
-            Count::Fixed { .. } => now,
-            Count::Leaky { empty, refill, .. } => {
+            Counter::Fixed { .. } => now,
+            Counter::Leaky { empty, refill, .. } => {
                 let wanted = i64::from(ahead) + i64::from(self.in_flight()) + 1 - i64::from(self.limit);
                 let shift = refill.saturating_mul(u32::try_from(wanted.unsigned_abs()).unwrap_or(u32::MAX));
                 if wanted > 0 { empty.max(now) + shift } else { empty.before(shift) }
@@ -308,8 +310,8 @@ impl Bucket {
     /// Whether it is as good as new, so that nothing is lost by forgetting it.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         let is_full = match self.count {
-            Count::Fixed { left, reset, .. } => reset.map_or(left >= i64::from(self.limit), |reset| reset <= now),
-            Count::Leaky { empty, .. } => empty <= now,
+            Counter::Fixed { left, reset, .. } => reset.map_or(left >= i64::from(self.limit), |reset| reset <= now),
+            Counter::Leaky { empty, .. } => empty <= now,
         };
         is_full && self.in_flight() == 0 && self.closed_until <= now
     }
@@ -320,8 +322,8 @@ impl Bucket {
         let mut then = self.clone();
         then.pass_time(now);
         let (left, full) = match then.count {
-            Count::Fixed { left, reset, .. } => (u32::try_from(left).unwrap_or(0), reset),
-            Count::Leaky { empty, refill, .. } => {
+            Counter::Fixed { left, reset, .. } => (u32::try_from(left).unwrap_or(0), reset),
+            Counter::Leaky { empty, refill, .. } => {
                 let drains = empty.since(now).as_micros().div_ceil(refill.as_micros().max(1));
                 let away = u32::try_from(drains).unwrap_or(u32::MAX).saturating_add(then.in_flight());
                 (then.limit.saturating_sub(away), Some(empty).filter(|empty| *empty > now))
@@ -336,9 +338,9 @@ impl Bucket {
 
     pub(super) fn view(&self) -> BucketView {
         let algorithm = match self.count {
-            Count::Fixed { .. } => "fixed",
-            Count::Leaky { confirmed: true, .. } => "leaky",
-            Count::Leaky { confirmed: false, .. } => "unconfirmed",
+            Counter::Fixed { .. } => "fixed",
+            Counter::Leaky { confirmed: true, .. } => "leaky",
+            Counter::Leaky { confirmed: false, .. } => "unconfirmed",
         };
         BucketView { limit: self.limit, in_flight: self.in_flight(), algorithm }
     }
@@ -349,7 +351,7 @@ impl Bucket {
             self.arrive(number, gone);
         }
         let most = i64::from(self.limit) - i64::from(self.in_flight());
-        if let Count::Fixed { left, reset, .. } = &mut self.count
+        if let Counter::Fixed { left, reset, .. } = &mut self.count
             && reset.is_some_and(|reset| reset <= now)
         {
             // Calls under way may arrive in the new window, so it is not theirs to use twice.
@@ -363,9 +365,9 @@ impl Bucket {
         self.forget(number);
         let under_way = self.in_flight();
         match &mut self.count {
-            Count::Leaky { empty, refill, .. } => *empty = (*empty).max(then) + *refill,
-            Count::Fixed { left: ..=0, reset: reset @ None, per } if under_way == 0 => *reset = Some(then + *per),
-            Count::Fixed { .. } => {}
+            Counter::Leaky { empty, refill, .. } => *empty = (*empty).max(then) + *refill,
+            Counter::Fixed { left: ..=0, reset: reset @ None, per } if under_way == 0 => *reset = Some(then + *per),
+            Counter::Fixed { .. } => {}
         }
     }
 }

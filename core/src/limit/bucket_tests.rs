@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::testing::Server;
+use crate::limit::test_server::TestBucketServer;
 
 const AGREEMENT: Duration = Duration::from_millis(50);
 
@@ -37,40 +37,41 @@ fn an_answer_never_raises_what_is_left_whatever_the_order() {
     bucket.answered(Some(numbers[3]), &rate(5, 0, 10_000, 4_900), AGREEMENT, at(100));
     for (place, remaining) in [(2, 1), (1, 2), (0, 3)] {
         bucket.answered(Some(numbers[place]), &rate(5, remaining, 10_000, 4_900), AGREEMENT, at(100));
-        assert_eq!(bucket.turn(at(110)), Turn::At(at(5_000)));
+        assert_eq!(bucket.turn(at(110)), Readiness::At(at(5_000)));
     }
 }
 
 #[test]
 fn a_fixed_window_gives_everything_back_at_its_reset_but_what_is_under_way() {
-    let mut bucket = Bucket::sibling(Traits { limit: 3, kind: Kind::Fixed { per: Duration::from_secs(5) } });
+    let mut bucket =
+        Bucket::sibling(BucketSpec { limit: 3, kind: BucketAlgorithm::Fixed { per: Duration::from_secs(5) } });
     let numbers: Vec<u64> = (0..3).map(|_| bucket.take()).collect();
     bucket.answered(Some(numbers[0]), &rate(3, 2, 10_000, 5_000), AGREEMENT, at(50));
-    assert_eq!(bucket.turn(at(60)), Turn::At(at(5_050)));
-    assert_eq!(bucket.turn(at(5_050)), Turn::Now);
+    assert_eq!(bucket.turn(at(60)), Readiness::At(at(5_050)));
+    assert_eq!(bucket.turn(at(5_050)), Readiness::Now);
     bucket.take();
-    assert_eq!(bucket.turn(at(5_050)), Turn::OnAnswer, "two are still under way, and may arrive in this window");
+    assert_eq!(bucket.turn(at(5_050)), Readiness::OnAnswer, "two are still under way, and may arrive in this window");
 }
 
 #[test]
 fn a_429_closes_it_and_a_lost_call_counts_until_it_can_no_longer_arrive() {
     let mut bucket = Bucket::learned(&rate(1, 0, 2_000, 1_000), at(0));
-    assert_eq!(bucket.turn(at(1_000)), Turn::Now);
+    assert_eq!(bucket.turn(at(1_000)), Readiness::Now);
     bucket.take();
     bucket.lose(1, at(9_000));
-    assert_eq!(bucket.turn(at(2_000)), Turn::At(at(9_000)));
-    assert_eq!(bucket.turn(at(9_000)), Turn::At(at(10_000)), "as if it had arrived at the last moment");
+    assert_eq!(bucket.turn(at(2_000)), Readiness::At(at(9_000)));
+    assert_eq!(bucket.turn(at(9_000)), Readiness::At(at(10_000)), "as if it had arrived at the last moment");
     bucket.close(at(60_000));
-    assert_eq!(bucket.turn(at(20_000)), Turn::At(at(60_000)));
+    assert_eq!(bucket.turn(at(20_000)), Readiness::At(at(60_000)));
 }
 
 #[test]
 fn a_call_that_never_left_gives_its_slot_back() {
     let mut bucket = Bucket::learned(&rate(2, 1, 2_000, 500), at(0));
     bucket.take();
-    assert_eq!(bucket.turn(at(10)), Turn::At(at(500)), "one slot must drain first");
+    assert_eq!(bucket.turn(at(10)), Readiness::At(at(500)), "one slot must drain first");
     bucket.give_back(1);
-    assert_eq!(bucket.turn(at(10)), Turn::Now);
+    assert_eq!(bucket.turn(at(10)), Readiness::Now);
 }
 
 /// What happens to a call: how long it takes there and back, and whether its answer is lost.
@@ -90,7 +91,7 @@ fn trips() -> impl Strategy<Value = Vec<Trip>> {
 /// Sends a call whenever the bucket lets it, and returns how many were refused and how many went through.
 fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
     const TIMEOUT: u64 = 2_000_000;
-    let mut server = Server::new(limit, per_ms, leaky);
+    let mut server = TestBucketServer::new(limit, per_ms, leaky);
     let mut now = 1_000;
     // The first call is the probe that any route begins with.
     let first = server.arrive(now).expect("the first call finds an empty bucket");
@@ -103,7 +104,7 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
     let mut next = trips.next();
     while next.is_some() || !there.is_empty() || !back.is_empty() {
         let turn = bucket.turn(Timestamp::from_micros(now));
-        if turn == Turn::Now
+        if turn == Readiness::Now
             && let Some(trip) = next.take()
         {
             there.push((now + trip.there, bucket.take(), trip));
@@ -111,7 +112,7 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
             continue;
         }
         let wake = match (turn, next.is_some()) {
-            (Turn::At(then), true) => Some(then.micros()),
+            (Readiness::At(then), true) => Some(then.micros()),
             _ => None,
         };
         let arrival = there.iter().map(|(then, ..)| *then).min();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::global::Global;
-use super::lot::{LotId, Ticket};
-use super::shared::Lodging;
-use super::turn::Turn;
-use crate::answer::Credential;
+use super::global::GlobalLimit;
+use super::readiness::Readiness;
+use super::shared::MemberPermitId;
+use super::wait_queue::{Ticket, WaitQueueId};
 use crate::lane::Lane;
+use crate::response::Credential;
 use crate::time::Timestamp;
 
 /// A domain, by its place.
@@ -18,9 +18,9 @@ pub(super) type DomainId = usize;
 pub(super) struct Domain {
     pub(super) credential: Credential,
     /// `None` for calls that the global limit leaves alone.
-    pub(super) global: Option<Global>,
+    pub(super) global: Option<GlobalLimit>,
     /// Heads of lots that wait for nothing but their turn here, by lane; the oldest goes first.
-    ready: [BTreeSet<(Ticket, LotId)>; 3],
+    ready: [BTreeSet<(Ticket, WaitQueueId)>; 3],
     /// How many wait whose turn here comes sooner or later.
     pub(super) waiting: usize,
     /// When to look again.
@@ -30,7 +30,7 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    pub(super) fn new(credential: Credential, global: Option<Global>) -> Self {
+    pub(super) fn new(credential: Credential, global: Option<GlobalLimit>) -> Self {
         Self {
             credential,
             global,
@@ -52,9 +52,9 @@ impl Domain {
     }
 
     /// When a call of this lane could go if no other waited.
-    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Turn {
-        match (Turn::not_before(self.blocked_until, now), &mut self.global) {
-            (Turn::Now, Some(global)) => global.turn_of(lane, now),
+    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Readiness {
+        match (Readiness::not_before(self.blocked_until, now), &mut self.global) {
+            (Readiness::Now, Some(global)) => global.turn_of(lane, now),
             (turn, _) => turn,
         }
     }
@@ -65,11 +65,11 @@ impl Domain {
         global.max(self.blocked_until)
     }
 
-    pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, lot: LotId) {
+    pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, lot: WaitQueueId) {
         self.ready[lane.index()].insert((ticket, lot));
     }
 
-    pub(super) fn withdraw(&mut self, lane: Lane, ticket: Ticket, lot: LotId) {
+    pub(super) fn withdraw(&mut self, lane: Lane, ticket: Ticket, lot: WaitQueueId) {
         self.ready[lane.index()].remove(&(ticket, lot));
     }
 
@@ -83,7 +83,7 @@ impl Domain {
     }
 
     /// The next to go, if anybody may.
-    pub(super) fn next(&mut self, now: Timestamp) -> Option<(Lane, Ticket, LotId)> {
+    pub(super) fn next(&mut self, now: Timestamp) -> Option<(Lane, Ticket, WaitQueueId)> {
         self.wake = None;
         let waiting = self.ready_lanes();
         if let Some(global) = &mut self.global {
@@ -93,12 +93,12 @@ impl Domain {
             return None;
         }
         if now < self.blocked_until {
-            return self.sleep(Turn::At(self.blocked_until));
+            return self.sleep(Readiness::At(self.blocked_until));
         }
         let lane = match &mut self.global {
             None => Lane::ALL.into_iter().find(|lane| waiting[lane.index()])?,
             Some(global) => match global.turn(now) {
-                Turn::Now => match global.choose(waiting, now) {
+                Readiness::Now => match global.choose(waiting, now) {
                     Ok(lane) => lane,
                     Err(turn) => return self.sleep(turn),
                 },
@@ -109,14 +109,14 @@ impl Domain {
         Some((lane, ticket, lot))
     }
 
-    fn sleep(&mut self, turn: Turn) -> Option<(Lane, Ticket, LotId)> {
-        if let Turn::At(then) = turn {
+    fn sleep(&mut self, turn: Readiness) -> Option<(Lane, Ticket, WaitQueueId)> {
+        if let Readiness::At(then) = turn {
             self.wake = Some(then);
         }
         None
     }
 
-    pub(super) fn take(&mut self, lane: Lane, now: Timestamp) -> Option<Lodging> {
+    pub(super) fn take(&mut self, lane: Lane, now: Timestamp) -> Option<MemberPermitId> {
         let waiting = self.ready_lanes();
         self.global.as_mut().and_then(|global| global.take(lane, waiting, now))
     }

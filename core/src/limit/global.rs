@@ -1,16 +1,16 @@
 //! The global limit of one credential, and how its lanes share it.
 
 use super::config::LimitConfig;
-use super::own::Own;
-use super::shared::{Lodging, Member};
-use super::turn::Turn;
+use super::local_window::LocalWindow;
+use super::readiness::Readiness;
+use super::shared::{Member, MemberPermitId};
 use crate::lane::Lane;
 use crate::time::Timestamp;
 
 /// The global limit of one credential.
 #[derive(Debug)]
-pub(super) struct Global {
-    source: Source,
+pub(super) struct GlobalLimit {
+    source: TokenSource,
     floor: u32,
     /// For each lane: grants that others got while it was waiting.
     passed_over: [u32; 3],
@@ -18,68 +18,68 @@ pub(super) struct Global {
 
 /// Where tokens come from.
 #[derive(Debug)]
-enum Source {
+enum TokenSource {
     /// The process is alone.
-    Own(Own),
+    Own(LocalWindow),
     /// It shares the limit with others.
     Shared(Box<Member>),
 }
 
-impl Global {
+impl GlobalLimit {
     /// The limit of a process that is alone.
     pub(super) fn new(config: &LimitConfig, now: Timestamp) -> Self {
-        Self { source: Source::Own(Own::new(config, now)), floor: config.floor, passed_over: [0; 3] }
+        Self { source: TokenSource::Own(LocalWindow::new(config, now)), floor: config.floor, passed_over: [0; 3] }
     }
 
     /// A limit that is shared with others.
     pub(super) fn shared(config: &LimitConfig, member: Member) -> Self {
-        Self { source: Source::Shared(Box::new(member)), floor: config.floor, passed_over: [0; 3] }
+        Self { source: TokenSource::Shared(Box::new(member)), floor: config.floor, passed_over: [0; 3] }
     }
 
     /// Its side of the shared limit, if it shares it.
     pub(super) fn member(&self) -> Option<&Member> {
         match &self.source {
-            Source::Own(_) => None,
-            Source::Shared(member) => Some(member),
+            TokenSource::Own(_) => None,
+            TokenSource::Shared(member) => Some(member),
         }
     }
 
     pub(super) fn member_mut(&mut self) -> Option<&mut Member> {
         match &mut self.source {
-            Source::Own(_) => None,
-            Source::Shared(member) => Some(member),
+            TokenSource::Own(_) => None,
+            TokenSource::Shared(member) => Some(member),
         }
     }
 
     /// When there is a token.
-    pub(super) fn turn(&mut self, now: Timestamp) -> Turn {
+    pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
         match &mut self.source {
-            Source::Own(own) => own.turn(now),
-            Source::Shared(member) => member.turn(now),
+            TokenSource::Own(own) => own.turn(now),
+            TokenSource::Shared(member) => member.turn(now),
         }
     }
 
     /// Tokens that are free.
     pub(super) fn free(&mut self, now: Timestamp) -> u32 {
         match &mut self.source {
-            Source::Own(own) => own.free(now),
-            Source::Shared(member) => member.free(now),
+            TokenSource::Own(own) => own.free(now),
+            TokenSource::Shared(member) => member.free(now),
         }
     }
 
     /// When even spacing lets somebody go. Slots of a shared limit are spaced when they are booked.
-    fn paced(&self, now: Timestamp) -> Turn {
+    fn paced(&self, now: Timestamp) -> Readiness {
         match &self.source {
-            Source::Own(own) => own.pace.turn(now),
-            Source::Shared(_) => Turn::Now,
+            TokenSource::Own(own) => own.pace.turn(now),
+            TokenSource::Shared(_) => Readiness::Now,
         }
     }
 
     /// Whose turn it is, of the lanes that wait, given that there is a token.
-    pub(super) fn choose(&self, waiting: [bool; 3], now: Timestamp) -> Result<Lane, Turn> {
+    pub(super) fn choose(&self, waiting: [bool; 3], now: Timestamp) -> Result<Lane, Readiness> {
         let paced = self.paced(now);
         let is_waiting = |lane: Lane| waiting[lane.index()];
-        let may_go = |lane: Lane| lane == Lane::Interactive || paced == Turn::Now;
+        let may_go = |lane: Lane| lane == Lane::Interactive || paced == Readiness::Now;
         let starved = |lane: &Lane| {
             let lane = *lane;
             is_waiting(lane) && may_go(lane) && self.passed_over[lane.index()] + 1 >= self.floor
@@ -92,42 +92,42 @@ impl Global {
     }
 
     /// Whether a call of this lane could go at once if nobody else waited.
-    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Turn {
+    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Readiness {
         match (self.turn(now), lane) {
-            (Turn::Now, Lane::Operation | Lane::Background) => self.paced(now),
+            (Readiness::Now, Lane::Operation | Lane::Background) => self.paced(now),
             (turn, _) => turn,
         }
     }
 
     /// A call goes. What it took of a shared limit, if that is what it is.
-    pub(super) fn take(&mut self, lane: Lane, waiting: [bool; 3], now: Timestamp) -> Option<Lodging> {
+    pub(super) fn take(&mut self, lane: Lane, waiting: [bool; 3], now: Timestamp) -> Option<MemberPermitId> {
         for other in Lane::ALL {
             let count = &mut self.passed_over[other.index()];
             *count = if other == lane || !waiting[other.index()] { 0 } else { *count + 1 };
         }
         match &mut self.source {
-            Source::Own(own) => {
+            TokenSource::Own(own) => {
                 own.take();
                 if lane != Lane::Interactive {
                     own.pace.take(now);
                 }
                 None
             }
-            Source::Shared(member) => Some(member.take(now)),
+            TokenSource::Shared(member) => Some(member.take(now)),
         }
     }
 
     /// Says who waits for nothing but a turn here, and how many wait in all.
     pub(super) fn waits(&mut self, ready: [bool; 3], waiting: usize, now: Timestamp) {
         match &mut self.source {
-            Source::Own(own) => {
+            TokenSource::Own(own) => {
                 if ready[Lane::Operation.index()] || ready[Lane::Background.index()] {
                     own.pace.starve();
                 } else {
                     own.pace.rest(now);
                 }
             }
-            Source::Shared(member) => {
+            TokenSource::Shared(member) => {
                 let waiting = if ready.contains(&true) { waiting } else { 0 };
                 member.demand(waiting, ready[Lane::Interactive.index()], now);
             }
@@ -135,104 +135,104 @@ impl Global {
     }
 
     /// A call was answered.
-    pub(super) fn answered(&mut self, lodging: Option<Lodging>, dispatched: Timestamp, now: Timestamp) {
+    pub(super) fn answered(&mut self, lodging: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
         match (&mut self.source, lodging) {
-            (Source::Own(own), _) => own.answered(dispatched, now),
-            (Source::Shared(member), Some(lodging)) => member.answered(lodging, now),
-            (Source::Shared(_), None) => {}
+            (TokenSource::Own(own), _) => own.answered(dispatched, now),
+            (TokenSource::Shared(member), Some(lodging)) => member.answered(lodging, now),
+            (TokenSource::Shared(_), None) => {}
         }
     }
 
     /// No answer will come to a call.
-    pub(super) fn lost(&mut self, lodging: Option<Lodging>, dispatched: Timestamp, now: Timestamp) {
+    pub(super) fn lost(&mut self, lodging: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
         match (&mut self.source, lodging) {
-            (Source::Own(own), _) => own.lost(dispatched, now),
-            (Source::Shared(member), Some(lodging)) => member.lost(lodging, now),
-            (Source::Shared(_), None) => {}
+            (TokenSource::Own(own), _) => own.lost(dispatched, now),
+            (TokenSource::Shared(member), Some(lodging)) => member.lost(lodging, now),
+            (TokenSource::Shared(_), None) => {}
         }
     }
 
     /// A call never left.
-    pub(super) fn given_back(&mut self, lodging: Option<Lodging>, now: Timestamp) {
+    pub(super) fn given_back(&mut self, lodging: Option<MemberPermitId>, now: Timestamp) {
         match (&mut self.source, lodging) {
-            (Source::Own(own), _) => own.given_back(),
-            (Source::Shared(member), Some(lodging)) => member.given_back(lodging, now),
-            (Source::Shared(_), None) => {}
+            (TokenSource::Own(own), _) => own.given_back(),
+            (TokenSource::Shared(member), Some(lodging)) => member.given_back(lodging, now),
+            (TokenSource::Shared(_), None) => {}
         }
     }
 
     /// A global 429: nothing goes before `until`.
     pub(super) fn close(&mut self, until: Timestamp) {
         match &mut self.source {
-            Source::Own(own) => own.close(until),
-            Source::Shared(member) => member.close(until),
+            TokenSource::Own(own) => own.close(until),
+            TokenSource::Shared(member) => member.close(until),
         }
     }
 
     /// A global 429 that another process heard of.
     pub(super) fn heard_closed(&mut self, until: Timestamp) {
         match &mut self.source {
-            Source::Own(own) => own.close(until),
-            Source::Shared(member) => member.heard_closed(until),
+            TokenSource::Own(own) => own.close(until),
+            TokenSource::Shared(member) => member.heard_closed(until),
         }
     }
 
     /// The earliest that a call could go which has `ahead` others before it; never too late.
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         match &self.source {
-            Source::Own(own) => own.estimate(ahead, now),
-            Source::Shared(member) => member.estimate(ahead, now),
+            TokenSource::Own(own) => own.estimate(ahead, now),
+            TokenSource::Shared(member) => member.estimate(ahead, now),
         }
     }
 
     /// Changes how many tokens of its own there are; a limit that is shared over Redis has none.
     pub(super) fn set_own_limit(&mut self, limit: u32) {
         match &mut self.source {
-            Source::Own(own) => own.set_limit(limit),
-            Source::Shared(_) => {}
+            TokenSource::Own(own) => own.set_limit(limit),
+            TokenSource::Shared(_) => {}
         }
     }
 
     /// Tokens of its own that are in use.
     pub(super) fn own_in_use(&mut self, now: Timestamp) -> u32 {
         match &mut self.source {
-            Source::Own(own) => own.in_use(now),
-            Source::Shared(_) => 0,
+            TokenSource::Own(own) => own.in_use(now),
+            TokenSource::Shared(_) => 0,
         }
     }
 
     /// When the next token of its own comes back, while more are in use than there are.
     pub(super) fn next_own_excess(&self) -> Option<Timestamp> {
         match &self.source {
-            Source::Own(own) => own.next_excess(),
-            Source::Shared(_) => None,
+            TokenSource::Own(own) => own.next_excess(),
+            TokenSource::Shared(_) => None,
         }
     }
 
     pub(super) fn in_flight(&self) -> u32 {
         match &self.source {
-            Source::Own(own) => own.in_flight(),
-            Source::Shared(member) => member.in_flight(),
+            TokenSource::Own(own) => own.in_flight(),
+            TokenSource::Shared(member) => member.in_flight(),
         }
     }
 
     pub(super) fn limit(&self) -> u32 {
         match &self.source {
-            Source::Own(own) => own.limit(),
-            Source::Shared(member) => member.limit(),
+            TokenSource::Own(own) => own.limit(),
+            TokenSource::Shared(member) => member.limit(),
         }
     }
 
     pub(super) fn closed_until(&self) -> Timestamp {
         match &self.source {
-            Source::Own(own) => own.closed_until(),
-            Source::Shared(member) => member.closed_until(),
+            TokenSource::Own(own) => own.closed_until(),
+            TokenSource::Shared(member) => member.closed_until(),
         }
     }
 
     #[cfg(test)]
     fn open(mut self) -> Self {
-        if let Source::Own(own) = &mut self.source {
+        if let TokenSource::Own(own) = &mut self.source {
             own.open();
         }
         self
@@ -249,27 +249,27 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
-    fn open(limit: u32) -> Global {
+    fn open(limit: u32) -> GlobalLimit {
         let config = LimitConfig { global: limit, margin: Duration::ZERO, burst: 100, ..LimitConfig::default() };
-        Global::new(&config, at(0)).open()
+        GlobalLimit::new(&config, at(0)).open()
     }
 
     #[test]
     fn a_fresh_gate_grants_nothing_until_a_window_after_the_last_call_before_it_can_have_arrived() {
         let config = LimitConfig { settling: Duration::from_millis(300), ..LimitConfig::default() };
-        let mut global = Global::new(&config, at(5_000));
-        assert_eq!(global.turn(at(6_309)), Turn::At(at(6_310)));
-        assert_eq!(global.turn(at(6_310)), Turn::Now);
+        let mut global = GlobalLimit::new(&config, at(5_000));
+        assert_eq!(global.turn(at(6_309)), Readiness::At(at(6_310)));
+        assert_eq!(global.turn(at(6_310)), Readiness::Now);
     }
 
     #[test]
     fn a_token_comes_back_one_window_after_its_answer() {
         let mut global = open(1);
         global.take(Lane::Interactive, [false; 3], at(0));
-        assert_eq!(global.turn(at(900)), Turn::OnAnswer);
+        assert_eq!(global.turn(at(900)), Readiness::OnAnswer);
         global.answered(None, at(0), at(900));
-        assert_eq!(global.turn(at(1_000)), Turn::At(at(1_900)));
-        assert_eq!(global.turn(at(1_900)), Turn::Now);
+        assert_eq!(global.turn(at(1_000)), Readiness::At(at(1_900)));
+        assert_eq!(global.turn(at(1_900)), Readiness::Now);
     }
 
     #[test]
@@ -277,13 +277,13 @@ mod tests {
         let mut global = open(1);
         global.take(Lane::Interactive, [false; 3], at(0));
         global.lost(None, at(0), at(100));
-        assert_eq!(global.turn(at(100)), Turn::At(at(16_000)));
+        assert_eq!(global.turn(at(100)), Readiness::At(at(16_000)));
     }
 
     #[test]
     fn operations_are_spaced_after_their_burst_and_interactive_calls_are_not() {
         let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
-        let mut global = Global::new(&config, at(0));
+        let mut global = GlobalLimit::new(&config, at(0));
         let mut granted = Vec::new();
         for ms in 1_000..1_200 {
             while global.choose([false, true, false], at(ms)).is_ok() {
@@ -298,13 +298,13 @@ mod tests {
     #[test]
     fn tokens_are_spread_over_the_whole_time_that_they_are_away_whatever_burst_took_them() {
         let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
-        let mut global = Global::new(&config, at(0));
+        let mut global = GlobalLimit::new(&config, at(0));
         let waiting = [false, true, false];
         let mut granted: Vec<u64> = Vec::new();
         for ms in 1_000..10_000 {
             let answers = granted.iter().filter(|then| **then + 300 == ms);
             answers.for_each(|then| global.answered(None, at(*then), at(ms)));
-            while global.turn(at(ms)) == Turn::Now && global.choose(waiting, at(ms)).is_ok() {
+            while global.turn(at(ms)) == Readiness::Now && global.choose(waiting, at(ms)).is_ok() {
                 global.take(Lane::Operation, waiting, at(ms));
                 granted.push(ms);
             }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn a_burst_is_earned_again_by_being_idle() {
         let config = LimitConfig { margin: Duration::ZERO, ..LimitConfig::default() };
-        let mut global = Global::new(&config, at(0));
+        let mut global = GlobalLimit::new(&config, at(0));
         let mut burst = |ms: u64| {
             let mut count = 0;
             while global.choose([false, true, false], at(ms)).is_ok() {

@@ -10,31 +10,31 @@
 //! [`Limiter`] never lets more through than Discord allows, whatever the latency, and forgets no caller: each ends with a
 //! grant, a delay, or its own cancellation. It has no clock; [`Limiter::next_wake`] says when it wants to be asked again.
 
-mod book;
 mod bucket;
+mod bucket_list;
 mod config;
 pub mod division;
 mod domain;
-mod flights;
 mod global;
+mod in_flight;
 mod limiter;
-mod listing;
-mod lot;
-mod memory;
-mod own;
-mod pace;
+mod local_window;
+mod pacer;
+mod readiness;
+mod route_table;
+mod saved_state;
 pub mod shared;
-mod side;
-mod snapshot;
+mod sublimit;
 #[cfg(test)]
-mod testing;
-mod turn;
-mod yard;
+mod test_server;
+mod view;
+mod wait_queue;
+mod wait_queues;
 
 pub use bucket::BucketView;
+pub use bucket_list::{BucketPage, BucketRow};
 pub use config::LimitConfig;
-pub use limiter::{Acquired, Ask, Delay, Effect, Limiter, PermitId, Reason, Sharing};
-pub use listing::{BucketRow, Listing};
-pub use lot::Ticket;
-pub use memory::LimiterMemory;
-pub use snapshot::{CredentialView, LimiterView, WaitingView};
+pub use limiter::{AcquireOutcome, Delay, DelayReason, Limiter, LimiterEffect, PermitId, PermitRequest, SharingConfig};
+pub use saved_state::SavedLimiter;
+pub use view::{CredentialView, LimiterView, WaitingView};
+pub use wait_queue::Ticket;

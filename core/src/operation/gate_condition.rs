@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::breaker::{BreakerKey, Kind};
+use crate::breaker::{BreakerKey, BreakerKind};
 
 /// A condition of the gate that holds operations back until it changes. The time that such an operation is given is an
 /// estimate. A `Retry-After` of a route is none of these: it is the operation's own.
@@ -53,7 +53,7 @@ impl GateCondition {
     /// What a breaker's change releases: what it held, and for a credential's breaker also what a refused token held.
     #[must_use]
     pub fn of_breaker(key: &BreakerKey) -> Vec<Self> {
-        let token = (key.kind() == Kind::Discord).then_some(Self::Token);
+        let token = (key.kind() == BreakerKind::Discord).then_some(Self::Token);
         std::iter::once(Self::Breaker(key.to_string())).chain(token).collect()
     }
 }
@@ -101,10 +101,10 @@ pub(super) fn stored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Credential;
-    use crate::breaker::Refused;
+    use crate::breaker::CallRejection;
     use crate::operation::{Failure, FailureClass};
-    use crate::route::{Major, RouteKey};
+    use crate::response::Credential;
+    use crate::route::{RouteKey, TopLevelId};
 
     #[test]
     fn refusals_of_a_breaker_name_it_and_its_change_releases_them() {
@@ -112,17 +112,17 @@ mod tests {
         let keys = [
             BreakerKey::Discord(bot),
             BreakerKey::Route(bot, RouteKey::new("POST /guilds/{id}/roles")),
-            BreakerKey::Pair(bot, RouteKey::new("POST /webhooks/{id}/{token}"), Major::with_token(7, "secret")),
+            BreakerKey::Pair(bot, RouteKey::new("POST /webhooks/{id}/{token}"), TopLevelId::with_token(7, "secret")),
         ];
         for key in keys {
             for reason in ["breaker_open", "breaker_half_open", "breaker_forced_open"] {
-                let text = Refused { until: None, reason, key: key.to_string() }.to_string();
+                let text = CallRejection { until: None, reason, key: key.to_string() }.to_string();
                 let held = GateCondition::of_refusal(reason, &text).unwrap();
                 assert!(GateCondition::of_breaker(&key).contains(&held), "{text}");
                 assert_eq!(GateCondition::of_text(&text), Some(held), "{text}");
             }
         }
-        let ban = Refused { until: None, reason: "blocked", key: BreakerKey::Address.to_string() }.to_string();
+        let ban = CallRejection { until: None, reason: "blocked", key: BreakerKey::Address.to_string() }.to_string();
         let held = GateCondition::of_text(&ban).unwrap();
         assert_eq!(GateCondition::of_breaker(&BreakerKey::Address), [held]);
         let token = GateCondition::of_refusal("unauthorized", "Discord answered 401").unwrap();

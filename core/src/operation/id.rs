@@ -12,7 +12,7 @@ pub struct OperationId(Uuid);
 /// A text is not an operation's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an operation's id; it looks like 01890a5d-ac96-774b-bcce-b302099a8057")]
-pub struct ParseIdError(String);
+pub struct ParseOperationIdError(String);
 
 impl OperationId {
     /// A new name. `random` must differ for names given within one millisecond.
@@ -47,11 +47,11 @@ impl fmt::Debug for OperationId {
 }
 
 impl FromStr for OperationId {
-    type Err = ParseIdError;
+    type Err = ParseOperationIdError;
 
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+    fn from_str(text: &str) -> Result<Self, ParseOperationIdError> {
         let shown: String = text.chars().take(64).collect();
-        Uuid::try_parse(text).map(Self).map_err(|_| ParseIdError(shown))
+        Uuid::try_parse(text).map(Self).map_err(|_| ParseOperationIdError(shown))
     }
 }
 

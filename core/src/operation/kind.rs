@@ -8,7 +8,7 @@ use crate::lane::Lane;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names are the API's own, and docs/operations.md tells what each does")]
-pub enum Kind {
+pub enum OperationKind {
     CreateRole,
     DeleteRole,
     AssignRole,
@@ -35,7 +35,7 @@ pub enum Kind {
 
 /// What sending a kind twice would do, and how it is found out whether it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sends {
+pub enum Repeatability {
     /// Sending it again changes nothing more.
     Again,
     /// It makes a role or a channel: found by its marker in the audit log, or in a list.
@@ -46,7 +46,7 @@ pub enum Sends {
     Once,
 }
 
-impl Kind {
+impl OperationKind {
     /// All of them.
     pub const ALL: [Self; 22] = [
         Self::CreateRole,
@@ -110,11 +110,11 @@ impl Kind {
 
     /// What sending it twice would do. What a `request` does is told by its method, so this takes the worst.
     #[must_use]
-    pub const fn sends(self) -> Sends {
+    pub const fn sends(self) -> Repeatability {
         match self {
-            Self::CreateRole | Self::CreateChannel | Self::EnsureRole | Self::EnsureChannel => Sends::Object,
-            Self::SendMessage | Self::EnsureMessage | Self::SendDm => Sends::Message,
-            Self::SendFollowup | Self::Request => Sends::Once,
+            Self::CreateRole | Self::CreateChannel | Self::EnsureRole | Self::EnsureChannel => Repeatability::Object,
+            Self::SendMessage | Self::EnsureMessage | Self::SendDm => Repeatability::Message,
+            Self::SendFollowup | Self::Request => Repeatability::Once,
             Self::DeleteRole
             | Self::AssignRole
             | Self::RemoveRole
@@ -127,7 +127,7 @@ impl Kind {
             | Self::DeleteMessage
             | Self::DeferReply
             | Self::EditOriginal
-            | Self::Read => Sends::Again,
+            | Self::Read => Repeatability::Again,
         }
     }
 

@@ -11,8 +11,8 @@
 //!     └─ cancelled
 //! ```
 
+mod change_cursor;
 mod failure;
-mod frontier;
 mod gate_condition;
 mod id;
 mod kind;
@@ -24,15 +24,15 @@ mod reference;
 mod retry;
 mod state;
 
+pub use change_cursor::{ChangeCursor, VisibleChanges};
 pub use failure::{Failure, FailureClass};
-pub use frontier::{Frontier, Seen};
 pub use gate_condition::{GateCondition, UnknownCondition};
-pub use id::{OperationId, ParseIdError};
-pub use kind::{Kind, Sends};
+pub use id::{OperationId, ParseOperationIdError};
+pub use kind::{OperationKind, Repeatability};
 pub use marker::Marker;
 pub use payload::Payload;
 pub use progress::{Progress, ProgressStep};
 pub use queue::{Queue, QueueClass, QueueKey};
 pub use reference::{ManagedKind, Reference};
 pub use retry::Backoff;
-pub use state::{Illegal, State};
+pub use state::{IllegalTransition, OperationState};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What has become of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum OperationState {
     /// It is not due, or waits for one that is not. It has no place in its queue yet, and blocks nothing.
     Scheduled,
     /// It waits for its turn.
@@ -31,14 +31,14 @@ pub enum State {
 /// A step that no operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an operation that is {} does not become {}", from.name(), to.name())]
-pub struct Illegal {
+pub struct IllegalTransition {
     /// What it was.
-    pub from: State,
+    pub from: OperationState,
     /// What it should have become.
-    pub to: State,
+    pub to: OperationState,
 }
 
-impl State {
+impl OperationState {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Scheduled,
@@ -110,7 +110,7 @@ impl State {
     /// # Errors
     ///
     /// When no operation takes this step.
-    pub const fn to(self, next: Self) -> Result<(), Illegal> {
+    pub const fn to(self, next: Self) -> Result<(), IllegalTransition> {
         let legal = match self {
             Self::Scheduled => match next {
                 Self::Queued | Self::Dead | Self::Cancelled => true,
@@ -168,7 +168,7 @@ impl State {
             },
             Self::Succeeded | Self::Dead | Self::Cancelled | Self::NeedsReview => false,
         };
-        if legal { Ok(()) } else { Err(Illegal { from: self, to: next }) }
+        if legal { Ok(()) } else { Err(IllegalTransition { from: self, to: next }) }
     }
 }
 
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn an_operation_takes_these_steps_and_no_others() {
-        use State::{
+        use OperationState::{
             Cancelled, Dead, Delayed, NeedsReview, Queued, Reconciling, Retrying, Running, Scheduled, Succeeded,
         };
         let waiting = [Queued, Running, Delayed, Retrying, Reconciling, Succeeded, Dead, Cancelled, NeedsReview];
-        let steps: [(State, &[State]); 10] = [
+        let steps: [(OperationState, &[OperationState]); 10] = [
             (Scheduled, &[Queued, Dead, Cancelled]),
             (Queued, &waiting),
             (Running, &[Queued, Delayed, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
@@ -194,24 +194,24 @@ mod tests {
             (Cancelled, &[]),
             (NeedsReview, &[]),
         ];
-        for (from, (state, nexts)) in State::ALL.into_iter().zip(steps) {
+        for (from, (state, nexts)) in OperationState::ALL.into_iter().zip(steps) {
             assert_eq!(from, state);
-            for to in State::ALL {
-                let expected = if nexts.contains(&to) { Ok(()) } else { Err(Illegal { from, to }) };
+            for to in OperationState::ALL {
+                let expected = if nexts.contains(&to) { Ok(()) } else { Err(IllegalTransition { from, to }) };
                 assert_eq!(from.to(to), expected);
             }
         }
-        let illegal = Illegal { from: Dead, to: NeedsReview };
+        let illegal = IllegalTransition { from: Dead, to: NeedsReview };
         assert_eq!(illegal.to_string(), "an operation that is dead does not become needs_review");
     }
 
     #[test]
     fn what_is_final_stays_and_what_is_not_can_end() {
-        for state in State::ALL {
-            let goes_on = State::ALL.into_iter().any(|next| state.to(next).is_ok());
+        for state in OperationState::ALL {
+            let goes_on = OperationState::ALL.into_iter().any(|next| state.to(next).is_ok());
             assert_eq!(goes_on, !state.is_final(), "{}", state.name());
-            assert_eq!(state.to(State::Cancelled).is_ok(), state.may_cancel(), "{}", state.name());
-            assert_eq!(State::from_name(state.name()), Some(state));
+            assert_eq!(state.to(OperationState::Cancelled).is_ok(), state.may_cancel(), "{}", state.name());
+            assert_eq!(OperationState::from_name(state.name()), Some(state));
         }
     }
 }

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::rate::{Outcome, Rate, Verdict};
+use super::rate::{Rate, RateDecision, RateOutcome};
 use crate::time::Timestamp;
 
 /// What a meter says of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Judged {
+pub struct MeterDecision {
     /// What came of it.
-    pub verdict: Verdict,
+    pub verdict: RateDecision,
     /// Whether the caller has a bucket of its own. When there are too many callers, those who come last share one.
     pub own: bool,
 }
@@ -55,15 +55,15 @@ impl<K: Eq + Hash> Meter<K> {
     }
 
     /// Takes `cost` tokens for a request that may wait for so long; see [`Rate::verdict`].
-    pub fn on_request(&mut self, who: K, cost: u32, max_wait: Duration, now: Timestamp) -> Judged {
+    pub fn on_request(&mut self, who: K, cost: u32, max_wait: Duration, now: Timestamp) -> MeterDecision {
         let own = self.has_room_for(&who, now);
         let verdict = self.rate.verdict(self.debt(&who, now), cost, max_wait);
         match verdict.outcome {
-            Outcome::Taken { .. } if own => drop(self.full_at.insert(who, now + verdict.full_in)),
-            Outcome::Taken { .. } => self.others = now + verdict.full_in,
-            Outcome::Refused { .. } => {}
+            RateOutcome::Taken { .. } if own => drop(self.full_at.insert(who, now + verdict.full_in)),
+            RateOutcome::Taken { .. } => self.others = now + verdict.full_in,
+            RateOutcome::Refused { .. } => {}
         }
-        Judged { verdict, own }
+        MeterDecision { verdict, own }
     }
 
     /// Takes over what was found where several processes count together: this caller's bucket is full in so long.
@@ -74,7 +74,7 @@ impl<K: Eq + Hash> Meter<K> {
     }
 
     /// What would become of a request. Nothing changes.
-    pub fn look<Q>(&self, who: &Q, cost: u32, max_wait: Duration, now: Timestamp) -> Verdict
+    pub fn look<Q>(&self, who: &Q, cost: u32, max_wait: Duration, now: Timestamp) -> RateDecision
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -117,8 +117,8 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn is_taken(judged: Judged) -> bool {
-        judged.verdict.outcome == Outcome::Taken { delay: Duration::ZERO }
+    fn is_taken(judged: MeterDecision) -> bool {
+        judged.verdict.outcome == RateOutcome::Taken { delay: Duration::ZERO }
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         meter.on_heard("a", Duration::from_secs(2), at(1));
         assert_eq!(
             meter.look("a", 1, Duration::ZERO, at(1)).outcome,
-            Outcome::Refused { retry_after: Duration::from_secs(1) }
+            RateOutcome::Refused { retry_after: Duration::from_secs(1) }
         );
         assert!(is_taken(meter.on_request("a", 1, Duration::ZERO, at(2))));
     }

@@ -14,8 +14,8 @@ mod meter;
 mod properties;
 mod rate;
 
-pub use meter::{Judged, Meter};
-pub use rate::{Outcome, Rate, Verdict};
+pub use meter::{Meter, MeterDecision};
+pub use rate::{Rate, RateDecision, RateOutcome};
 
 /// The most that one request costs.
 pub const MOST_COST: u32 = 10_000;

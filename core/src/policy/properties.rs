@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Meter, Outcome, Rate};
+use super::{Meter, Rate, RateOutcome};
 use crate::time::Timestamp;
 
 /// Somebody asks, so many microseconds after the one before.
@@ -43,7 +43,7 @@ proptest! {
         for Request { who, after, .. } in requests {
             now = now + Duration::from_micros(after);
             let max_wait = Duration::from_secs(60);
-            if let Outcome::Taken { delay } = meter.on_request(who, 1, max_wait, now).verdict.outcome {
+            if let RateOutcome::Taken { delay } = meter.on_request(who, 1, max_wait, now).verdict.outcome {
                 let last = &mut last[usize::from(who)];
                 prop_assert!(now + delay >= *last);
                 *last = now + delay;
@@ -57,7 +57,7 @@ proptest! {
         let mut due = Vec::new();
         for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            if let Outcome::Taken { delay } = meter.on_request(who, cost, max_wait, now).verdict.outcome {
+            if let RateOutcome::Taken { delay } = meter.on_request(who, cost, max_wait, now).verdict.outcome {
                 prop_assert!(delay <= max_wait);
                 due.push((now + delay, cost));
             }
@@ -83,10 +83,10 @@ proptest! {
             let before = meter.look(&who, cost, max_wait, now);
             let judged = meter.on_request(who, cost, max_wait, now);
             prop_assert_eq!(before, judged.verdict);
-            if let Outcome::Refused { retry_after } = judged.verdict.outcome {
+            if let RateOutcome::Refused { retry_after } = judged.verdict.outcome {
                 prop_assert_eq!(meter.look(&who, cost, max_wait, now), judged.verdict);
                 let is_taken = |after: Duration| {
-                    matches!(meter.look(&who, cost, max_wait, now + after).outcome, Outcome::Taken { .. })
+                    matches!(meter.look(&who, cost, max_wait, now + after).outcome, RateOutcome::Taken { .. })
                 };
                 prop_assert!(is_taken(retry_after));
                 prop_assert!(!is_taken(retry_after.saturating_sub(Duration::from_micros(1))));
@@ -125,7 +125,7 @@ proptest! {
             let expected = mine.look(&who, cost, max_wait, now);
             let verdict = shared.on_request(who, cost, max_wait, now).verdict;
             // What was heard is never too hard: who is refused by it is refused.
-            let is_refused = |outcome| matches!(outcome, Outcome::Refused { .. });
+            let is_refused = |outcome| matches!(outcome, RateOutcome::Refused { .. });
             prop_assert!(!is_refused(expected.outcome) || is_refused(verdict.outcome));
             mine.on_heard(who, verdict.full_in, now);
             prop_assert_eq!(mine.look(&who, cost, max_wait, now), shared.look(&who, cost, max_wait, now));

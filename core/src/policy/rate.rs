@@ -12,7 +12,7 @@ pub struct Rate {
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RateOutcome {
     /// Its token is taken.
     Taken {
         /// When it may be done: not before so long from now.
@@ -28,9 +28,9 @@ pub enum Outcome {
 /// What came of a request, and what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Verdict {
+pub struct RateDecision {
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: RateOutcome,
     /// Requests that could follow at once.
     pub left: u32,
     /// When all of the burst is there again.
@@ -68,15 +68,15 @@ impl Rate {
     /// What becomes of a request for `cost` tokens that finds the bucket full in `debt` from now, if it may wait for so long.
     /// Its delay is that of its first token, and the rest is a debt that later requests wait for: so a request for more than
     /// the whole burst is still possible.
-    pub fn verdict(self, debt: Duration, cost: u32, max_wait: Duration) -> Verdict {
+    pub fn verdict(self, debt: Duration, cost: u32, max_wait: Duration) -> RateDecision {
         let delay = debt.saturating_add(self.interval()).saturating_sub(self.window());
         let (outcome, debt) = match delay.checked_sub(max_wait) {
             None | Some(Duration::ZERO) => {
-                (Outcome::Taken { delay }, debt.saturating_add(self.interval().saturating_mul(cost.max(1))))
+                (RateOutcome::Taken { delay }, debt.saturating_add(self.interval().saturating_mul(cost.max(1))))
             }
-            Some(retry_after) => (Outcome::Refused { retry_after }, debt),
+            Some(retry_after) => (RateOutcome::Refused { retry_after }, debt),
         };
-        Verdict { outcome, left: self.left(debt), full_in: debt }
+        RateDecision { outcome, left: self.left(debt), full_in: debt }
     }
 
     fn left(self, debt: Duration) -> u32 {
@@ -101,24 +101,24 @@ mod tests {
         let mut debt = Duration::ZERO;
         for n in 0..30 {
             let verdict = HEAVY.verdict(debt, 1, MINUTE);
-            assert_eq!(verdict.outcome, Outcome::Taken { delay: Duration::ZERO }, "{n}");
+            assert_eq!(verdict.outcome, RateOutcome::Taken { delay: Duration::ZERO }, "{n}");
             assert_eq!(verdict.left, 29 - n);
             debt = verdict.full_in;
         }
         for n in 1..=600 {
             let verdict = HEAVY.verdict(debt, 1, MINUTE);
-            assert_eq!(verdict.outcome, Outcome::Taken { delay: ms(100 * n) });
+            assert_eq!(verdict.outcome, RateOutcome::Taken { delay: ms(100 * n) });
             assert_eq!(verdict.left, 0);
             debt = verdict.full_in;
         }
-        assert_eq!(HEAVY.verdict(debt, 1, MINUTE).outcome, Outcome::Refused { retry_after: ms(100) });
+        assert_eq!(HEAVY.verdict(debt, 1, MINUTE).outcome, RateOutcome::Refused { retry_after: ms(100) });
     }
 
     #[test]
     fn who_may_not_wait_is_refused_and_told_when_to_come_again() {
         let empty = HEAVY.window();
         let verdict = HEAVY.verdict(empty, 1, Duration::ZERO);
-        assert_eq!(verdict.outcome, Outcome::Refused { retry_after: ms(100) });
+        assert_eq!(verdict.outcome, RateOutcome::Refused { retry_after: ms(100) });
         assert_eq!((verdict.left, verdict.full_in), (0, ms(3_000)));
     }
 
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn request_for_more_than_the_burst_is_taken_and_later_ones_wait_for_it() {
         let first = HEAVY.verdict(Duration::ZERO, 1_000, Duration::ZERO);
-        assert_eq!(first.outcome, Outcome::Taken { delay: Duration::ZERO });
+        assert_eq!(first.outcome, RateOutcome::Taken { delay: Duration::ZERO });
         assert_eq!(first.full_in, HEAVY.interval() * 1_000);
         let refused = HEAVY.verdict(first.full_in, 1, Duration::ZERO);
         let retry_after = HEAVY.interval() * 1_001 - HEAVY.window();
-        assert_eq!(refused.outcome, Outcome::Refused { retry_after });
+        assert_eq!(refused.outcome, RateOutcome::Refused { retry_after });
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// How far a session is confirmed.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub struct SessionLedger {
     received: u64,
     /// Those that were received and are not done, 64 to a word: by the numbers' upper bits, a bit for each of the lower ones.
     open: BTreeMap<u64, u64>,
@@ -18,7 +18,7 @@ pub struct Ledger {
 
 /// What receiving an event told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum Receipt {
     /// It is the next one.
     Next,
     /// It was received before: nothing is to be done.
@@ -33,7 +33,7 @@ pub enum Received {
     },
 }
 
-impl Ledger {
+impl SessionLedger {
     /// Of a session that is confirmed so far; 0 for a new one.
     #[must_use]
     pub const fn new(confirmed: u64) -> Self {
@@ -60,18 +60,18 @@ impl Ledger {
     }
 
     /// An event arrived.
-    pub fn on_received(&mut self, seq: u64) -> Received {
+    pub fn on_received(&mut self, seq: u64) -> Receipt {
         let first = self.received + 1;
         if seq < first {
-            return Received::Before;
+            return Receipt::Before;
         }
         self.received = seq;
         self.insert(seq);
         if seq == first {
-            return Received::Next;
+            return Receipt::Next;
         }
         self.insert(seq - 1);
-        Received::AfterGap { first, last: seq - 1 }
+        Receipt::AfterGap { first, last: seq - 1 }
     }
 
     /// Everybody is done with one. To say so twice is as good as once.
@@ -108,28 +108,28 @@ mod tests {
 
     #[test]
     fn what_is_confirmed_stops_at_the_first_that_is_not_done() {
-        let mut ledger = Ledger::new(10);
+        let mut ledger = SessionLedger::new(10);
         for seq in 11..=14 {
-            assert_eq!(ledger.on_received(seq), Received::Next);
+            assert_eq!(ledger.on_received(seq), Receipt::Next);
         }
         ledger.on_done(12);
         ledger.on_done(13);
         assert_eq!((ledger.confirmed(), ledger.received(), ledger.undone()), (10, 14, 2));
         ledger.on_done(11);
         assert_eq!((ledger.confirmed(), ledger.undone()), (13, 1));
-        assert_eq!(ledger.on_received(14), Received::Before);
-        assert_eq!(ledger.on_received(9), Received::Before);
+        assert_eq!(ledger.on_received(14), Receipt::Before);
+        assert_eq!(ledger.on_received(9), Receipt::Before);
     }
 
     #[test]
     fn a_gap_is_told_exactly_and_holds_the_session_back_until_somebody_was_told_of_it() {
-        let mut ledger = Ledger::new(3);
-        assert_eq!(ledger.on_received(900_000_000), Received::AfterGap { first: 4, last: 899_999_999 });
+        let mut ledger = SessionLedger::new(3);
+        assert_eq!(ledger.on_received(900_000_000), Receipt::AfterGap { first: 4, last: 899_999_999 });
         ledger.on_done(900_000_000);
         assert!(ledger.confirmed() < 899_999_999);
         ledger.on_done(899_999_999);
         assert_eq!(ledger.confirmed(), 900_000_000);
-        assert_eq!(ledger.on_received(900_000_002), Received::AfterGap { first: 900_000_001, last: 900_000_001 });
+        assert_eq!(ledger.on_received(900_000_002), Receipt::AfterGap { first: 900_000_001, last: 900_000_001 });
     }
 
     proptest! {
@@ -139,7 +139,7 @@ mod tests {
             from in 5_u64..200,
             steps in prop::collection::vec((any::<bool>(), 0_u64..12), 0..200),
         ) {
-            let mut ledger = Ledger::new(from);
+            let mut ledger = SessionLedger::new(from);
             let (mut received, mut open) = (from, BTreeSet::new());
             for (receives, number) in steps {
                 if receives {
@@ -147,12 +147,12 @@ mod tests {
                     let seq = (received + number.saturating_sub(8)).saturating_sub(u64::from(number == 0)) + u64::from(number < 9 && number > 0);
                     let told = ledger.on_received(seq);
                     if seq <= received {
-                        prop_assert_eq!(told, Received::Before);
+                        prop_assert_eq!(told, Receipt::Before);
                     } else if seq == received + 1 {
-                        prop_assert_eq!(told, Received::Next);
+                        prop_assert_eq!(told, Receipt::Next);
                         open.insert(seq);
                     } else {
-                        prop_assert_eq!(told, Received::AfterGap { first: received + 1, last: seq - 1 });
+                        prop_assert_eq!(told, Receipt::AfterGap { first: received + 1, last: seq - 1 });
                         open.extend([seq - 1, seq]);
                     }
                     received = received.max(seq);

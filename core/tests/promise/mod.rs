@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use guildhall_core::event::{Envelope, Ids, Malformed, Word};
+use guildhall_core::event::{Envelope, FrameError, JsonString, PayloadIds};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -18,14 +18,14 @@ use serde_json::Value;
 /// When a promise is broken.
 pub(crate) fn holds(text: &str) {
     let scanned = Envelope::scan(text);
-    if let Err(Malformed::Syntax { at, .. } | Malformed::TooDeep { at } | Malformed::Wrong { at, .. }) = scanned {
+    if let Err(FrameError::Syntax { at, .. } | FrameError::TooDeep { at } | FrameError::Wrong { at, .. }) = scanned {
         assert!(at <= text.len(), "what is wrong lies within the text");
     }
     match serde_json::from_str::<Value>(text) {
         Ok(frame) => agrees(text, &scanned, &frame),
         // A full parse stops there, too.
         Err(error) if error.to_string().starts_with("recursion limit exceeded") => {
-            assert!(matches!(scanned, Err(Malformed::TooDeep { .. })), "{scanned:?}");
+            assert!(matches!(scanned, Err(FrameError::TooDeep { .. })), "{scanned:?}");
         }
         Err(_) => {
             let json = serde_json::from_str::<IgnoredAny>(text).is_ok();
@@ -33,22 +33,22 @@ pub(crate) fn holds(text: &str) {
                 // It is JSON of which a full parse dislikes a value: a number that is too large, half of a surrogate
                 // pair.
                 Ok(_) => assert!(json, "what is accepted is JSON"),
-                Err(Malformed::TooDeep { .. }) => {}
-                Err(Malformed::Syntax { expected, .. }) => assert!(!json || expected == "an object", "{expected}"),
-                Err(Malformed::Wrong { .. } | Malformed::Missing { .. }) => assert!(json),
+                Err(FrameError::TooDeep { .. }) => {}
+                Err(FrameError::Syntax { expected, .. }) => assert!(!json || expected == "an object", "{expected}"),
+                Err(FrameError::Wrong { .. } | FrameError::Missing { .. }) => assert!(json),
             }
         }
     }
 }
 
-fn agrees(text: &str, scanned: &Result<Envelope<'_>, Malformed>, frame: &Value) {
+fn agrees(text: &str, scanned: &Result<Envelope<'_>, FrameError>, frame: &Value) {
     let Some(op) = frame.get("op").and_then(Value::as_u64).and_then(|op| u8::try_from(op).ok()) else {
         assert!(scanned.is_err(), "there is no frame without `op`");
         return;
     };
     let (t, s) = (frame.get("t").unwrap_or(&Value::Null), frame.get("s").unwrap_or(&Value::Null));
     if !(t.is_string() || t.is_null()) || !(s.is_u64() || s.is_null()) {
-        assert!(matches!(scanned, Err(Malformed::Wrong { .. })), "{scanned:?}");
+        assert!(matches!(scanned, Err(FrameError::Wrong { .. })), "{scanned:?}");
         return;
     }
     let envelope = scanned.as_ref().expect("a full parse reads it as a frame");
@@ -60,7 +60,7 @@ fn agrees(text: &str, scanned: &Result<Envelope<'_>, Malformed>, frame: &Value) 
     ids_agree(&envelope.ids, frame.get("d").unwrap_or(&Value::Null));
 }
 
-fn ids_agree(ids: &Ids<'_>, data: &Value) {
+fn ids_agree(ids: &PayloadIds<'_>, data: &Value) {
     assert_eq!(ids.id, id(&data["id"]));
     assert_eq!(ids.guild_id, id(&data["guild_id"]));
     assert_eq!(ids.channel_id, id(&data["channel_id"]));
@@ -76,7 +76,7 @@ fn ids_agree(ids: &Ids<'_>, data: &Value) {
     assert_eq!(ids.component, data["data"]["component_type"].as_u64());
 }
 
-fn said(word: Option<Word<'_>>) -> Option<String> {
+fn said(word: Option<JsonString<'_>>) -> Option<String> {
     word.map(|word| word.text().expect("what a full parse reads is text").into_owned())
 }
 

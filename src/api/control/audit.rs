@@ -1,24 +1,24 @@
 //! Who changed what.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::{Action, AuditFilter, AuditRow};
+use guildhall_actors::access::{AuditAction, AuditFilter, StoredAuditRecord};
 use serde_json::{Value, json};
 
-use super::{Served, entry, read::Asking, refusal, view};
-use crate::api::problem::Told;
+use super::{AppState, dto, errors, middleware, params::Params};
+use crate::api::problem::ProblemResponse;
 
 /// The longest key id that can be asked for.
 const KEY_MOST: usize = 64;
 
-pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
-    let caller = entry::caller_of(&request);
-    let mut asking = Asking::query(&request);
+pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let caller = middleware::caller_of(&request);
+    let mut asking = Params::query(&request);
     let limit = asking.limit();
-    let names = Action::ALL.map(Action::name).join(", ");
+    let names = AuditAction::ALL.map(AuditAction::name).join(", ");
     let filter = AuditFilter {
         tenant: caller.tenant.clone(),
         key: asking.text("key", KEY_MOST),
-        action: asking.named("action", &names, Action::from_name),
+        action: asking.named("action", &names, AuditAction::from_name),
         among: caller.among(asking.guild()),
         before: asking.place("before"),
         // One more tells whether there are more.
@@ -26,7 +26,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Result<H
     };
     asking.end()?;
     let listed = served.ask_keys(&request, |keys| async move { keys.audit(filter).await }).await?;
-    let mut listed = listed.map_err(|error| refusal::of_store(&error))?;
+    let mut listed = listed.map_err(|error| errors::of_store(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
     let next = listed.last().filter(|_| more).map(|row| row.place.to_string());
@@ -34,10 +34,10 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Result<H
     Ok(HttpResponse::Ok().json(json!({ "audit": rows, "next": next })))
 }
 
-fn shown(AuditRow { place, note }: &AuditRow) -> Value {
+fn shown(StoredAuditRecord { place, note }: &StoredAuditRecord) -> Value {
     json!({
         "place": place.to_string(),
-        "at": view::time(note.at),
+        "at": dto::time(note.at),
         "tenant": &*note.tenant,
         "key": &*note.key,
         "action": note.action.name(),

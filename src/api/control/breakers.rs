@@ -3,37 +3,36 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::Action;
+use guildhall_actors::access::AuditAction;
 use guildhall_core::{
-    answer::Credential,
     breaker::{BreakerKey, BreakerSnapshot, ForceError},
+    response::Credential,
     route::RouteKey,
     time::UnixMs,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
-    read::{self, Asking},
-    view,
+    AppState, dto, middleware,
+    params::{self, Params},
 };
 use crate::{
     api::{
-        events::SteppedIn,
-        problem::{Problem, Told},
+        events::ManualIntervention,
+        problem::{ProblemResponse, ProblemType},
     },
     events::emit,
 };
 
-type Answer = Result<HttpResponse, Told>;
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// The longest key.
 const KEY_MOST: usize = 256;
 /// The longest that a breaker is opened for, unless it is until it is reset: a week.
 const FOR_MOST: u64 = 7 * 24 * 60 * 60 * 1_000;
 
-pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
-    Asking::query(&request).end()?;
+pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    Params::query(&request).end()?;
     let seen = served.ask_gate(|desk| async move { desk.gate.observe().await }).await?;
     let (breakers, now) = (&seen.breakers.breakers, served.now());
     let shown: Vec<_> = breakers.breakers.iter().map(|breaker| shown(breaker, now)).collect();
@@ -46,23 +45,23 @@ fn shown(breaker: &BreakerSnapshot, now: UnixMs) -> Value {
         "kind": breaker.kind.name(),
         "state": breaker.state,
         "why": breaker.why.name(),
-        "since": view::time(now.before(Duration::from_millis(breaker.for_ms))),
-        "until": breaker.retry_after_ms.map(|wait| view::time(now + Duration::from_millis(wait))),
+        "since": dto::time(now.before(Duration::from_millis(breaker.for_ms))),
+        "until": breaker.retry_after_ms.map(|wait| dto::time(now + Duration::from_millis(wait))),
         "calls": breaker.calls,
         "failures": breaker.failures,
         "slow": breaker.slow,
     })
 }
 
-pub(super) async fn force(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::body(&request)?;
+pub(super) async fn force(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::body(&request)?;
     let given = asking.text("key", KEY_MOST);
     let lasting = asking.number("for_ms", 1, FOR_MOST).map(Duration::from_millis);
     asking.end()?;
     let key = named(given, served.gate()?.credential)?;
-    let caller = entry::caller_of(&request);
+    let caller = middleware::caller_of(&request);
     let how = lasting.map_or_else(|| "until it is reset".to_owned(), |time| format!("for {} ms", time.as_millis()));
-    let note = caller.note(Action::BreakersForce, served.now()).on(&key).saying(how);
+    let note = caller.note(AuditAction::BreakersForce, served.now()).on(&key).saying(how);
     let (book, to_open) = (served.book()?, key.clone());
     let forced = served.ask_gate(|desk| async move {
         // First, so that nothing is written down that cannot be done.
@@ -75,17 +74,17 @@ pub(super) async fn force(request: HttpRequest, served: Data<Served>) -> Answer 
         Some(desk.gate.force(to_open, lasting).await?.map_err(unforced))
     });
     forced.await??;
-    emit(SteppedIn { action: Action::BreakersForce, target: &key, caller: &caller });
+    emit(ManualIntervention { action: AuditAction::BreakersForce, target: &key, caller: &caller });
     look(&served, key).await
 }
 
-pub(super) async fn reset(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::body(&request)?;
+pub(super) async fn reset(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::body(&request)?;
     let given = asking.text("key", KEY_MOST);
     asking.end()?;
     let key = named(given, served.gate()?.credential)?;
-    let caller = entry::caller_of(&request);
-    let note = caller.note(Action::BreakersReset, served.now()).on(&key);
+    let caller = middleware::caller_of(&request);
+    let note = caller.note(AuditAction::BreakersReset, served.now()).on(&key);
     let (book, to_close) = (served.book()?, key.clone());
     let reset = served.ask_gate(|desk| async move {
         if let Err(told) = book.note(note).await {
@@ -94,12 +93,12 @@ pub(super) async fn reset(request: HttpRequest, served: Data<Served>) -> Answer 
         desk.gate.reset(to_close).await.map(Ok)
     });
     reset.await??;
-    emit(SteppedIn { action: Action::BreakersReset, target: &key, caller: &caller });
+    emit(ManualIntervention { action: AuditAction::BreakersReset, target: &key, caller: &caller });
     look(&served, key).await
 }
 
 /// A breaker as it is now.
-async fn look(served: &Served, key: BreakerKey) -> Answer {
+async fn look(served: &AppState, key: BreakerKey) -> HandlerResult {
     let asked = key.clone();
     let seen = served.ask_gate(move |desk| async move { desk.gate.look(asked).await }).await?;
     let body = match seen {
@@ -110,8 +109,8 @@ async fn look(served: &Served, key: BreakerKey) -> Answer {
     Ok(HttpResponse::Ok().json(body))
 }
 
-fn unforced(refused: ForceError) -> Told {
-    let told = Problem::Conflict.says(format!("Nothing was changed: {refused}."));
+fn unforced(refused: ForceError) -> ProblemResponse {
+    let told = ProblemType::Conflict.says(format!("Nothing was changed: {refused}."));
     match refused {
         ForceError::Forced => told.with("state", "forced_open"),
         ForceError::TooManyKeys(_) => told,
@@ -119,8 +118,8 @@ fn unforced(refused: ForceError) -> Told {
 }
 
 /// The breaker of this name, if it can be one of this process.
-fn named(given: Option<String>, own: Credential) -> Result<BreakerKey, Told> {
-    let wrong = |message: String| read::parameter("key", message);
+fn named(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemResponse> {
+    let wrong = |message: String| params::parameter("key", message);
     let given = given.ok_or_else(|| wrong("must be there, as `GET /v1/breakers` shows it".to_owned()))?;
     let key: BreakerKey = given.parse().map_err(|error| wrong(format!("names no breaker: {error}")))?;
     let known = match &key {

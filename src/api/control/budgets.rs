@@ -3,21 +3,23 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::Action;
+use guildhall_actors::access::AuditAction;
 use guildhall_core::{
-    budget::{Acquired, Budget, BudgetError, BudgetName, BudgetSnapshot, Kept, Observation, Partner, Points, Spend},
+    budget::{
+        Budget, BudgetDecision, BudgetError, BudgetMember, BudgetName, BudgetSnapshot, BudgetSource, Observation,
+        Points, SpendRecord,
+    },
     time::UnixMs,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
-    read::{self, Asking},
-    refusal, view,
+    AppState, dto, errors, middleware,
+    params::{self, Params},
 };
-use crate::api::problem::{Problem, Told};
+use crate::api::problem::{ProblemResponse, ProblemType};
 
-type Answer = Result<HttpResponse, Told>;
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// What is taken unless it is said.
 const COST: Points = Points::whole(1);
@@ -29,8 +31,8 @@ const WAIT_MOST_MS: u64 = 24 * 60 * 60 * 1_000;
 const HOURS: u64 = 24;
 const HOURS_MOST: u64 = 366 * 24;
 
-pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
-    Asking::query(&request).end()?;
+pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    Params::query(&request).end()?;
     let listed = served.ask_budgets(|budgets| async move { budgets.list().await }).await?;
     let (listed, now) = (listed.map_err(|error| of_budget(&error))?, served.now());
     let budgets: Vec<_> = listed.iter().map(|budget| shown(budget, now)).collect();
@@ -38,15 +40,15 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
     Ok(HttpResponse::Ok().json(json!({"budgets": budgets, "next": null})))
 }
 
-pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let name = name(&request)?;
-    let mut asking = Asking::query(&request);
+    let mut asking = Params::query(&request);
     let hours = asking.number("hours", 1, HOURS_MOST).unwrap_or(HOURS);
     asking.end()?;
     let found = served.ask_budgets(move |budgets| async move {
         let shown = budgets.show(&name).await.map_err(|error| of_budget(&error))?;
-        let spend = budgets.last_hours(&name, hours).await.map_err(|error| refusal::of_store(&error))?;
-        Ok::<_, Told>((shown, spend))
+        let spend = budgets.last_hours(&name, hours).await.map_err(|error| errors::of_store(&error))?;
+        Ok::<_, ProblemResponse>((shown, spend))
     });
     let (budget, spend) = found.await??;
     let mut body = shown(&budget, served.now());
@@ -54,16 +56,16 @@ pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
     Ok(HttpResponse::Ok().json(body))
 }
 
-pub(super) async fn acquire(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn acquire(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let name = name(&request)?;
-    let mut asking = Asking::optional_body(&request)?;
+    let mut asking = Params::optional_body(&request)?;
     let cost = asking.points("cost", Points::SMALLEST).unwrap_or(COST);
     let wait = asking.number("max_wait_ms", 0, WAIT_MOST_MS).map_or(WAIT, Duration::from_millis);
     asking.end()?;
     let asked = served.ask_budgets(move |budgets| async move { budgets.acquire(&name, cost, wait).await }).await?;
     let (allowed, delay, remaining) = match asked.map_err(|error| of_budget(&error))? {
-        Acquired::Allowed { delay, remaining } => (true, Some(delay), remaining),
-        Acquired::Refused { retry_after, remaining } => (false, retry_after, remaining),
+        BudgetDecision::Allowed { delay, remaining } => (true, Some(delay), remaining),
+        BudgetDecision::Refused { retry_after, remaining } => (false, retry_after, remaining),
     };
     Ok(HttpResponse::Ok().json(json!({
         "allowed": allowed,
@@ -72,9 +74,9 @@ pub(super) async fn acquire(request: HttpRequest, served: Data<Served>) -> Answe
     })))
 }
 
-pub(super) async fn observe(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn observe(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let name = name(&request)?;
-    let mut asking = Asking::body(&request)?;
+    let mut asking = Params::body(&request)?;
     let seen = Observation {
         available: asking.points("available", Points::ZERO),
         maximum: asking.points("maximum", Points::SMALLEST),
@@ -86,9 +88,10 @@ pub(super) async fn observe(request: HttpRequest, served: Data<Served>) -> Answe
     if (Observation { age: Duration::ZERO, ..seen }) == Observation::default() {
         let says = "The body says nothing: give what the upstream reported, as available, maximum, restore_per_second or \
                     retry_after_ms.";
-        return Err(Problem::BadRequest.says(says));
+        return Err(ProblemType::BadRequest.says(says));
     }
-    let note = entry::caller_of(&request).note(Action::BudgetsObserve, served.now()).on(&name).saying(told(&seen));
+    let note =
+        middleware::caller_of(&request).note(AuditAction::BudgetsObserve, served.now()).on(&name).saying(told(&seen));
     let book = served.book()?;
     let observed = served.ask_budgets(move |budgets| async move {
         // First, so that nothing is written down that cannot be done.
@@ -102,21 +105,21 @@ pub(super) async fn observe(request: HttpRequest, served: Data<Served>) -> Answe
 }
 
 /// A budget's name, from the path.
-fn name(request: &HttpRequest) -> Result<BudgetName, Told> {
-    let given = read::named(request, "name")?;
+fn name(request: &HttpRequest) -> Result<BudgetName, ProblemResponse> {
+    let given = params::named(request, "name")?;
     BudgetName::new(&given).map_err(|error| {
         let message = error.to_string();
-        Problem::BadRequest.says(format!("{message}.")).errors([("name".to_owned(), message)])
+        ProblemType::BadRequest.says(format!("{message}.")).errors([("name".to_owned(), message)])
     })
 }
 
 fn shown(budget: &BudgetSnapshot, now: UnixMs) -> Value {
     let kept = match budget.kept {
-        Kept::Alone => "alone",
-        Kept::Together => "together",
-        Kept::Meanwhile => "meanwhile",
+        BudgetSource::Alone => "alone",
+        BudgetSource::Together => "together",
+        BudgetSource::Meanwhile => "meanwhile",
     };
-    let blocked = (!budget.blocked_for.is_zero()).then(|| view::time(now + budget.blocked_for));
+    let blocked = (!budget.blocked_for.is_zero()).then(|| dto::time(now + budget.blocked_for));
     json!({
         "name": budget.name,
         "maximum": budget.limits.maximum,
@@ -129,8 +132,8 @@ fn shown(budget: &BudgetSnapshot, now: UnixMs) -> Value {
     })
 }
 
-fn spent(spend: &Spend) -> Value {
-    json!({"hour": view::time(spend.hour.start()), "points": spend.points(), "calls": spend.calls})
+fn spent(spend: &SpendRecord) -> Value {
+    json!({"hour": dto::time(spend.hour.start()), "points": spend.points(), "calls": spend.calls})
 }
 
 /// What an upstream said, in a few words.
@@ -152,23 +155,25 @@ fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-fn of_budget(error: &BudgetError) -> Told {
-    let of_field = |field: &str| read::parameter(field, error.to_string());
+fn of_budget(error: &BudgetError) -> ProblemResponse {
+    let of_field = |field: &str| params::parameter(field, error.to_string());
     match error {
-        BudgetError::Unknown(_) => Problem::NotFound.says(format!("{error}.")),
-        BudgetError::TooMany(_) => Problem::Conflict.says(format!("{error}; raise budgets.most.")),
-        BudgetError::CostAboveMaximum { maximum, .. } => Problem::BadRequest
+        BudgetError::Unknown(_) => ProblemType::NotFound.says(format!("{error}.")),
+        BudgetError::TooMany(_) => ProblemType::Conflict.says(format!("{error}; raise budgets.most.")),
+        BudgetError::CostAboveMaximum { maximum, .. } => ProblemType::BadRequest
             .says(format!("{error}."))
             .errors([("cost".to_owned(), error.to_string())])
             .with("maximum", maximum.as_f64()),
         BudgetError::MaximumZero => of_field("maximum"),
         BudgetError::StaleObservation => of_field("age_ms"),
         BudgetError::BadName(_) => of_field("name"),
-        BudgetError::BeyondShared(_) => Problem::BadRequest.says(format!("{error}.")),
-        BudgetError::Busy { .. } => Problem::Busy.says(format!("{error}.")),
-        BudgetError::OutOfReach { .. } | BudgetError::Ending => Problem::BudgetUnavailable.says(format!("{error}.")),
+        BudgetError::BeyondShared(_) => ProblemType::BadRequest.says(format!("{error}.")),
+        BudgetError::Busy { .. } => ProblemType::Busy.says(format!("{error}.")),
+        BudgetError::OutOfReach { .. } | BudgetError::Ending => {
+            ProblemType::BudgetUnavailable.says(format!("{error}."))
+        }
     }
 }
 
 /// The most that is counted, wherever a budget is kept.
-pub(super) const POINTS_MOST: Points = Partner::MOST;
+pub(super) const POINTS_MOST: Points = BudgetMember::MOST;

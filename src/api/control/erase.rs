@@ -7,27 +7,27 @@ use std::{
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use guildhall_actors::access::{Action, DataSubject, Erased, ErasureCursor};
+use guildhall_actors::access::{AuditAction, DataSubject, ErasureCursor, ErasureStep};
 use serde_json::{Map, Value, json};
 
-use super::{Served, entry, read, refusal};
-use crate::api::problem::Told;
+use super::{AppState, errors, middleware, params};
+use crate::api::problem::ProblemResponse;
 
 /// How long one request examines rows before it returns where to continue.
 const ONE_REQUEST: Duration = Duration::from_secs(5);
 
 /// What one request asks for.
-struct Erasure {
+struct EraseRequest {
     subject: DataSubject,
     from: ErasureCursor,
     is_first: bool,
 }
 
-pub(super) async fn erase(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
-    let Erasure { subject, from, is_first } = wanted(&request)?;
-    let caller = entry::caller_of(&request);
+pub(super) async fn erase(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let EraseRequest { subject, from, is_first } = wanted(&request)?;
+    let caller = middleware::caller_of(&request);
     // The audit record does not name a user: it outlives the data.
-    let note = caller.note(Action::Erase, served.now());
+    let note = caller.note(AuditAction::Erase, served.now());
     let note = match subject {
         DataSubject::User(_) => note.on(&"user"),
         DataSubject::Guild(guild) => note.on(&"guild").in_guild(Some(guild)),
@@ -36,33 +36,35 @@ pub(super) async fn erase(request: HttpRequest, served: Data<Served>) -> Result<
         let until = Instant::now() + ONE_REQUEST;
         let mut all = store.erase(subject, from, is_first.then_some(note)).await?;
         while let Some(next) = all.next.take_if(|_| Instant::now() < until) {
-            let Erased { removed, kept, next } = store.erase(subject, next, None).await?;
+            let ErasureStep { removed, kept, next } = store.erase(subject, next, None).await?;
             add(&mut all.removed, removed);
             add(&mut all.kept, kept);
             all.next = next;
         }
         Ok(all)
     });
-    let erased = erased.await?.map_err(|error| refusal::of_store(&error))?;
+    let erased = erased.await?.map_err(|error| errors::of_store(&error))?;
     Ok(HttpResponse::Ok().json(shown(subject, &erased)))
 }
 
-fn wanted(request: &HttpRequest) -> Result<Erasure, Told> {
-    let mut asking = read::Asking::body(request)?;
+fn wanted(request: &HttpRequest) -> Result<EraseRequest, ProblemResponse> {
+    let mut asking = params::Params::body(request)?;
     let (user, guild, next) = (asking.user(), asking.guild(), asking.text("next", 1_024));
     asking.end()?;
     let subject = match (user, guild) {
         (Some(user), None) => DataSubject::User(user),
         (None, Some(guild)) => DataSubject::Guild(guild),
         (Some(_), Some(_)) | (None, None) => {
-            return Err(read::parameter("user_id", "or guild_id must be given, and not both"));
+            return Err(params::parameter("user_id", "or guild_id must be given, and not both"));
         }
     };
     let from = match &next {
         None => ErasureCursor::default(),
-        Some(text) => cursor(text).ok_or_else(|| read::parameter("next", "must be `next` of the previous response"))?,
+        Some(text) => {
+            cursor(text).ok_or_else(|| params::parameter("next", "must be `next` of the previous response"))?
+        }
     };
-    Ok(Erasure { subject, from, is_first: next.is_none() })
+    Ok(EraseRequest { subject, from, is_first: next.is_none() })
 }
 
 fn cursor(text: &str) -> Option<ErasureCursor> {
@@ -109,7 +111,7 @@ fn never_removed(subject: DataSubject) -> Vec<Value> {
     all
 }
 
-fn shown(subject: DataSubject, erased: &Erased) -> Value {
+fn shown(subject: DataSubject, erased: &ErasureStep) -> Value {
     let removed: Map<_, _> = erased.removed.iter().map(|(what, count)| ((*what).to_owned(), (*count).into())).collect();
     let found = erased.kept.iter().map(|(what, count)| json!({"what": what, "count": count, "why": reason(what)}));
     let kept: Vec<_> = found.chain(never_removed(subject)).collect();
@@ -123,8 +125,10 @@ mod tests {
 
     #[test]
     fn cursor_is_read_as_it_was_written() {
-        let erased =
-            Erased { next: Some(ErasureCursor { table: 2, after: "admin\nkey:1".to_owned() }), ..Erased::default() };
+        let erased = ErasureStep {
+            next: Some(ErasureCursor { table: 2, after: "admin\nkey:1".to_owned() }),
+            ..ErasureStep::default()
+        };
         let next = shown(DataSubject::User(1), &erased)["next"].as_str().unwrap().to_owned();
         assert_eq!(cursor(&next), erased.next);
         assert_eq!(cursor("!"), None);

@@ -1,48 +1,53 @@
 //! Guilds: how things stand, pausing them, letting them go on.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::operations::Pausable;
+use guildhall_actors::operations::PauseTarget;
 use guildhall_core::operation::Queue;
 use serde_json::json;
 
-use super::{Served, entry, read, refusal, view};
-use crate::api::problem::Told;
+use super::{AppState, dto, errors, middleware, params};
+use crate::api::problem::ProblemResponse;
 
-type Answer = Result<HttpResponse, Told>;
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
-    let (caller, guild) = (entry::caller_of(&request), read::guild(&request)?);
+pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let (caller, guild) = (middleware::caller_of(&request), params::guild(&request)?);
     let standing = served.ask(move |desk| async move { desk.guild(&caller, guild).await }).await?;
-    let standing = standing.map_err(|error| refusal::of_desk(&error))?;
-    Ok(HttpResponse::Ok().json(view::guild(guild, &standing)))
+    let standing = standing.map_err(|error| errors::of_desk(&error))?;
+    Ok(HttpResponse::Ok().json(dto::guild(guild, &standing)))
 }
 
-pub(super) async fn pause(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn pause(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     turn_guild(&request, &served, true).await
 }
 
-pub(super) async fn resume(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn resume(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     turn_guild(&request, &served, false).await
 }
 
-async fn turn_guild(request: &HttpRequest, served: &Served, paused: bool) -> Answer {
-    let guild = read::guild(request)?;
-    turn(request, served, Pausable::Queue(Queue::Guild(guild)), paused).await?;
+async fn turn_guild(request: &HttpRequest, served: &AppState, paused: bool) -> HandlerResult {
+    let guild = params::guild(request)?;
+    turn(request, served, PauseTarget::Queue(Queue::Guild(guild)), paused).await?;
     Ok(HttpResponse::Ok().json(json!({"guild_id": guild.to_string(), "paused": paused})))
 }
 
-pub(super) async fn pause_all(request: HttpRequest, served: Data<Served>) -> Answer {
-    turn(&request, &served, Pausable::All, true).await?;
+pub(super) async fn pause_all(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    turn(&request, &served, PauseTarget::All, true).await?;
     Ok(HttpResponse::Ok().json(json!({"all_paused": true})))
 }
 
-pub(super) async fn resume_all(request: HttpRequest, served: Data<Served>) -> Answer {
-    turn(&request, &served, Pausable::All, false).await?;
+pub(super) async fn resume_all(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    turn(&request, &served, PauseTarget::All, false).await?;
     Ok(HttpResponse::Ok().json(json!({"all_paused": false})))
 }
 
-async fn turn(request: &HttpRequest, served: &Served, what: Pausable, paused: bool) -> Result<(), Told> {
-    let caller = entry::caller_of(request);
+async fn turn(
+    request: &HttpRequest,
+    served: &AppState,
+    what: PauseTarget,
+    paused: bool,
+) -> Result<(), ProblemResponse> {
+    let caller = middleware::caller_of(request);
     let turned = served.ask(move |desk| async move { desk.pause(&caller, what, paused).await }).await?;
-    turned.map_err(|error| refusal::of_desk(&error))
+    turned.map_err(|error| errors::of_desk(&error))
 }

@@ -4,12 +4,12 @@ use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::operations::Instance;
 use serde_json::{Value, json};
 
-use super::{Served, refusal, view};
-use crate::api::problem::Told;
+use super::{AppState, dto, errors};
+use crate::api::problem::ProblemResponse;
 
-pub(super) async fn list(_: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+pub(super) async fn list(_: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
     let instances = served.ask(|desk| async move { desk.instances().await }).await?;
-    let instances = instances.map_err(|error| refusal::of_desk(&error))?;
+    let instances = instances.map_err(|error| errors::of_desk(&error))?;
     let shown: Vec<Value> = instances.iter().map(show).collect();
     Ok(HttpResponse::Ok().json(json!({"instances": shown})))
 }
@@ -19,7 +19,7 @@ fn show(instance: &Instance) -> Value {
         "id": instance.id.to_string(),
         "name": instance.name,
         "is_self": instance.is_self,
-        "started_at": view::time(instance.started_at),
+        "started_at": dto::time(instance.started_at),
         "lag_ms": millis(instance.lag),
         "lease_left_ms": instance.lease_left.map(millis),
         "arriving": instance.arriving,

@@ -4,27 +4,28 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Data};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use guildhall_actors::access::{Action, Added, DEFAULT_TENANT, Key, KeyFilter, NewKey, Revoked, Rotated};
+use guildhall_actors::access::{
+    AddKeyResult, ApiKey, AuditAction, DEFAULT_TENANT, KeyFilter, NewApiKey, RevokeResult, RotateResult,
+};
 use guildhall_core::{
-    access::{Grant, KeyId, KeyText, Scope},
+    access::{Grant, KeyId, ParsedKey, Scope},
     time::UnixMs,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
-    read::{self, Asking},
-    refusal, view,
+    AppState, dto, errors, middleware,
+    params::{self, Params},
 };
 use crate::{
     api::{
         keyring,
-        problem::{Problem, Told},
+        problem::{ProblemResponse, ProblemType},
     },
-    chance,
+    random,
 };
 
-type Answer = Result<HttpResponse, Told>;
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// The longest name, in characters.
 const NAME_MOST: usize = 100;
@@ -38,18 +39,18 @@ const OVERLAP: u64 = 60 * 60;
 const OVERLAP_MOST: u64 = 30 * 24 * 60 * 60;
 
 /// What a key is to be like.
-struct Wanted {
+struct KeyRequest {
     name: String,
     tenant: Arc<str>,
     grant: Grant,
     lasts: Option<Duration>,
 }
 
-pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn create(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let wanted = wanted(&request)?;
     let now = served.now();
     let (id, secret) = make()?;
-    let new = NewKey {
+    let new = NewApiKey {
         id,
         tenant: wanted.tenant,
         name: wanted.name,
@@ -58,86 +59,90 @@ pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer
         created_at: now,
         expires_at: wanted.lasts.map(|lasts| now + lasts),
     };
-    let note = entry::caller_of(&request).note(Action::KeysCreate, now).of(&new.tenant);
+    let note = middleware::caller_of(&request).note(AuditAction::KeysCreate, now).of(&new.tenant);
     let note = note.on(&id).saying(new.grant.names().join(" "));
     let kept = new.clone();
     let added = served.ask_keys(&request, |keys| async move { keys.add_key(kept, note).await }).await?;
-    match added.map_err(|error| refusal::of_store(&error))? {
-        Added::Done => {
+    match added.map_err(|error| errors::of_store(&error))? {
+        AddKeyResult::Done => {
             served.control.lookup.created(id);
             Ok(given(&new, &secret))
         }
-        Added::GuildTaken(guild) => Err(Problem::Conflict
+        AddKeyResult::GuildTaken(guild) => Err(ProblemType::Conflict
             .says(format!("Guild {guild} belongs to another tenant; a guild belongs to one."))
             .errors([("scopes".to_owned(), format!("guild:{guild} belongs to another tenant"))])),
     }
 }
 
-pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn rotate(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let old = key_id(&request)?;
-    let mut asking = Asking::optional_body(&request)?;
+    let mut asking = Params::optional_body(&request)?;
     let overlap = asking.number("overlap_s", 0, OVERLAP_MOST).unwrap_or(OVERLAP);
     asking.end()?;
     let now = served.now();
     let found = served.ask_keys(&request, move |keys| async move { keys.key(old).await }).await?;
-    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(old))?;
+    let found = found.map_err(|error| errors::of_store(&error))?.ok_or_else(|| no_key(old))?;
     let (id, secret) = make()?;
-    let new = NewKey { id, digest: keyring::digest(&secret), created_at: now, ..found.made };
-    let note =
-        entry::caller_of(&request).note(Action::KeysRotate, now).of(&new.tenant).on(&old).saying(format!("now {id}"));
+    let new = NewApiKey { id, digest: keyring::digest(&secret), created_at: now, ..found.made };
+    let note = middleware::caller_of(&request)
+        .note(AuditAction::KeysRotate, now)
+        .of(&new.tenant)
+        .on(&old)
+        .saying(format!("now {id}"));
     let (kept, until) = (new.clone(), now + Duration::from_secs(overlap));
     let rotated =
         served.ask_keys(&request, move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
-    match rotated.map_err(|error| refusal::of_store(&error))? {
-        Rotated::Done => {
+    match rotated.map_err(|error| errors::of_store(&error))? {
+        RotateResult::Done => {
             served.control.lookup.created(id);
             Ok(given(&new, &secret))
         }
-        Rotated::Unknown => Err(no_key(old)),
-        Rotated::Over => {
-            Err(Problem::Conflict.says(format!("Key {old} is over or was rotated before; make a new one instead.")))
+        RotateResult::Unknown => Err(no_key(old)),
+        RotateResult::Over => {
+            Err(ProblemType::Conflict.says(format!("Key {old} is over or was rotated before; make a new one instead.")))
         }
     }
 }
 
-pub(super) async fn revoke(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn revoke(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let id = key_id(&request)?;
     let found = served.ask_keys(&request, move |keys| async move { keys.key(id).await }).await?;
-    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(id))?;
-    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).of(&found.made.tenant).on(&id);
+    let found = found.map_err(|error| errors::of_store(&error))?.ok_or_else(|| no_key(id))?;
+    let note =
+        middleware::caller_of(&request).note(AuditAction::KeysRevoke, served.now()).of(&found.made.tenant).on(&id);
     let revoked = served.ask_keys(&request, move |keys| async move { keys.revoke_key(id, note).await }).await?;
-    match revoked.map_err(|error| refusal::of_store(&error))? {
-        Revoked::Now | Revoked::Before => Ok(HttpResponse::NoContent().finish()),
-        Revoked::Unknown => Err(no_key(id)),
+    match revoked.map_err(|error| errors::of_store(&error))? {
+        RevokeResult::Now | RevokeResult::Before => Ok(HttpResponse::NoContent().finish()),
+        RevokeResult::Unknown => Err(no_key(id)),
     }
 }
 
-pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
+pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let id = key_id(&request)?;
     let found = served.ask_keys(&request, move |keys| async move { keys.key(id).await }).await?;
-    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(id))?;
+    let found = found.map_err(|error| errors::of_store(&error))?.ok_or_else(|| no_key(id))?;
     Ok(HttpResponse::Ok().json(shown(&found, served.now())))
 }
 
-pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::query(&request);
+pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
     let (limit, before) = (asking.limit(), asking.key_cursor());
     let tenant = asking.text("tenant", TENANT_MOST).map(Arc::from);
     asking.end()?;
     // One more tells whether there are more.
     let filter = KeyFilter { tenant, before, limit: limit + 1 };
     let listed = served.ask_keys(&request, |keys| async move { keys.keys(filter).await }).await?;
-    let mut listed = listed.map_err(|error| refusal::of_store(&error))?;
+    let mut listed = listed.map_err(|error| errors::of_store(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
-    let next = listed.last().filter(|_| more).map(|key| read::key_cursor(key.made.created_at, key.made.id));
+    let next = listed.last().filter(|_| more).map(|key| params::key_cursor(key.made.created_at, key.made.id));
     let keys: Vec<_> = listed.iter().map(|key| shown(key, served.now())).collect();
     Ok(HttpResponse::Ok().json(json!({ "keys": keys, "next": next })))
 }
 
-fn wanted(request: &HttpRequest) -> Result<Wanted, Told> {
-    let Value::Object(mut fields) = read::json(request)? else {
-        return Err(Problem::BadRequest.says("The body must be an object: {\"name\": …, \"scopes\": […]}."));
+fn wanted(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
+    let Value::Object(mut fields) = params::json(request)? else {
+        return Err(ProblemType::BadRequest.says("The body must be an object: {\"name\": …, \"scopes\": […]}."));
     };
     let mut errors: Vec<(String, String)> = Vec::new();
     let mut wrong = |field: &str, message: String| errors.push((field.to_owned(), message));
@@ -184,7 +189,7 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Told> {
         wrong(&shown, "is not known here; what is: name, scopes, tenant, expires_in_s".to_owned());
     }
     match (name, tenant, grant) {
-        (Some(name), Some(tenant), Some(grant)) if errors.is_empty() => Ok(Wanted {
+        (Some(name), Some(tenant), Some(grant)) if errors.is_empty() => Ok(KeyRequest {
             name: name.to_owned(),
             tenant: Arc::from(tenant),
             grant,
@@ -192,51 +197,51 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Told> {
         }),
         _ => {
             let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
-            Err(Problem::BadRequest.says(format!("{}.", said.join("; "))).errors(errors))
+            Err(ProblemType::BadRequest.says(format!("{}.", said.join("; "))).errors(errors))
         }
     }
 }
 
 /// A new id and secret.
-fn make() -> Result<(KeyId, String), Told> {
-    let no_chance = |_| Problem::Internal.says("The system gives no random bytes, so no key can be made.");
-    let id = u128::from_le_bytes(chance::bytes().map_err(no_chance)?);
-    let secret: [u8; 32] = chance::bytes().map_err(no_chance)?;
+fn make() -> Result<(KeyId, String), ProblemResponse> {
+    let no_chance = |_| ProblemType::Internal.says("The system gives no random bytes, so no key can be made.");
+    let id = u128::from_le_bytes(random::bytes().map_err(no_chance)?);
+    let secret: [u8; 32] = random::bytes().map_err(no_chance)?;
     Ok((KeyId::from_chance(id), URL_SAFE_NO_PAD.encode(secret)))
 }
 
 /// The only time that a key is shown.
-fn given(new: &NewKey, secret: &str) -> HttpResponse {
-    let key = Key { made: new.clone(), revoked_at: None, rotated_to: None };
+fn given(new: &NewApiKey, secret: &str) -> HttpResponse {
+    let key = ApiKey { made: new.clone(), revoked_at: None, rotated_to: None };
     let mut body = shown(&key, new.created_at);
-    body["key"] = KeyText { id: new.id, secret }.write().into();
+    body["key"] = ParsedKey { id: new.id, secret }.write().into();
     HttpResponse::Created()
         .insert_header((LOCATION, format!("/v1/keys/{}", new.id)))
         .insert_header(("Cache-Control", "no-store"))
         .json(body)
 }
 
-fn shown(key: &Key, now: UnixMs) -> Value {
-    let at = |at: Option<UnixMs>| at.map_or(Value::Null, view::time);
+fn shown(key: &ApiKey, now: UnixMs) -> Value {
+    let at = |at: Option<UnixMs>| at.map_or(Value::Null, dto::time);
     json!({
         "id": key.made.id.as_str(),
         "name": key.made.name,
         "tenant": &*key.made.tenant,
         "scopes": key.made.grant.names(),
         "active": key.is_good(now),
-        "created_at": view::time(key.made.created_at),
+        "created_at": dto::time(key.made.created_at),
         "expires_at": at(key.made.expires_at),
         "revoked_at": at(key.revoked_at),
         "rotated_to": key.rotated_to.map(|id| id.to_string()),
     })
 }
 
-fn key_id(request: &HttpRequest) -> Result<KeyId, Told> {
-    read::named(request, "id")?
+fn key_id(request: &HttpRequest) -> Result<KeyId, ProblemResponse> {
+    params::named(request, "id")?
         .parse()
-        .map_err(|error: guildhall_core::access::KeyIdError| read::parameter("id", error.to_string()))
+        .map_err(|error: guildhall_core::access::ParseKeyIdError| params::parameter("id", error.to_string()))
 }
 
-fn no_key(id: KeyId) -> Told {
-    Problem::NotFound.says(format!("There is no key {id}."))
+fn no_key(id: KeyId) -> ProblemResponse {
+    ProblemType::NotFound.says(format!("There is no key {id}."))
 }

@@ -5,32 +5,31 @@ use std::time::Duration;
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::{circuit_breaker::TopSpenders, rest::GateView};
 use guildhall_core::{
-    answer::Credential,
-    invalid::{HolderKind, HolderSnapshot, LedgerSnapshot, Spender},
+    heavy_hitters::HeavyHitter,
+    invalid::{HolderKind, HolderSnapshot, InvalidLedgerSnapshot, Spender},
     lane::Lane,
     limit::BucketRow,
-    spending::{Measure, Who},
+    response::Credential,
+    spending::{Consumer, Measure},
     time::UnixMs,
-    top::Counted,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Served,
-    read::{self, Asking},
-    view,
+    AppState, dto,
+    params::{self, Params},
 };
-use crate::api::problem::Told;
+use crate::api::problem::ProblemResponse;
 
-type Answer = Result<HttpResponse, Told>;
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// How many of those who use the most are shown.
 const TOP: usize = 10;
 /// How many may be asked for.
 const TOP_MOST: usize = 100;
 
-pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
-    Asking::query(&request).end()?;
+pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    Params::query(&request).end()?;
     let credential = served.gate()?.credential;
     let seen = served.ask_gate(|desk| async move { desk.gate.observe().await }).await?;
     Ok(HttpResponse::Ok().json(shown(&seen, credential, served.now())))
@@ -60,7 +59,7 @@ fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
             "available": own.map_or(usable, |own| own.available),
             "in_flight": own.map_or(0, |own| own.in_flight),
             "waiting": limits.waiting,
-            "blocked_until": (closed > 0).then(|| view::time(now + Duration::from_millis(closed))),
+            "blocked_until": (closed > 0).then(|| dto::time(now + Duration::from_millis(closed))),
             "shared": sharing != "alone",
             "mode": redis.map(|shared| shared.mode.name()),
         },
@@ -71,7 +70,7 @@ fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
     })
 }
 
-fn invalid(ledger: &LedgerSnapshot, now: UnixMs) -> Value {
+fn invalid(ledger: &InvalidLedgerSnapshot, now: UnixMs) -> Value {
     let stops = match ledger.used {
         used if used >= ledger.thresholds.interactive => Some("everything"),
         used if used >= ledger.thresholds.operation => Some("all_but_interactive"),
@@ -117,16 +116,16 @@ fn holder(holder: &HolderSnapshot, now: UnixMs) -> Value {
         "in_flight": holder.in_flight,
         "ratio": holder.ratio,
         "capped": holder.capped,
-        "room_at": holder.room_in_ms.map(|room| view::time(now + Duration::from_millis(room))),
+        "room_at": holder.room_in_ms.map(|room| dto::time(now + Duration::from_millis(room))),
     })
 }
 
-pub(super) async fn buckets(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::query(&request);
+pub(super) async fn buckets(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
     let (limit, from) = (asking.limit(), asking.place("cursor"));
     asking.end()?;
     let from = u32::try_from(from.unwrap_or(0));
-    let from = from.map_err(|_| read::parameter("cursor", "must be `next` of the answer before"))?;
+    let from = from.map_err(|_| params::parameter("cursor", "must be `next` of the answer before"))?;
     let listed = served.ask_gate(move |desk| async move { desk.gate.buckets(from, limit).await }).await?;
     let now = served.now();
     let buckets: Vec<_> = listed.buckets.iter().map(|row| bucket(row, now)).collect();
@@ -142,27 +141,27 @@ fn bucket(row: &BucketRow, now: UnixMs) -> Value {
         "id": (id != 0).then(|| id.to_string()),
         "limit": row.limit,
         "left": row.left,
-        "resets_at": row.resets_in.map(|wait| view::time(now + wait)),
+        "resets_at": row.resets_in.map(|wait| dto::time(now + wait)),
         "waiting": row.waiting,
     })
 }
 
-pub(super) async fn top(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::query(&request);
+pub(super) async fn top(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
     let names = Measure::ALL.map(Measure::name).join(", ");
     let by = asking.named("by", &names, Measure::from_name).unwrap_or(Measure::Spend);
     let limit = asking.at_most(TOP_MOST).unwrap_or(TOP);
     asking.end()?;
     let TopSpenders { top, over } = served.ask_gate(move |desk| async move { desk.gate.top(by, limit).await }).await?;
     let top: Vec<_> = top.iter().map(spender).collect();
-    let since = view::time(served.now().before(over));
+    let since = dto::time(served.now().before(over));
     Ok(HttpResponse::Ok().json(json!({"by": by.name(), "since": since, "top": top})))
 }
 
-fn spender(counted: &Counted<Who>) -> Value {
-    let Counted { key, count, over } = counted;
+fn spender(counted: &HeavyHitter<Consumer>) -> Value {
+    let HeavyHitter { key, count, over } = counted;
     match key {
-        Who::Guild(guild) => json!({"guild_id": guild.to_string(), "count": count, "over": over}),
-        Who::Application => json!({"caller": "application", "count": count, "over": over}),
+        Consumer::Guild(guild) => json!({"guild_id": guild.to_string(), "count": count, "over": over}),
+        Consumer::Application => json!({"caller": "application", "count": count, "over": over}),
     }
 }

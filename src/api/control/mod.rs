@@ -10,27 +10,27 @@
 mod audit;
 mod breakers;
 mod budgets;
-mod desks;
-mod entry;
+mod dead_letters;
+mod dto;
 mod erase;
+mod errors;
 mod guilds;
 mod instances;
-mod kept;
 mod keys;
-mod letters;
 mod limits;
+mod middleware;
 mod operations;
+mod params;
 mod prefer;
-mod read;
-mod refusal;
+mod prefer_wait;
 mod reload;
 mod routes;
+mod services;
 mod shards;
+mod state;
 mod stream;
 mod timeline;
 mod usage;
-mod view;
-mod wait;
 
 use std::{
     future::Future,
@@ -45,8 +45,10 @@ use actix_web::{
     web::{self, Data},
 };
 use guildhall_actors::{
-    access::{Action, Caller, Key, KeyStore},
-    operations::{Changes, Desk, Waits, WaitsConfig, WallClock, desk::DeskError},
+    access::{ApiKey, AuditAction, Caller, KeyStore},
+    operations::{
+        ChangeFeed, CompletionConfig, CompletionWaiters, OperationService, WallClock, submission::OperationError,
+    },
     policies::SharedPolicies,
     supervision::spawn_work_on,
 };
@@ -56,23 +58,23 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
-use self::{desks::Desks, stream::Streams};
 pub use self::{
-    desks::{GateDesk, ShardDesk},
-    kept::Shelf,
-    reload::{Reload, ReloadError, ReloadReport, ReloadedItem, Reloading},
-    routes::{WAYS, Way},
+    reload::{Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem},
+    routes::{Route, WAYS},
+    services::{GateService, ShardService},
+    state::StateService,
     stream::StreamsConfig,
 };
+use self::{services::Services, stream::StreamLimit};
 use super::{
     admin_key::AdminKey,
-    body::Room,
+    body::BodyMemory,
+    client_address::TrustedProxies,
     key_lookup::{KeyLookup, KeySource, LookupError},
     keyring::Keyring,
     operator_key::OperatorKey,
-    origin::Proxies,
-    policies::{self, Policies, PoliciesConfig},
-    problem::{Problem, Told},
+    policies::{self, PoliciesConfig, PolicyLimiter},
+    problem::{ProblemResponse, ProblemType},
 };
 
 /// The API's bounds.
@@ -93,7 +95,7 @@ pub struct ControlConfig {
     /// The bounds of streams.
     pub streams: StreamsConfig,
     /// The bounds of waiting for what was submitted.
-    pub waits: WaitsConfig,
+    pub waits: CompletionConfig,
     /// How much each caller may ask.
     pub policies: PoliciesConfig,
 }
@@ -108,7 +110,7 @@ impl Default for ControlConfig {
             submission_most: 8 * 1024 * 1024,
             large_most: 4,
             streams: StreamsConfig::default(),
-            waits: WaitsConfig::default(),
+            waits: CompletionConfig::default(),
             policies: PoliciesConfig::default(),
         }
     }
@@ -119,41 +121,41 @@ impl Default for ControlConfig {
 pub struct Control {
     key: Arc<OperatorKey>,
     config: ControlConfig,
-    desk: Arc<OnceLock<Arc<Desk>>>,
-    shelf: Arc<OnceLock<Arc<Shelf>>>,
-    keys: Arc<OnceLock<Keys>>,
-    desks: Arc<Desks>,
+    desk: Arc<OnceLock<Arc<OperationService>>>,
+    shelf: Arc<OnceLock<Arc<StateService>>>,
+    keys: Arc<OnceLock<KeyStoreHandle>>,
+    desks: Arc<Services>,
     keyring: Arc<Keyring>,
     lookup: KeyLookup,
     clock: WallClock,
     calls: Arc<Semaphore>,
     large: Arc<Semaphore>,
-    following: Arc<OnceLock<Following>>,
-    streams: Arc<Streams>,
-    policies: Arc<Policies>,
-    proxies: Arc<Proxies>,
-    room: Room,
+    following: Arc<OnceLock<ChangeFollower>>,
+    streams: Arc<StreamLimit>,
+    policies: Arc<PolicyLimiter>,
+    proxies: Arc<TrustedProxies>,
+    room: BodyMemory,
     /// Whether the process is about to end.
     draining: watch::Sender<bool>,
 }
 
 /// Operations as they change, and who waits for them.
-struct Following {
-    changes: Arc<dyn Changes>,
-    waits: Waits,
+struct ChangeFollower {
+    changes: Arc<dyn ChangeFeed>,
+    waits: CompletionWaiters,
 }
 
-impl std::fmt::Debug for Following {
+impl std::fmt::Debug for ChangeFollower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Following").field("waits", &self.waits).finish_non_exhaustive()
+        f.debug_struct("ChangeFollower").field("waits", &self.waits).finish_non_exhaustive()
     }
 }
 
 /// Where keys are kept.
 #[derive(Clone)]
-struct Keys(Arc<dyn KeyStore>);
+struct KeyStoreHandle(Arc<dyn KeyStore>);
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for KeyStoreHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Keys")
     }
@@ -177,17 +179,17 @@ impl Control {
             calls: Arc::new(Semaphore::new(config.calls_most)),
             large: Arc::new(Semaphore::new(config.large_most)),
             following: Arc::default(),
-            streams: Arc::new(Streams::new(config.streams.most, config.streams.most_per_key)),
-            policies: Arc::new(Policies::new(config.policies)),
+            streams: Arc::new(StreamLimit::new(config.streams.most, config.streams.most_per_key)),
+            policies: Arc::new(PolicyLimiter::new(config.policies)),
             proxies: Arc::default(),
-            room: Room::new(config.bodies_most),
+            room: BodyMemory::new(config.bodies_most),
             draining: watch::Sender::new(false),
         }
     }
 
     /// The same behind these proxies.
     #[must_use]
-    pub fn behind(self, proxies: Proxies) -> Self {
+    pub fn behind(self, proxies: TrustedProxies) -> Self {
         Self { proxies: Arc::new(proxies), ..self }
     }
 
@@ -202,13 +204,13 @@ impl Control {
     }
 
     /// From now on this is the desk. A second one changes nothing.
-    pub fn open(&self, desk: Arc<Desk>) {
+    pub fn open(&self, desk: Arc<OperationService>) {
         drop(self.desk.set(desk));
     }
 
     /// From now on this is where keys are, and notes of what was done with them. A second one changes nothing.
     pub fn open_keys(&self, keys: Arc<dyn KeyStore>) {
-        drop(self.keys.set(Keys(keys)));
+        drop(self.keys.set(KeyStoreHandle(keys)));
     }
 
     /// The same API, whose keys and records are by this clock. To be called before it is used.
@@ -225,9 +227,12 @@ impl Control {
 
     /// From now on operations can be followed here, and waited for. A second one changes nothing. To be called on the runtime
     /// that the store belongs to.
-    pub fn open_changes(&self, changes: Arc<dyn Changes>) {
+    pub fn open_changes(&self, changes: Arc<dyn ChangeFeed>) {
         let waits = self.config.waits;
-        self.following.get_or_init(move || Following { waits: Waits::start(Arc::clone(&changes), waits), changes });
+        self.following.get_or_init(move || ChangeFollower {
+            waits: CompletionWaiters::start(Arc::clone(&changes), waits),
+            changes,
+        });
     }
 
     /// From now on nothing new is taken, since the process is about to end. What is under way is finished; what would not end
@@ -237,19 +242,19 @@ impl Control {
     }
 
     /// From now on this is where values and dead events are. A second one changes nothing.
-    pub fn open_shelf(&self, shelf: Shelf) {
+    pub fn open_shelf(&self, shelf: StateService) {
         drop(self.shelf.set(Arc::new(shelf)));
     }
 }
 
 /// The API as the listener's threads have it.
-pub(crate) struct Served {
+pub(crate) struct AppState {
     control: Control,
     runtime: Handle,
     clock: WallClock,
 }
 
-impl Served {
+impl AppState {
     pub(crate) fn new(control: Control, runtime: Handle) -> Self {
         Self { clock: control.clock.clone(), control, runtime }
     }
@@ -273,12 +278,12 @@ impl Served {
     }
 
     /// Operations as they change.
-    fn following(&self) -> Result<&Following, Told> {
-        self.control.following.get().ok_or_else(|| Problem::Starting.into())
+    fn following(&self) -> Result<&ChangeFollower, ProblemResponse> {
+        self.control.following.get().ok_or_else(|| ProblemType::Starting.into())
     }
 
     /// Operations as they change, as far as they are a caller's.
-    fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn Changes>, Told> {
+    fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn ChangeFeed>, ProblemResponse> {
         let changes = Arc::clone(&self.following()?.changes);
         Ok(match &caller.tenant {
             Some(tenant) => changes.within(Arc::clone(tenant)),
@@ -288,42 +293,44 @@ impl Served {
 
     /// Where keys are looked up: not as a tenant, since whose key it is, is not known before.
     fn key_source(&self) -> Option<KeySource> {
-        let Keys(keys) = self.control.keys.get()?;
+        let KeyStoreHandle(keys) = self.control.keys.get()?;
         Some(KeySource { keys: Arc::clone(keys), runtime: self.runtime.clone() })
     }
 
     /// The key with this id, for a caller at this address; nothing if there is none. A result of a moment ago still holds.
-    async fn look_up(&self, id: KeyId, from: IpAddr) -> Result<Option<Arc<Key>>, Told> {
-        let source = self.key_source().ok_or(Problem::Starting)?;
+    async fn look_up(&self, id: KeyId, from: IpAddr) -> Result<Option<Arc<ApiKey>>, ProblemResponse> {
+        let source = self.key_source().ok_or(ProblemType::Starting)?;
         self.control.lookup.find(&source, id, policies::owner(from)).await.map_err(|error| match error {
-            LookupError::Busy => Problem::Busy.says(format!("Nothing was done: {error}. Try again in a moment.")),
-            LookupError::Store(error) => refusal::of_store(&error),
+            LookupError::Busy => ProblemType::Busy.says(format!("Nothing was done: {error}. Try again in a moment.")),
+            LookupError::Store(error) => errors::of_store(&error),
         })
     }
 
     /// Writes down that somebody was not let. Nobody waits for it, and a key that is refused all the time is not written down
     /// all the time.
     fn refused(&self, caller: &Caller, what: String) {
-        let Some(Keys(keys)) = self.control.keys.get().cloned() else { return };
+        let Some(KeyStoreHandle(keys)) = self.control.keys.get().cloned() else { return };
         if self.control.keyring.writes_down(&caller.key, Instant::now()) {
-            let note = caller.note(Action::Refused, self.now()).saying(what);
+            let note = caller.note(AuditAction::Refused, self.now()).saying(what);
             // A store that is away tells of itself.
             spawn_work_on(&self.runtime, async move { drop(keys.note(note).await) });
         }
     }
 
     /// Notes that a caller may not do an operation again, if that is why it was not done.
-    fn refused_again(&self, caller: &Caller, error: &DeskError) {
+    fn refused_again(&self, caller: &Caller, error: &OperationError) {
         match error {
-            DeskError::Forbidden { .. } | DeskError::Elsewhere { .. } => self.refused(caller, error.to_string()),
-            DeskError::NoOperation(_)
-            | DeskError::NoGuild(_)
-            | DeskError::NoLetter(_)
-            | DeskError::Unfit { .. }
-            | DeskError::Tried { .. }
-            | DeskError::AlreadyRedriven { .. }
-            | DeskError::NotReceived(_)
-            | DeskError::Submit(_) => {}
+            OperationError::Forbidden { .. } | OperationError::Elsewhere { .. } => {
+                self.refused(caller, error.to_string());
+            }
+            OperationError::NoOperation(_)
+            | OperationError::NoGuild(_)
+            | OperationError::NoLetter(_)
+            | OperationError::Unfit { .. }
+            | OperationError::Tried { .. }
+            | OperationError::AlreadyRedriven { .. }
+            | OperationError::NotReceived(_)
+            | OperationError::Submit(_) => {}
         }
     }
 
@@ -332,14 +339,14 @@ impl Served {
         &self,
         request: &HttpRequest,
         question: impl FnOnce(Arc<dyn KeyStore>) -> F,
-    ) -> Result<T, Told>
+    ) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
+        let KeyStoreHandle(keys) = self.control.keys.get().ok_or(ProblemType::Starting)?;
         let keys = Arc::clone(keys);
-        let keys = match entry::caller_of(request).tenant {
+        let keys = match middleware::caller_of(request).tenant {
             Some(tenant) => keys.within(tenant),
             None => keys,
         };
@@ -348,31 +355,31 @@ impl Served {
 
     /// Asks the desk, on the runtime that it belongs to: what it needs lives there, and a caller that hangs up does not stop
     /// it half way.
-    async fn ask<T, F>(&self, question: impl FnOnce(Arc<Desk>) -> F) -> Result<T, Told>
+    async fn ask<T, F>(&self, question: impl FnOnce(Arc<OperationService>) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let desk = self.control.desk.get().ok_or(Problem::Starting)?;
+        let desk = self.control.desk.get().ok_or(ProblemType::Starting)?;
         self.run(|| question(Arc::clone(desk))).await
     }
 
     /// The same of what bots keep.
-    async fn ask_shelf<T, F>(&self, question: impl FnOnce(Arc<Shelf>) -> F) -> Result<T, Told>
+    async fn ask_shelf<T, F>(&self, question: impl FnOnce(Arc<StateService>) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let shelf = self.control.shelf.get().ok_or(Problem::Starting)?;
+        let shelf = self.control.shelf.get().ok_or(ProblemType::Starting)?;
         self.run(|| question(Arc::clone(shelf))).await
     }
 
-    async fn run<T, F>(&self, work: impl FnOnce() -> F) -> Result<T, Told>
+    async fn run<T, F>(&self, work: impl FnOnce() -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let permit = Arc::clone(&self.control.calls).try_acquire_owned().map_err(|_| Problem::Busy)?;
+        let permit = Arc::clone(&self.control.calls).try_acquire_owned().map_err(|_| ProblemType::Busy)?;
         let answer = work();
         let task = spawn_work_on(&self.runtime, async move {
             let answer = answer.await;
@@ -381,19 +388,19 @@ impl Served {
         });
         task.await.map_err(|error| {
             if error.is_cancelled() {
-                Problem::StoreUnavailable.says(
+                ProblemType::StoreUnavailable.says(
                     "The process is ending. Ask another one, or this one again; what has an idempotency key is never accepted \
                      twice with the same one.",
                 )
             } else {
-                Problem::Internal.into()
+                ProblemType::Internal.into()
             }
         })
     }
 }
 
 /// Adds the API to an app.
-pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
-    let api = web::scope(routes::ROOT).wrap(from_fn(entry::admit)).default_service(web::to(entry::answer));
+pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<AppState>) {
+    let api = web::scope(routes::ROOT).wrap(from_fn(middleware::admit)).default_service(web::to(middleware::answer));
     config.app_data(served.clone()).service(api);
 }

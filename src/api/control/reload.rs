@@ -3,15 +3,15 @@
 use std::{future::Future, pin::Pin};
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::access::Action;
+use guildhall_actors::access::AuditAction;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Served, entry, read::Asking};
+use super::{AppState, middleware, params::Params};
 use crate::{
     api::{
-        events::SteppedIn,
-        problem::{Problem, Told},
+        events::ManualIntervention,
+        problem::{ProblemResponse, ProblemType},
     },
     events::emit,
 };
@@ -19,11 +19,11 @@ use crate::{
 /// Reads the settings again and applies what can be applied.
 pub trait Reload: Send + Sync {
     /// Checks everything first: with one error nothing is applied.
-    fn reload(&self) -> Reloading;
+    fn reload(&self) -> ReloadFuture;
 }
 
 /// A reload under way.
-pub type Reloading = Pin<Box<dyn Future<Output = Result<ReloadReport, ReloadError>> + Send>>;
+pub type ReloadFuture = Pin<Box<dyn Future<Output = Result<ReloadReport, ReloadError>> + Send>>;
 
 /// What a reload did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -62,19 +62,19 @@ fn listed(errors: &[(String, String)]) -> String {
     errors.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-pub(super) async fn reload(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
-    Asking::optional_body(&request)?.end()?;
-    let caller = entry::caller_of(&request);
-    let note = caller.note(Action::Reload, served.now());
+pub(super) async fn reload(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    Params::optional_body(&request)?.end()?;
+    let caller = middleware::caller_of(&request);
+    let note = caller.note(AuditAction::Reload, served.now());
     let book = served.book()?;
     let report = served.ask_reload(move |reload| async move {
         book.note(note).await?;
         reload.reload().await.map_err(|error| match error {
-            ReloadError::Starting => Told::from(Problem::Starting),
-            ReloadError::Invalid(errors) => Told::from(Problem::InvalidSettings).errors(errors),
+            ReloadError::Starting => ProblemResponse::from(ProblemType::Starting),
+            ReloadError::Invalid(errors) => ProblemResponse::from(ProblemType::InvalidSettings).errors(errors),
         })
     });
     let report = report.await??;
-    emit(SteppedIn { action: Action::Reload, target: &"settings", caller: &caller });
+    emit(ManualIntervention { action: AuditAction::Reload, target: &"settings", caller: &caller });
     Ok(HttpResponse::Ok().json(report))
 }

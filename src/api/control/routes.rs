@@ -15,19 +15,19 @@ use guildhall_core::{
 use percent_encoding::percent_decode_str;
 
 use super::{
-    Served, audit, breakers, budgets, erase, guilds, instances, kept, keys, letters, limits, operations, reload,
-    shards, stream, usage,
+    AppState, audit, breakers, budgets, dead_letters, erase, guilds, instances, keys, limits, operations, reload,
+    shards, state, stream, usage,
 };
-use crate::api::problem::{Problem, Told};
+use crate::api::problem::{ProblemResponse, ProblemType};
 
 /// What all paths begin with.
 pub(super) const ROOT: &str = "/v1";
 
-type Answering = Pin<Box<dyn Future<Output = Result<HttpResponse, Told>>>>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<HttpResponse, ProblemResponse>>>>;
 
 /// One way into the API.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Route {
     /// The method. Who may GET may also HEAD.
     pub method: &'static str,
     /// The path below `/v1`, with a name for what is different each time. What is called `{…:.+}` is all that is left of the
@@ -37,10 +37,10 @@ pub struct Way {
     pub needs: Scope,
     /// What a request counts as.
     pub policy: Policy,
-    answer: fn(HttpRequest, Data<Served>) -> Answering,
+    answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
 }
 
-impl Way {
+impl Route {
     /// Whether a request may hold many operations, and so be larger than others.
     pub(super) fn takes_many(&self) -> bool {
         self.method == "POST" && matches!(self.path, "/operations" | "/guilds/{guild_id}/operations")
@@ -52,9 +52,9 @@ const fn way(
     path: &'static str,
     needs: Scope,
     policy: Policy,
-    answer: fn(HttpRequest, Data<Served>) -> Answering,
-) -> Way {
-    Way { method, path, needs, policy, answer }
+    answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
+) -> Route {
+    Route { method, path, needs, policy, answer }
 }
 
 macro_rules! to {
@@ -64,16 +64,16 @@ macro_rules! to {
 }
 
 /// Every way there is.
-pub const WAYS: &[Way] = &[
+pub const WAYS: &[Route] = &[
     way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit_in_guild)),
     way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
     way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, to!(guilds::resume)),
     way("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, to!(guilds::show)),
-    way("GET", "/events/dead", Scope::EventsRead, Light, to!(kept::dead)),
-    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(kept::revive)),
-    way("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(kept::show)),
-    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(kept::put)),
-    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(kept::remove)),
+    way("GET", "/events/dead", Scope::EventsRead, Light, to!(state::dead)),
+    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(state::revive)),
+    way("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(state::show)),
+    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::put)),
+    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::remove)),
     way("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
     way("GET", "/usage", Scope::OperationsRead, Light, to!(usage::show)),
     way("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
@@ -84,12 +84,12 @@ pub const WAYS: &[Way] = &[
     way("GET", "/operations/{id}", Scope::OperationsRead, Light, to!(operations::show)),
     way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, to!(operations::cancel)),
     way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, to!(operations::retry)),
-    way("GET", "/dead-letters", Scope::OperationsRead, Light, to!(letters::list)),
-    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(letters::redrive_all)),
-    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(letters::discard_all)),
-    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(letters::show)),
-    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(letters::discard)),
-    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(letters::redrive)),
+    way("GET", "/dead-letters", Scope::OperationsRead, Light, to!(dead_letters::list)),
+    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(dead_letters::redrive_all)),
+    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(dead_letters::discard_all)),
+    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(dead_letters::show)),
+    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(dead_letters::discard)),
+    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(dead_letters::redrive)),
     way("GET", "/keys", Scope::Admin, Light, to!(keys::list)),
     way("POST", "/keys", Scope::Admin, Light, to!(keys::create)),
     way("GET", "/keys/{id}", Scope::Admin, Light, to!(keys::show)),
@@ -114,7 +114,7 @@ pub const WAYS: &[Way] = &[
 
 /// A part of a path.
 #[derive(Debug)]
-enum Part {
+enum PathSegment {
     /// Just this.
     Plain(&'static str),
     /// Something else each time.
@@ -123,7 +123,7 @@ enum Part {
     Rest,
 }
 
-impl Part {
+impl PathSegment {
     fn read(part: &'static str) -> Self {
         match part {
             _ if !part.starts_with('{') => Self::Plain(part),
@@ -135,21 +135,21 @@ impl Part {
 
 /// A path that leads somewhere, by one method or several.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PathTemplate {
     /// What it is called, with names for what is different each time.
     pub(super) name: String,
-    parts: Vec<Part>,
-    ways: Vec<&'static Way>,
+    parts: Vec<PathSegment>,
+    ways: Vec<&'static Route>,
     allow: HeaderValue,
 }
 
-impl Place {
-    fn new(path: &'static str, ways: Vec<&'static Way>) -> Self {
+impl PathTemplate {
+    fn new(path: &'static str, ways: Vec<&'static Route>) -> Self {
         let methods: Vec<_> =
             ways.iter().map(|way| if way.method == "GET" { "GET, HEAD" } else { way.method }).collect();
         let allow = HeaderValue::from_str(&methods.join(", ")).expect("invariant: methods are plain words");
-        let parts = path.split('/').skip(1).map(Part::read);
-        let parts = [Part::Plain(&ROOT[1..])].into_iter().chain(parts).collect();
+        let parts = path.split('/').skip(1).map(PathSegment::read);
+        let parts = [PathSegment::Plain(&ROOT[1..])].into_iter().chain(parts).collect();
         Self { name: format!("{ROOT}{}", path.replace(":.+", "")), parts, ways, allow }
     }
 
@@ -158,13 +158,13 @@ impl Place {
         let (mut left, mut named) = (path, "");
         for part in &self.parts {
             left = left.strip_prefix('/')?;
-            let end = if matches!(part, Part::Rest) { left.len() } else { left.find('/').unwrap_or(left.len()) };
+            let end = if matches!(part, PathSegment::Rest) { left.len() } else { left.find('/').unwrap_or(left.len()) };
             let (given, rest) = left.split_at(end);
             left = rest;
             match part {
-                Part::Plain(plain) if is(given, plain) => {}
-                Part::Named | Part::Rest if !given.is_empty() => named = given,
-                Part::Plain(_) | Part::Named | Part::Rest => return None,
+                PathSegment::Plain(plain) if is(given, plain) => {}
+                PathSegment::Named | PathSegment::Rest if !given.is_empty() => named = given,
+                PathSegment::Plain(_) | PathSegment::Named | PathSegment::Rest => return None,
             }
         }
         left.is_empty().then_some(named)
@@ -177,27 +177,27 @@ fn is(given: &str, plain: &str) -> bool {
 }
 
 /// Every place, in the order of the list: the first that fits is taken.
-static PLACES: LazyLock<Vec<Place>> = LazyLock::new(|| {
-    let mut places: Vec<(&str, Vec<&Way>)> = Vec::new();
+static PLACES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
+    let mut places: Vec<(&str, Vec<&Route>)> = Vec::new();
     for way in WAYS {
         match places.iter_mut().find(|(path, _)| *path == way.path) {
             Some((_, ways)) => ways.push(way),
             None => places.push((way.path, vec![way])),
         }
     }
-    places.into_iter().map(|(path, ways)| Place::new(path, ways)).collect()
+    places.into_iter().map(|(path, ways)| PathTemplate::new(path, ways)).collect()
 });
 
 /// Where a request leads. What it needs and who answers it is said here alone, so that nobody can come to one without the other.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
-    place: Option<&'static Place>,
-    way: Option<&'static Way>,
+pub(super) struct RouteMatch {
+    place: Option<&'static PathTemplate>,
+    way: Option<&'static Route>,
     /// What stands in the path for the place's name, as it came.
     pub(super) named: String,
 }
 
-impl Found {
+impl RouteMatch {
     /// Looks for the way that a request takes. Who may GET may also HEAD.
     pub(super) fn of(path: &str, method: &Method) -> Self {
         let fitting = PLACES.iter().find_map(|place| place.fits(path).map(|named| (place, named)));
@@ -208,7 +208,7 @@ impl Found {
     }
 
     /// The way, if there is one.
-    pub(super) fn way(&self) -> Option<&'static Way> {
+    pub(super) fn way(&self) -> Option<&'static Route> {
         self.way
     }
 
@@ -218,11 +218,15 @@ impl Found {
     }
 
     /// Answers a request that leads here.
-    pub(super) async fn answer(&self, request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+    pub(super) async fn answer(
+        &self,
+        request: HttpRequest,
+        served: Data<AppState>,
+    ) -> Result<HttpResponse, ProblemResponse> {
         match (self.way, self.place) {
             (Some(way), _) => (way.answer)(request, served).await,
-            (None, Some(place)) => Ok(Problem::not_allowed(place.allow.clone())),
-            (None, None) => Err(Problem::NotFound.into()),
+            (None, Some(place)) => Ok(ProblemType::not_allowed(place.allow.clone())),
+            (None, None) => Err(ProblemType::NotFound.into()),
         }
     }
 }
@@ -232,7 +236,7 @@ mod tests {
     use super::*;
 
     fn found(method: &str, path: &str) -> (&'static str, Option<Scope>, String) {
-        let found = Found::of(path, &Method::from_bytes(method.as_bytes()).unwrap());
+        let found = RouteMatch::of(path, &Method::from_bytes(method.as_bytes()).unwrap());
         (found.route(), found.way().map(|way| way.needs), found.named)
     }
 

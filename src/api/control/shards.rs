@@ -4,46 +4,45 @@ use std::{collections::HashMap, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::{
-    access::Action,
-    events::{KeptSession, ShardView},
+    access::AuditAction,
+    events::{ShardView, StoredSession},
     operations::Instance,
 };
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
-    read::{self, Asking},
-    refusal,
+    AppState, errors, middleware,
+    params::{self, Params},
 };
 use crate::{
     api::{
-        events::SteppedIn,
-        problem::{Problem, Told},
+        events::ManualIntervention,
+        problem::{ProblemResponse, ProblemType},
     },
     events::emit,
 };
 
-type Answer = Result<HttpResponse, Told>;
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
 /// Shards that one answer shows at most, and unless it is said.
 const PAGE: usize = 500;
 
-pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::query(&request);
+pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
     let limit = asking.at_most(PAGE).unwrap_or(PAGE);
     let from = asking.place("cursor").unwrap_or(0);
     asking.end()?;
-    let from = u32::try_from(from).map_err(|_| read::parameter("cursor", "must be `next` of the answer before"))?;
+    let from = u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the answer before"))?;
     let (total, own, kept) = served
         .ask_shards(|desk| async move {
             let (own, kept) = tokio::join!(desk.board.shards(), desk.sessions.sessions());
             (desk.board.total(), own, kept)
         })
         .await?;
-    let kept = kept.map_err(|error| refusal::of_store(&error))?;
+    let kept = kept.map_err(|error| errors::of_store(&error))?;
     let owners = owners(&served).await?;
     let own: HashMap<u32, ShardView> = own.into_iter().map(|view| (view.shard, view)).collect();
-    let kept: HashMap<u32, KeptSession> =
+    let kept: HashMap<u32, StoredSession> =
         kept.into_iter().filter(|kept| kept.shards == total).map(|kept| (kept.shard, kept)).collect();
     let last = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
     let shards: Vec<_> = (from..last)
@@ -63,9 +62,9 @@ struct Owners {
     own: Option<String>,
 }
 
-async fn owners(served: &Served) -> Result<Owners, Told> {
+async fn owners(served: &AppState) -> Result<Owners, ProblemResponse> {
     let instances = served.ask(|desk| async move { desk.instances().await }).await?;
-    let instances: Vec<Instance> = instances.map_err(|error| refusal::of_desk(&error))?;
+    let instances: Vec<Instance> = instances.map_err(|error| errors::of_desk(&error))?;
     let own = instances.iter().find(|instance| instance.is_self).map(|instance| instance.id.to_string());
     let has = |instance: &Instance| {
         let id = instance.id.to_string();
@@ -90,7 +89,7 @@ fn of_own(view: &ShardView, instance: Option<&str>) -> Value {
 }
 
 /// A shard of another process, as far as the store knows it.
-fn of_other(id: u32, instance: Option<&str>, kept: Option<&KeptSession>) -> Value {
+fn of_other(id: u32, instance: Option<&str>, kept: Option<&StoredSession>) -> Value {
     json!({
         "id": id,
         "state": if instance.is_some() { "elsewhere" } else { "unclaimed" },
@@ -109,10 +108,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) async fn restart(request: HttpRequest, served: Data<Served>) -> Answer {
-    Asking::optional_body(&request)?.end()?;
-    let given = read::named(&request, "id")?;
-    let id: u32 = given.parse().map_err(|_| read::parameter("id", "must be a shard's number, from 0 on"))?;
+pub(super) async fn restart(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    Params::optional_body(&request)?.end()?;
+    let given = params::named(&request, "id")?;
+    let id: u32 = given.parse().map_err(|_| params::parameter("id", "must be a shard's number, from 0 on"))?;
     let (total, has) = served
         .ask_shards(move |desk| async move {
             let own = desk.board.shards().await;
@@ -120,32 +119,32 @@ pub(super) async fn restart(request: HttpRequest, served: Data<Served>) -> Answe
         })
         .await?;
     if id >= total {
-        return Err(Problem::NotFound.says(format!("There is no shard {id}: the bot has {total}, counted from 0.")));
+        return Err(ProblemType::NotFound.says(format!("There is no shard {id}: the bot has {total}, counted from 0.")));
     }
     if !has {
         return Err(elsewhere(id, &owners(&served).await?));
     }
-    let caller = entry::caller_of(&request);
-    let note = caller.note(Action::ShardsRestart, served.now()).on(&id);
+    let caller = middleware::caller_of(&request);
+    let note = caller.note(AuditAction::ShardsRestart, served.now()).on(&id);
     let book = served.book()?;
     let restarted = served.ask_shards(move |desk| async move {
         book.note(note).await?;
-        Ok::<bool, Told>(desk.board.restart(id))
+        Ok::<bool, ProblemResponse>(desk.board.restart(id))
     });
     if !restarted.await?? {
         return Err(elsewhere(id, &owners(&served).await?));
     }
-    emit(SteppedIn { action: Action::ShardsRestart, target: &id, caller: &caller });
+    emit(ManualIntervention { action: AuditAction::ShardsRestart, target: &id, caller: &caller });
     Ok(HttpResponse::Accepted().json(json!({"id": id, "restarting": true})))
 }
 
 /// Only who has a shard can restart it.
-fn elsewhere(id: u32, owners: &Owners) -> Told {
+fn elsewhere(id: u32, owners: &Owners) -> ProblemResponse {
     match owners.of.get(&id).filter(|owner| owners.own.as_ref() != Some(*owner)) {
-        Some(owner) => Problem::Conflict
+        Some(owner) => ProblemType::Conflict
             .says(format!("Process {owner} has shard {id}: ask that one, which `GET /v1/instances` names."))
             .with("instance", owner.as_str()),
-        None => Problem::Conflict
+        None => ProblemType::Conflict
             .says(format!("No process has shard {id} at the moment; it connects by itself as soon as one has."))
             .with("instance", Value::Null),
     }

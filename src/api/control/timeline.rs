@@ -1,27 +1,27 @@
 //! What happened to an operation, one thing after the other, from what is kept of it.
 
-use guildhall_actors::operations::{Attempt, Shown};
+use guildhall_actors::operations::{Attempt, OperationDetails};
 use guildhall_core::{
-    operation::{FailureClass, Sends, State},
+    operation::{FailureClass, OperationState, Repeatability},
     time::UnixMs,
 };
 use serde_json::{Value, json};
 
-use super::view;
+use super::dto;
 
 /// Something that happened.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry<'a> {
+struct TimelineEntry<'a> {
     at: UnixMs,
     what: &'static str,
     attempt: Option<u32>,
     detail: Option<&'a str>,
 }
 
-pub(super) fn shown(shown: &Shown) -> Value {
+pub(super) fn shown(shown: &OperationDetails) -> Value {
     let entries = entries(shown);
     let written = entries.iter().map(|entry| {
-        let mut written = json!({"at": view::time(entry.at), "what": entry.what});
+        let mut written = json!({"at": dto::time(entry.at), "what": entry.what});
         if let Some(attempt) = entry.attempt {
             written["attempt"] = attempt.into();
         }
@@ -33,20 +33,20 @@ pub(super) fn shown(shown: &Shown) -> Value {
     written.collect()
 }
 
-fn entries(shown: &Shown) -> Vec<Entry<'_>> {
+fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
     let (stored, operation) = (&shown.stored, &shown.stored.operation);
-    let mut entries = vec![Entry { at: operation.created_at, what: "accepted", attempt: None, detail: None }];
+    let mut entries = vec![TimelineEntry { at: operation.created_at, what: "accepted", attempt: None, detail: None }];
     let mut tries: Vec<&Attempt> = shown.attempts.iter().collect();
     tries.sort_by_key(|attempt| (attempt.started_at, attempt.n));
     for attempt in tries {
         let (n, detail) = (Some(attempt.n), attempt.detail.as_deref());
-        let at_the_end = |what| Entry { at: attempt.ended_at, what, attempt: n, detail };
+        let at_the_end = |what| TimelineEntry { at: attempt.ended_at, what, attempt: n, detail };
         if attempt.class == FailureClass::RateLimited.name() {
             // Nothing was tried.
-            entries.push(Entry { attempt: None, ..at_the_end("delayed") });
+            entries.push(TimelineEntry { attempt: None, ..at_the_end("delayed") });
             continue;
         }
-        entries.push(Entry { at: attempt.started_at, what: "started", attempt: n, detail: None });
+        entries.push(TimelineEntry { at: attempt.started_at, what: "started", attempt: n, detail: None });
         // With the end of the last try the operation itself may have ended.
         let is_last = shown.finished_at.is_some_and(|finished| finished <= attempt.ended_at);
         if let Some(what) = after(&attempt.class, operation.kind.sends()).filter(|_| !is_last) {
@@ -54,27 +54,33 @@ fn entries(shown: &Shown) -> Vec<Entry<'_>> {
         }
     }
     let detail = stored.error.as_ref().map(|error| error.message.as_str());
-    let now = Entry { at: shown.updated_at, what: stored.state.name(), attempt: None, detail };
+    let now = TimelineEntry { at: shown.updated_at, what: stored.state.name(), attempt: None, detail };
     let tells = |what: &str| entries.last().is_some_and(|last| last.what == what);
     let last = match stored.state {
-        State::Queued => None,
-        State::Scheduled => Some(now),
-        State::Running => Some(Entry { what: "started", attempt: Some(stored.attempts), detail: None, ..now }),
-        State::Delayed | State::Retrying | State::Reconciling => (!tells(now.what)).then_some(now),
-        State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Some(Entry {
-            at: shown.finished_at.unwrap_or(shown.updated_at),
-            attempt: (stored.attempts > 0).then_some(stored.attempts),
-            ..now
-        }),
+        OperationState::Queued => None,
+        OperationState::Scheduled => Some(now),
+        OperationState::Running => {
+            Some(TimelineEntry { what: "started", attempt: Some(stored.attempts), detail: None, ..now })
+        }
+        OperationState::Delayed | OperationState::Retrying | OperationState::Reconciling => {
+            (!tells(now.what)).then_some(now)
+        }
+        OperationState::Succeeded | OperationState::Dead | OperationState::Cancelled | OperationState::NeedsReview => {
+            Some(TimelineEntry {
+                at: shown.finished_at.unwrap_or(shown.updated_at),
+                attempt: (stored.attempts > 0).then_some(stored.attempts),
+                ..now
+            })
+        }
     };
     entries.extend(last);
     entries
 }
 
 /// What became of an operation when a try ended, unless that was its end.
-fn after(class: &str, sends: Sends) -> Option<&'static str> {
+fn after(class: &str, sends: Repeatability) -> Option<&'static str> {
     let is = |other: FailureClass| class == other.name();
-    if is(FailureClass::Transient) || (is(FailureClass::Ambiguous) && sends == Sends::Again) {
+    if is(FailureClass::Transient) || (is(FailureClass::Ambiguous) && sends == Repeatability::Again) {
         Some("retrying")
     } else if is(FailureClass::Ambiguous) {
         Some("reconciling")
@@ -87,16 +93,16 @@ fn after(class: &str, sends: Sends) -> Option<&'static str> {
 mod tests {
     use std::sync::Arc;
 
-    use guildhall_actors::operations::{DelayedBy, NewOperation, Stored};
+    use guildhall_actors::operations::{DelayedBy, NewOperation, StoredOperation};
     use guildhall_core::{
         access::{Bounds, Grant, ScopeSet},
         lane::Lane,
-        operation::{Failure, Kind, OperationId, Progress, QueueKey},
+        operation::{Failure, OperationId, OperationKind, Progress, QueueKey},
     };
 
     use super::*;
 
-    fn operation(state: State, attempts: Vec<Attempt>) -> Shown {
+    fn operation(state: OperationState, attempts: Vec<Attempt>) -> OperationDetails {
         let operation = NewOperation {
             id: OperationId::new(1, [0; 10]),
             tenant: Arc::from("default"),
@@ -105,7 +111,7 @@ mod tests {
             caller: Arc::from("admin"),
             bounds: Bounds::Anywhere,
             scopes: ScopeSet::of(&Grant::everything()),
-            kind: Kind::CreateRole,
+            kind: OperationKind::CreateRole,
             payload: String::new(),
             payload_hash: [0; 32],
             lane: Lane::Operation,
@@ -123,7 +129,7 @@ mod tests {
         };
         let used = attempts.last().map_or(0, |attempt| attempt.n);
         let (updated_at, error) = (UnixMs::new(900), Some(Failure::new(FailureClass::Transient, "why")));
-        let stored = Stored {
+        let stored = StoredOperation {
             operation,
             seq: 1,
             state,
@@ -136,7 +142,7 @@ mod tests {
             unknown_outcome: None,
         };
         let finished_at = state.is_final().then_some(updated_at);
-        Shown { stored, result: None, updated_at, finished_at, attempts, waits_for: None }
+        OperationDetails { stored, result: None, updated_at, finished_at, attempts, waits_for: None }
     }
 
     fn attempt(n: u32, started: u64, ended: u64, class: &str) -> Attempt {
@@ -144,7 +150,7 @@ mod tests {
         Attempt { n, started_at, ended_at, status: None, class: class.to_owned(), detail: Some(class.to_owned()) }
     }
 
-    fn told(shown: &Shown) -> Vec<(u64, &'static str, Option<u32>)> {
+    fn told(shown: &OperationDetails) -> Vec<(u64, &'static str, Option<u32>)> {
         entries(shown).iter().map(|entry| (entry.at.millis(), entry.what, entry.attempt)).collect()
     }
 
@@ -166,26 +172,26 @@ mod tests {
             (800, "started", Some(3)),
             (900, "succeeded", Some(3)),
         ];
-        assert_eq!(told(&operation(State::Succeeded, tries)), all);
+        assert_eq!(told(&operation(OperationState::Succeeded, tries)), all);
     }
 
     #[test]
     fn the_last_try_of_what_was_given_up_is_not_followed_by_another() {
-        let dead = operation(State::Dead, vec![attempt(1, 10, 900, "transient")]);
+        let dead = operation(OperationState::Dead, vec![attempt(1, 10, 900, "transient")]);
         assert_eq!(told(&dead), [(0, "accepted", None), (10, "started", Some(1)), (900, "dead", Some(1))]);
         assert_eq!(entries(&dead)[2].detail, Some("why"));
-        let cancelled = operation(State::Cancelled, Vec::new());
+        let cancelled = operation(OperationState::Cancelled, Vec::new());
         assert_eq!(told(&cancelled), [(0, "accepted", None), (900, "cancelled", None)]);
     }
 
     #[test]
     fn what_is_under_way_is_told_as_far_as_it_is_known() {
-        assert_eq!(told(&operation(State::Queued, Vec::new())), [(0, "accepted", None)]);
-        let running = operation(State::Running, vec![attempt(1, 10, 20, "transient")]);
+        assert_eq!(told(&operation(OperationState::Queued, Vec::new())), [(0, "accepted", None)]);
+        let running = operation(OperationState::Running, vec![attempt(1, 10, 20, "transient")]);
         assert_eq!(told(&running).last(), Some(&(900, "started", Some(1))));
         // It was looked for after a crash: no try of it has ended.
-        assert_eq!(told(&operation(State::Reconciling, Vec::new())).last(), Some(&(900, "reconciling", None)));
-        let retrying = operation(State::Retrying, vec![attempt(1, 10, 20, "transient")]);
+        assert_eq!(told(&operation(OperationState::Reconciling, Vec::new())).last(), Some(&(900, "reconciling", None)));
+        let retrying = operation(OperationState::Retrying, vec![attempt(1, 10, 20, "transient")]);
         assert_eq!(told(&retrying).iter().filter(|(_, what, _)| *what == "retrying").count(), 1);
     }
 }

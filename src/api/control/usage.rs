@@ -4,14 +4,14 @@ use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::operations::{FileUsage, ScopeUsage};
 use serde_json::{Value, json};
 
-use super::{Served, entry, read::Asking, refusal};
-use crate::api::problem::Told;
+use super::{AppState, errors, middleware, params::Params};
+use crate::api::problem::ProblemResponse;
 
-pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
-    Asking::query(&request).end()?;
-    let caller = entry::caller_of(&request);
+pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    Params::query(&request).end()?;
+    let caller = middleware::caller_of(&request);
     let usage = served.ask(|desk| async move { desk.usage(&caller).await }).await?;
-    let usage = usage.map_err(|error| refusal::of_desk(&error))?;
+    let usage = usage.map_err(|error| errors::of_desk(&error))?;
     let scopes: Vec<Value> = usage.scopes.iter().map(scope).collect();
     Ok(HttpResponse::Ok().json(json!({"usage": scopes, "file": usage.file.map(file)})))
 }

@@ -21,9 +21,9 @@ use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    api::events::{CertificateKept, CertificateLoaded},
+    api::events::{CertificateReloadFailed, CertificateReloaded},
     events::emit,
-    settings::Tls,
+    settings::TlsSettings,
 };
 
 /// No certificate is this large; a path to something else may be.
@@ -91,22 +91,22 @@ pub enum CertificatesError {
 /// The certificate that is shown. Cloning it gives another view of the same one.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    files: Arc<RwLock<Tls>>,
-    shown: Arc<Shown>,
+    files: Arc<RwLock<TlsSettings>>,
+    shown: Arc<CertificateResolver>,
     config: Arc<ServerConfig>,
 }
 
 /// A certificate with its key that can be shown.
 #[derive(Debug)]
 pub struct CheckedCertificate {
-    files: Tls,
+    files: TlsSettings,
     pair: Arc<CertifiedKey>,
 }
 
 #[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+struct CertificateResolver(RwLock<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -118,8 +118,8 @@ impl Certificates {
     /// # Errors
     ///
     /// When there is no certificate with its key in them; the message says what to do.
-    pub fn load(files: &Tls) -> Result<Self, CertificatesError> {
-        let shown = Arc::new(Shown(RwLock::new(Arc::new(read(files)?))));
+    pub fn load(files: &TlsSettings) -> Result<Self, CertificatesError> {
+        let shown = Arc::new(CertificateResolver(RwLock::new(Arc::new(read(files)?))));
         let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -133,7 +133,7 @@ impl Certificates {
     /// # Errors
     ///
     /// As [`Self::load`].
-    pub fn check(files: &Tls) -> Result<CheckedCertificate, CertificatesError> {
+    pub fn check(files: &TlsSettings) -> Result<CheckedCertificate, CertificatesError> {
         Ok(CheckedCertificate { files: files.clone(), pair: Arc::new(read(files)?) })
     }
 
@@ -149,7 +149,7 @@ impl Certificates {
         *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = checked.pair;
     }
 
-    fn files(&self) -> Tls {
+    fn files(&self) -> TlsSettings {
         self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -173,24 +173,24 @@ impl Certificates {
             match read(&files) {
                 Ok(new) => {
                     *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                    emit(CertificateLoaded { file: &files.cert_file });
+                    emit(CertificateReloaded { file: &files.cert_file });
                 }
-                Err(error) => emit(CertificateKept { error: &error }),
+                Err(error) => emit(CertificateReloadFailed { error: &error }),
             }
         }
     }
 }
 
 /// When each of the files was written, and how long it is: what changes with it.
-fn stamps(files: &Tls) -> [Option<(SystemTime, u64)>; 2] {
+fn stamps(files: &TlsSettings) -> [Option<(SystemTime, u64)>; 2] {
     [&files.cert_file, &files.key_file].map(|file| {
         let about = fs::metadata(file).ok()?;
         Some((about.modified().ok()?, about.len()))
     })
 }
 
-fn read(files: &Tls) -> Result<CertifiedKey, CertificatesError> {
-    let Tls { cert_file, key_file } = files;
+fn read(files: &TlsSettings) -> Result<CertifiedKey, CertificatesError> {
+    let TlsSettings { cert_file, key_file } = files;
     let chain = certificates(cert_file)?;
     let key = key(key_file)?;
     let why = |why| CertificatesError::UnusableKey { path: key_file.clone(), why };

@@ -18,13 +18,13 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 
 use super::{
-    doors::{Kind, Place},
-    visit::Visit,
+    connection_limit::{ConnectionClass, ConnectionPermit},
+    connection_state::HttpConnectionState,
 };
 use crate::{
     api::{
-        events::{ConnectionCut, Cut},
-        line::Line,
+        abort::ConnectionAbort,
+        events::{ConnectionAbortReason, ConnectionAborted},
     },
     events::emit,
 };
@@ -33,44 +33,45 @@ use crate::{
 const DOORSTEP_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the bytes go over.
-pub(super) enum Wire {
+pub(super) enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// How long what may take.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ConnectionTimeouts {
     pub(super) header: Duration,
     pub(super) write: Duration,
 }
 
 /// A connection.
-pub(super) struct Connection {
-    wire: Wire,
-    patience: Patience,
-    visit: Visit,
+pub(super) struct HttpConnection {
+    wire: Socket,
+    patience: ConnectionTimeouts,
+    visit: HttpConnectionState,
     /// What others cut it by.
-    line: Line,
+    line: ConnectionAbort,
     /// When a request has to be there whose first bytes are, and how many requests there were before it.
     header_by: Option<(u64, Pin<Box<Sleep>>)>,
     /// When something has to be taken of what is being sent.
     write_by: Option<Pin<Box<Sleep>>>,
-    _place: Place,
+    _place: ConnectionPermit,
 }
 
-impl Connection {
-    pub(super) fn new(wire: Wire, place: Place, patience: Patience) -> Self {
-        let visit = Visit::new(place.kind());
-        let header_by = (place.kind() == Kind::Doorstep).then(|| (0, after(DOORSTEP_WITHIN.min(patience.header))));
-        Self { wire, patience, visit, line: Line::default(), header_by, write_by: None, _place: place }
+impl HttpConnection {
+    pub(super) fn new(wire: Socket, place: ConnectionPermit, patience: ConnectionTimeouts) -> Self {
+        let visit = HttpConnectionState::new(place.kind());
+        let header_by =
+            (place.kind() == ConnectionClass::Doorstep).then(|| (0, after(DOORSTEP_WITHIN.min(patience.header))));
+        Self { wire, patience, visit, line: ConnectionAbort::default(), header_by, write_by: None, _place: place }
     }
 
-    pub(super) fn visit(&self) -> Visit {
+    pub(super) fn visit(&self) -> HttpConnectionState {
         self.visit.clone()
     }
 
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn line(&self) -> ConnectionAbort {
         self.line.clone()
     }
 
@@ -106,7 +107,7 @@ impl Connection {
         }
         let by = self.write_by.get_or_insert_with(|| after(self.patience.write));
         ready!(by.as_mut().poll(cx));
-        emit(ConnectionCut { why: Cut::Unread });
+        emit(ConnectionAborted { why: ConnectionAbortReason::Unread });
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the answer is not read")))
     }
 }
@@ -115,12 +116,12 @@ fn after(duration: Duration) -> Pin<Box<Sleep>> {
     Box::pin(sleep_until(Instant::now() + duration))
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for HttpConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = match &mut self.wire {
-            Wire::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
-            Wire::Tls(wire) => Pin::new(wire).poll_read(cx, buffer),
+            Socket::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
+            Socket::Tls(wire) => Pin::new(wire).poll_read(cx, buffer),
         };
         match read {
             Poll::Ready(Ok(())) if buffer.filled().len() > before => {
@@ -130,7 +131,7 @@ impl AsyncRead for Connection {
             Poll::Ready(_) => read,
             Poll::Pending if self.line.is_cut(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
             Poll::Pending if self.is_overdue(cx) => {
-                emit(ConnectionCut { why: Cut::SlowHeader });
+                emit(ConnectionAborted { why: ConnectionAbortReason::SlowHeader });
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request does not arrive")))
             }
             Poll::Pending => Poll::Pending,
@@ -138,27 +139,27 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for HttpConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = match &mut self.wire {
-            Wire::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
-            Wire::Tls(wire) => Pin::new(wire).poll_write(cx, bytes),
+            Socket::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
+            Socket::Tls(wire) => Pin::new(wire).poll_write(cx, bytes),
         };
         self.within_patience(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = match &mut self.wire {
-            Wire::Plain(wire) => Pin::new(wire).poll_flush(cx),
-            Wire::Tls(wire) => Pin::new(wire).poll_flush(cx),
+            Socket::Plain(wire) => Pin::new(wire).poll_flush(cx),
+            Socket::Tls(wire) => Pin::new(wire).poll_flush(cx),
         };
         self.within_patience(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = match &mut self.wire {
-            Wire::Plain(wire) => Pin::new(wire).poll_shutdown(cx),
-            Wire::Tls(wire) => Pin::new(wire).poll_shutdown(cx),
+            Socket::Plain(wire) => Pin::new(wire).poll_shutdown(cx),
+            Socket::Tls(wire) => Pin::new(wire).poll_shutdown(cx),
         };
         self.within_patience(cx, shut)
     }

@@ -6,17 +6,17 @@
 //!                  └─ none, or the process is ending: told so, and closed
 //! ```
 
+mod acceptor;
 mod certificates;
 mod connection;
-mod doors;
-mod porter;
+mod connection_limit;
+mod connection_state;
 mod serve;
-mod visit;
 
 use std::time::Duration;
 
 pub use self::certificates::{Certificates, CertificatesError, CheckedCertificate};
-pub(super) use self::{doors::Doors, serve::serve, visit::only_health_on_the_doorstep};
+pub(super) use self::{connection_limit::ConnectionLimit, connection_state::only_health_on_the_doorstep, serve::serve};
 
 /// What connections may cost.
 #[derive(Clone, Copy, Debug)]

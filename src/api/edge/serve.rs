@@ -18,10 +18,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     EdgeConfig,
-    connection::{Connection, Patience},
-    doors::Doors,
-    porter::Porter,
-    visit::{Answer, Visit},
+    acceptor::Acceptor,
+    connection::{ConnectionTimeouts, HttpConnection},
+    connection_limit::ConnectionLimit,
+    connection_state::{HttpConnectionState, TrackedBody},
 };
 
 /// Probes, scrapes and calls are small; the daemon's cores belong to its shards.
@@ -38,7 +38,7 @@ const STOP_SECONDS: u64 = 600;
 pub(crate) fn serve<F, I, S, B>(
     socket: TcpListener,
     config: EdgeConfig,
-    doors: Arc<Doors>,
+    doors: Arc<ConnectionLimit>,
     tls: Option<TlsAcceptor>,
     drained: watch::Receiver<bool>,
     app: F,
@@ -57,8 +57,8 @@ where
     let most = doors.most();
     // The first request of a connection is for actix-http to end, which says 408.
     let header = config.header_within + LOOKED_UP_EVERY;
-    let patience = Patience { header, write: config.write_within };
-    let porter = Porter { doors, tls, patience };
+    let patience = ConnectionTimeouts { header, write: config.write_within };
+    let porter = Acceptor { doors, tls, patience };
     let server = Server::build()
         .workers(WORKERS)
         .max_concurrent_connections(most)
@@ -70,11 +70,11 @@ where
             let app = app().into_factory().map_err(|error| error.into().error_response());
             let app = map_config(app, |()| AppConfig::default());
             let app = apply_fn_factory(app, |request: Request, app| {
-                let answering = request.conn_data::<Visit>().map(Visit::begin);
+                let answering = request.conn_data::<HttpConnectionState>().map(HttpConnectionState::begin);
                 let answer = app.call(request);
                 async move {
                     let answer: Response<B> = answer.await?.into();
-                    Ok(answer.map_body(|_, body| Answer { body, _answering: answering }))
+                    Ok(answer.map_body(|_, body| TrackedBody { body, _answering: answering }))
                 }
             });
             let http = http(app, config, drained);
@@ -85,7 +85,7 @@ where
 }
 
 /// HTTP over connections, answered by this.
-fn http<S, B>(app: S, config: EdgeConfig, drained: watch::Receiver<bool>) -> HttpService<Connection, S, B>
+fn http<S, B>(app: S, config: EdgeConfig, drained: watch::Receiver<bool>) -> HttpService<HttpConnection, S, B>
 where
     S: ServiceFactory<Request, Config = ()>,
     S::Error: Into<Response<BoxBody>> + 'static,
@@ -94,12 +94,12 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    HttpService::<Connection, S, B>::build()
+    HttpService::<HttpConnection, S, B>::build()
         .graceful_shutdown_signal(move || begins(drained.clone()))
         .keep_alive(config.keep_alive + LOOKED_UP_EVERY)
         .client_request_timeout(config.header_within + LOOKED_UP_EVERY)
         .client_disconnect_timeout(DISCONNECT_WITHIN + LOOKED_UP_EVERY)
-        .on_connect_ext(|connection: &Connection, about| {
+        .on_connect_ext(|connection: &HttpConnection, about| {
             about.insert(connection.visit());
             about.insert(connection.line());
         })

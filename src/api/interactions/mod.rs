@@ -18,20 +18,20 @@ use actix_web::{
     web::{self, Data, scope},
 };
 use guildhall_actors::{
-    events::{Events, Posted},
+    events::{EventsHandle, HttpInteractionResponse},
     operations::WallClock,
     supervision::Part,
 };
 use guildhall_core::event::{EventName, read_interaction};
 use serde_json::json;
 
-use self::signature::{Claim, Doubt};
+use self::signature::{InteractionSignature, SignatureRejection};
 use super::{
-    body::{self, Room, announces_more_than, closing, hold, last_words},
+    body::{self, BodyMemory, announces_more_than, closing, hold, last_words},
     edge::EdgeConfig,
-    events::{InteractionRefused, InteractionsTaken},
-    listener::{Bound, Listener},
-    problem::{Problem, Told},
+    events::{InteractionRejected, InteractionsListening},
+    listener::{BoundListener, Listener},
+    problem::{ProblemResponse, ProblemType},
 };
 use crate::{discord::first_response, events::emit, settings::PublicKey};
 
@@ -48,25 +48,25 @@ const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// What takes interactions.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
+pub struct InteractionsEndpoint {
     /// Whose signature counts.
     pub key: PublicKey,
     /// How far a signature's time may be from the present one.
     pub window: Duration,
     /// Where interactions go.
-    pub events: Events,
+    pub events: EventsHandle,
     /// The present time.
     pub clock: WallClock,
 }
 
-impl Bound {
+impl BoundListener {
     /// Starts to take interactions. Must be called within an actix system.
     ///
     /// # Errors
     ///
     /// When the operating system refuses the socket.
-    pub fn take_interactions(self, endpoint: Endpoint) -> io::Result<Listener> {
-        let (endpoint, room) = (Data::new(endpoint), Data::new(Room::new(BODIES_MOST)));
+    pub fn take_interactions(self, endpoint: InteractionsEndpoint) -> io::Result<Listener> {
+        let (endpoint, room) = (Data::new(endpoint), Data::new(BodyMemory::new(BODIES_MOST)));
         let edge = EdgeConfig {
             connections: CONNECTIONS,
             // There is no health to ask for.
@@ -80,7 +80,7 @@ impl Bound {
             let all = scope("").wrap(from_fn(take)).default_service(web::to(HttpResponse::NotFound));
             App::new().app_data(endpoint.clone()).app_data(room.clone()).service(all)
         })?;
-        emit(InteractionsTaken { address });
+        emit(InteractionsListening { address });
         Ok(listener)
     }
 }
@@ -91,27 +91,28 @@ async fn take(
     _: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let mut unread = request.take_payload();
-    let known = request.app_data::<Data<Endpoint>>().cloned().zip(request.app_data::<Data<Room>>().cloned());
+    let known =
+        request.app_data::<Data<InteractionsEndpoint>>().cloned().zip(request.app_data::<Data<BodyMemory>>().cloned());
     let response = match known {
         Some((endpoint, room)) => endpoint.answer(&request, &mut unread, &room).await,
-        None => Problem::Internal.response(),
+        None => ProblemType::Internal.response(),
     };
     Ok(hold(request.into_response(response), unread))
 }
 
-impl Endpoint {
-    async fn answer(&self, request: &ServiceRequest, unread: &mut Payload, room: &Room) -> HttpResponse {
+impl InteractionsEndpoint {
+    async fn answer(&self, request: &ServiceRequest, unread: &mut Payload, room: &BodyMemory) -> HttpResponse {
         if request.method() != Method::POST {
-            return closing(Problem::not_allowed(HeaderValue::from_static("POST")));
+            return closing(ProblemType::not_allowed(HeaderValue::from_static("POST")));
         }
         // Before anything is read, so that hardly anybody can make us read.
         let now = self.clock.now();
-        let claim = match Claim::read(request.headers(), now, self.window) {
+        let claim = match InteractionSignature::read(request.headers(), now, self.window) {
             Ok(claim) => claim,
             Err(doubt) => return last_words(&refused(doubt)),
         };
         if announces_more_than(BODY_MOST as u64, request.headers()) {
-            return last_words(&Problem::BodyTooLarge.into());
+            return last_words(&ProblemType::BodyTooLarge.into());
         }
         let body = match body::read(unread, BODY_MOST, ARRIVES_WITHIN, room).await {
             Ok(body) => body,
@@ -123,24 +124,30 @@ impl Endpoint {
         let text = String::from_utf8(body.bytes.to_vec()).map_err(|_| "it is not UTF-8".to_owned());
         let event = match text.and_then(|text| read_interaction(text, now).map_err(|error| error.to_string())) {
             Ok(event) => event,
-            Err(why) => return Problem::BadRequest.says(format!("This is no interaction: {why}.")).response(),
+            Err(why) => return ProblemType::BadRequest.says(format!("This is no interaction: {why}.")).response(),
         };
         if event.name == EventName::Known("interaction.ping") {
             return HttpResponse::Ok().json(json!({ "type": 1 }));
         }
         match tokio::time::timeout(ANSWERED_WITHIN, self.events.interaction(event)).await {
-            Ok(Posted::Answer(first)) => HttpResponse::Ok().json(first_response(first)),
-            Ok(Posted::Nobody) => Problem::NotFound.says("No handler answers this interaction.").response(),
-            Ok(Posted::Busy) | Err(_) => Problem::Busy.says("The interaction cannot be taken now.").response(),
+            Ok(HttpInteractionResponse::Answer(first)) => HttpResponse::Ok().json(first_response(first)),
+            Ok(HttpInteractionResponse::Nobody) => {
+                ProblemType::NotFound.says("No handler answers this interaction.").response()
+            }
+            Ok(HttpInteractionResponse::Busy) | Err(_) => {
+                ProblemType::Busy.says("The interaction cannot be taken now.").response()
+            }
         }
     }
 }
 
-fn refused(doubt: Doubt) -> Told {
-    emit(InteractionRefused { why: doubt.name() });
-    Problem::Unauthorized.says(match doubt {
-        Doubt::Headers => "X-Signature-Ed25519 and X-Signature-Timestamp must be there, as Discord sends them.",
-        Doubt::Time => "The signature is too old or too new.",
-        Doubt::Signature => "The signature does not fit.",
+fn refused(doubt: SignatureRejection) -> ProblemResponse {
+    emit(InteractionRejected { why: doubt.name() });
+    ProblemType::Unauthorized.says(match doubt {
+        SignatureRejection::Headers => {
+            "X-Signature-Ed25519 and X-Signature-Timestamp must be there, as Discord sends them."
+        }
+        SignatureRejection::Time => "The signature is too old or too new.",
+        SignatureRejection::Signature => "The signature does not fit.",
     })
 }

@@ -16,7 +16,7 @@ const DIGITS: usize = 11;
 
 /// Why a request is not taken for Discord's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum SignatureRejection {
     /// A header is missing, or has another form.
     Headers,
     /// It was signed too long ago, or will be.
@@ -25,7 +25,7 @@ pub(super) enum Doubt {
     Signature,
 }
 
-impl Doubt {
+impl SignatureRejection {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers",
@@ -37,35 +37,38 @@ impl Doubt {
 
 /// What a request says of its signature, before its body is read.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
+pub(super) struct InteractionSignature {
     signature: Signature,
     timestamp: String,
 }
 
-impl Claim {
+impl InteractionSignature {
     /// Reads the headers; the time must be this one, give or take a window.
-    pub(super) fn read(headers: &HeaderMap, now: UnixMs, window: Duration) -> Result<Self, Doubt> {
+    pub(super) fn read(headers: &HeaderMap, now: UnixMs, window: Duration) -> Result<Self, SignatureRejection> {
         let one = |name| {
             let mut all = headers.get_all(name);
-            all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok()).ok_or(Doubt::Headers)
+            all.next()
+                .filter(|_| all.next().is_none())
+                .and_then(|value| value.to_str().ok())
+                .ok_or(SignatureRejection::Headers)
         };
-        let signature = Signature::from_bytes(&from_hex(one(SIGNATURE)?).ok_or(Doubt::Headers)?);
+        let signature = Signature::from_bytes(&from_hex(one(SIGNATURE)?).ok_or(SignatureRejection::Headers)?);
         let timestamp = one(TIMESTAMP)?;
         let plain = (1..=DIGITS).contains(&timestamp.len()) && timestamp.bytes().all(|byte| byte.is_ascii_digit());
-        let seconds: u64 = timestamp.parse().ok().filter(|_| plain).ok_or(Doubt::Headers)?;
+        let seconds: u64 = timestamp.parse().ok().filter(|_| plain).ok_or(SignatureRejection::Headers)?;
         let apart = Duration::from_millis(now.millis().abs_diff(seconds * 1_000));
         if apart > window {
-            return Err(Doubt::Time);
+            return Err(SignatureRejection::Time);
         }
         Ok(Self { signature, timestamp: timestamp.to_owned() })
     }
 
     /// Whether this is what was signed, with this key.
-    pub(super) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), Doubt> {
+    pub(super) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), SignatureRejection> {
         let mut signed = Vec::with_capacity(self.timestamp.len() + body.len());
         signed.extend_from_slice(self.timestamp.as_bytes());
         signed.extend_from_slice(body);
-        key.verifying().verify_strict(&signed, &self.signature).map_err(|_| Doubt::Signature)
+        key.verifying().verify_strict(&signed, &self.signature).map_err(|_| SignatureRejection::Signature)
     }
 }
 
@@ -98,8 +101,8 @@ mod tests {
         headers
     }
 
-    fn check(headers: &HeaderMap, now: u64, body: &[u8]) -> Result<(), Doubt> {
-        Claim::read(headers, UnixMs::new(now), WINDOW)?.holds(&public(), body)
+    fn check(headers: &HeaderMap, now: u64, body: &[u8]) -> Result<(), SignatureRejection> {
+        InteractionSignature::read(headers, UnixMs::new(now), WINDOW)?.holds(&public(), body)
     }
 
     #[test]
@@ -110,7 +113,7 @@ mod tests {
             assert_eq!(check(&headers, now, b"{}"), Ok(()), "{now}");
         }
         for now in [0, 699_999, 1_300_001, u64::MAX] {
-            assert_eq!(check(&headers, now, b"{}"), Err(Doubt::Time), "{now}");
+            assert_eq!(check(&headers, now, b"{}"), Err(SignatureRejection::Time), "{now}");
         }
     }
 
@@ -127,12 +130,16 @@ mod tests {
             (&good, "-1000"),
             (&good, "99999999999999999999"),
         ] {
-            assert_eq!(check(&headers(signature, timestamp), 1_000_000, b"{}"), Err(Doubt::Headers), "{timestamp}");
+            assert_eq!(
+                check(&headers(signature, timestamp), 1_000_000, b"{}"),
+                Err(SignatureRejection::Headers),
+                "{timestamp}"
+            );
         }
         let mut twice = headers(&good, "1000");
         twice.append(HeaderName::from_static(TIMESTAMP), HeaderValue::from_static("1000"));
-        assert_eq!(check(&twice, 1_000_000, b"{}"), Err(Doubt::Headers));
-        assert_eq!(check(&HeaderMap::new(), 1_000_000, b"{}"), Err(Doubt::Headers));
+        assert_eq!(check(&twice, 1_000_000, b"{}"), Err(SignatureRejection::Headers));
+        assert_eq!(check(&HeaderMap::new(), 1_000_000, b"{}"), Err(SignatureRejection::Headers));
     }
 
     proptest! {
@@ -149,7 +156,7 @@ mod tests {
                 1 => { let at = bit / 8 % body.len(); body[at] ^= 1 << (bit % 8); }
                 _ => time = "1001",
             }
-            prop_assert_eq!(check(&headers(&hex(&signature), time), 1_000_000, &body), Err(Doubt::Signature));
+            prop_assert_eq!(check(&headers(&hex(&signature), time), 1_000_000, &body), Err(SignatureRejection::Signature));
         }
     }
 }

@@ -15,7 +15,7 @@ const REFRESH_EVERY: Duration = Duration::from_secs(5);
 const CLOCK_SKEW: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-pub(super) struct Directory {
+pub(super) struct KeyDirectory {
     ids: HashSet<KeyId>,
     /// When it was last read, by the wall clock; nothing before the first time.
     read_at: Option<UnixMs>,
@@ -23,7 +23,7 @@ pub(super) struct Directory {
     refreshed: Option<Instant>,
 }
 
-impl Directory {
+impl KeyDirectory {
     pub(super) fn contains(&self, id: KeyId) -> bool {
         self.ids.contains(&id)
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn new_ids_are_read_not_too_often_and_from_where_the_last_read_ended() {
-        let (mut directory, start) = (Directory::default(), Instant::now());
+        let (mut directory, start) = (KeyDirectory::default(), Instant::now());
         assert_eq!(directory.wanted().0, UnixMs::new(0));
         assert!(directory.begin_refresh(start) && !directory.begin_refresh(start));
         directory.add(vec![KeyId::from_chance(1)], UnixMs::new(1_000_000));
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn ids_are_bounded() {
-        let mut directory = Directory::default();
+        let mut directory = KeyDirectory::default();
         let ids = (0..MOST as u128 + 5).map(KeyId::from_chance).collect();
         directory.add(ids, UnixMs::new(1));
         assert_eq!(directory.ids.len(), MOST);

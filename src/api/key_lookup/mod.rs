@@ -19,7 +19,7 @@ use std::{
 };
 
 use guildhall_actors::{
-    access::{Key, KeyStore},
+    access::{ApiKey, KeyStore},
     operations::{StoreError, WallClock},
     supervision::{Part, spawn_finite_on, spawn_work_on},
 };
@@ -31,14 +31,14 @@ use tokio::{
 };
 
 use self::{
-    directory::Directory,
-    queue::{LookupQueue, QueueLimits},
+    directory::KeyDirectory,
+    queue::{LookupQueue, LookupQueueLimits},
 };
 use super::{
     events::{KeyLookedUp, LookupResult},
     keyring::Keyring,
 };
-use crate::{events::emit, settings::Network};
+use crate::{events::emit, settings::IpNetwork};
 
 /// How long a caller waits for its key to be looked up.
 const WAIT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ const WORKERS: usize = 2;
 /// Ids in one batch.
 const BATCH: usize = 64;
 /// Ids that wait without being known to exist.
-const LIMITS: QueueLimits = QueueLimits { per_address: 256, total: 4_096 };
+const LIMITS: LookupQueueLimits = LookupQueueLimits { per_address: 256, total: 4_096 };
 
 /// Why it is not known whether a key exists.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +59,9 @@ pub(super) enum LookupError {
     Store(#[from] StoreError),
 }
 
-type Found = Result<Option<Arc<Key>>, StoreError>;
+type LookupOutcome = Result<Option<Arc<ApiKey>>, StoreError>;
 /// Who waits for an id: those of one address, or all if the id is known to exist.
-type Waiter = (Option<Network>, KeyId);
+type Waiter = (Option<IpNetwork>, KeyId);
 
 /// Looks keys up. Clones share everything.
 #[derive(Clone)]
@@ -78,10 +78,10 @@ struct Shared {
 }
 
 struct State {
-    queue: LookupQueue<Network, KeyId>,
-    waiters: HashMap<Waiter, watch::Sender<Option<Found>>>,
+    queue: LookupQueue<IpNetwork, KeyId>,
+    waiters: HashMap<Waiter, watch::Sender<Option<LookupOutcome>>>,
     workers: usize,
-    directory: Directory,
+    directory: KeyDirectory,
 }
 
 impl std::fmt::Debug for KeyLookup {
@@ -103,7 +103,7 @@ impl KeyLookup {
             queue: LookupQueue::new(LIMITS),
             waiters: HashMap::new(),
             workers: 0,
-            directory: Directory::default(),
+            directory: KeyDirectory::default(),
         };
         let shared = Shared { keyring, state: Mutex::new(state), loaded: OnceCell::new(), clock };
         Self { shared: Arc::new(shared) }
@@ -114,8 +114,8 @@ impl KeyLookup {
         &self,
         source: &KeySource,
         id: KeyId,
-        address: Network,
-    ) -> Result<Option<Arc<Key>>, LookupError> {
+        address: IpNetwork,
+    ) -> Result<Option<Arc<ApiKey>>, LookupError> {
         if let Some(known) = self.shared.keyring.recall(id, Instant::now()) {
             return Ok(known);
         }
@@ -139,7 +139,12 @@ impl KeyLookup {
         self.shared.lock().directory.insert(id);
     }
 
-    async fn look_up(&self, source: &KeySource, id: KeyId, address: Network) -> Result<Option<Arc<Key>>, LookupError> {
+    async fn look_up(
+        &self,
+        source: &KeySource,
+        id: KeyId,
+        address: IpNetwork,
+    ) -> Result<Option<Arc<ApiKey>>, LookupError> {
         self.shared.loaded.get_or_try_init(|| self.load(source)).await?;
         let mut found = self.wait_for(source, id, address).ok_or(LookupError::Busy)?;
         let found = found.wait_for(Option::is_some).await;
@@ -157,7 +162,12 @@ impl KeyLookup {
     }
 
     /// Joins those who wait for an id; nothing if there is no room.
-    fn wait_for(&self, source: &KeySource, id: KeyId, address: Network) -> Option<watch::Receiver<Option<Found>>> {
+    fn wait_for(
+        &self,
+        source: &KeySource,
+        id: KeyId,
+        address: IpNetwork,
+    ) -> Option<watch::Receiver<Option<LookupOutcome>>> {
         let mut state = self.shared.lock();
         let exists = state.directory.contains(id);
         if !exists && state.directory.begin_refresh(Instant::now()) {
@@ -226,7 +236,7 @@ impl Shared {
         }
     }
 
-    fn answer(&self, batch: &[Waiter], found: impl Fn(KeyId) -> Found, asked: Instant) {
+    fn answer(&self, batch: &[Waiter], found: impl Fn(KeyId) -> LookupOutcome, asked: Instant) {
         for waiter in batch {
             let found = found(waiter.1);
             let mut state = self.lock();
@@ -259,7 +269,7 @@ impl Worker {
             let (ids, asked) = (guard.batch.iter().map(|(_, id)| *id).collect(), Instant::now());
             match keys.find_keys(ids).await {
                 Ok(found) => {
-                    let found: HashMap<KeyId, Arc<Key>> =
+                    let found: HashMap<KeyId, Arc<ApiKey>> =
                         found.into_iter().map(|key| (key.made.id, Arc::new(key))).collect();
                     self.0.answer(&guard.batch, |id| Ok(found.get(&id).cloned()), asked);
                 }

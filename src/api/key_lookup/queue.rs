@@ -14,7 +14,7 @@ use std::{
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QueueLimits {
+pub(super) struct LookupQueueLimits {
     /// Ids of one address.
     pub(super) per_address: usize,
     /// Ids of all addresses.
@@ -23,14 +23,14 @@ pub(super) struct QueueLimits {
 
 /// There is no room for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueFull;
+pub(super) struct LookupQueueFull;
 
 /// An id that waits, with its address unless the id is known to exist.
-pub(super) type Waiting<A, K> = (Option<A>, K);
+pub(super) type QueuedId<A, K> = (Option<A>, K);
 
 #[derive(Debug)]
 pub(super) struct LookupQueue<A, K> {
-    limits: QueueLimits,
+    limits: LookupQueueLimits,
     /// Bounded by the number of ids that exist.
     existing: VecDeque<K>,
     others: HashMap<A, VecDeque<K>>,
@@ -41,7 +41,7 @@ pub(super) struct LookupQueue<A, K> {
 }
 
 impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
-    pub(super) fn new(limits: QueueLimits) -> Self {
+    pub(super) fn new(limits: LookupQueueLimits) -> Self {
         let (existing, others, turns) = (VecDeque::new(), HashMap::new(), VecDeque::new());
         Self { limits, existing, others, turns, count: 0 }
     }
@@ -52,16 +52,16 @@ impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
     }
 
     /// Adds another id. Returns the one that had to make room for it: the last one of the address with the most.
-    pub(super) fn push(&mut self, address: A, id: K) -> Result<Option<(A, K)>, QueueFull> {
+    pub(super) fn push(&mut self, address: A, id: K) -> Result<Option<(A, K)>, LookupQueueFull> {
         let own = self.others.get(&address).map_or(0, VecDeque::len);
         if own >= self.limits.per_address {
-            return Err(QueueFull);
+            return Err(LookupQueueFull);
         }
         let mut evicted = None;
         if self.count >= self.limits.total {
             let largest = self.others.iter().max_by_key(|(_, ids)| ids.len());
             // Otherwise two addresses would evict each other in turns.
-            let (&largest, _) = largest.filter(|(_, ids)| ids.len() > own + 1).ok_or(QueueFull)?;
+            let (&largest, _) = largest.filter(|(_, ids)| ids.len() > own + 1).ok_or(LookupQueueFull)?;
             evicted = self.others.get_mut(&largest).and_then(VecDeque::pop_back).map(|id| (largest, id));
             self.count -= usize::from(evicted.is_some());
         }
@@ -75,7 +75,7 @@ impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
     }
 
     /// Removes the next ids. A quarter of them is for ids that are not known to exist, if there are so many.
-    pub(super) fn take(&mut self, count: usize) -> Vec<Waiting<A, K>> {
+    pub(super) fn take(&mut self, count: usize) -> Vec<QueuedId<A, K>> {
         let reserved = self.count.min(count.div_ceil(4));
         let first = self.existing.len().min(count - reserved);
         let mut taken: Vec<_> = self.existing.drain(..first).map(|id| (None, id)).collect();
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: QueueLimits = QueueLimits { per_address: 4, total: 10 };
+    const LIMITS: LookupQueueLimits = LookupQueueLimits { per_address: 4, total: 10 };
 
     #[test]
     fn existing_ids_are_taken_first_but_do_not_starve_others() {
@@ -128,7 +128,7 @@ mod tests {
         for id in 0..4 {
             queue.push('a', id).unwrap();
         }
-        assert_eq!(queue.push('a', 4), Err(QueueFull));
+        assert_eq!(queue.push('a', 4), Err(LookupQueueFull));
         queue.push('b', 10).unwrap();
         let order: Vec<_> = queue.take(5).into_iter().map(|(_, id)| id).collect();
         assert_eq!(order, [0, 10, 1, 2, 3]);
@@ -146,7 +146,7 @@ mod tests {
         let (address, id) = queue.push('d', 30).unwrap().unwrap();
         assert!((address, id) == ('a', 3) || (address, id) == ('b', 13));
         assert_eq!(queue.push('c', 22), Ok(Some(if address == 'a' { ('b', 13) } else { ('a', 3) })));
-        assert_eq!(queue.push('c', 23), Err(QueueFull), "three each is fair");
+        assert_eq!(queue.push('c', 23), Err(LookupQueueFull), "three each is fair");
         assert_eq!(queue.take(100).len(), LIMITS.total);
     }
 

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use guildhall_actors::{
-    access::{Added, AuditFilter, AuditRow, GeneratedAdminKey, KeyFilter, NewKey, Note, Revoked, Rotated},
+    access::{
+        AddKeyResult, AuditFilter, AuditRecord, GeneratedAdminKey, KeyFilter, NewApiKey, RevokeResult, RotateResult,
+        StoredAuditRecord,
+    },
     operations::StoreFuture,
 };
 use guildhall_core::{access::Grant, time::UnixMs};
@@ -39,13 +42,13 @@ impl SlowKeys {
         }
     }
 
-    fn read(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
+    fn read(&self, id: KeyId) -> Result<Option<ApiKey>, StoreError> {
         if self.corrupt == Some(id) {
             return Err(StoreError::Corrupt("a row".to_owned()));
         }
         let exists = self.existing.contains(&id) || self.later.contains(&id);
-        Ok(exists.then(|| Key {
-            made: NewKey {
+        Ok(exists.then(|| ApiKey {
+            made: NewApiKey {
                 id,
                 tenant: Arc::from("acme"),
                 name: "a key".to_owned(),
@@ -69,11 +72,11 @@ impl KeyStore for SlowKeys {
         unreachable!("look-ups read no admin key")
     }
 
-    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {
+    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<ApiKey>> {
         Box::pin(async move { self.read(id) })
     }
 
-    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<Key>> {
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<ApiKey>> {
         Box::pin(async move {
             assert!(ids.len() <= BATCH);
             self.batches.fetch_add(1, Ordering::SeqCst);
@@ -90,27 +93,33 @@ impl KeyStore for SlowKeys {
         Box::pin(async move { Ok(self.existing.clone()) })
     }
 
-    fn keys(&self, _filter: KeyFilter) -> StoreFuture<'_, Vec<Key>> {
+    fn keys(&self, _filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>> {
         unreachable!("look-ups list no keys")
     }
 
-    fn add_key(&self, _key: NewKey, _note: Note) -> StoreFuture<'_, Added> {
+    fn add_key(&self, _key: NewApiKey, _note: AuditRecord) -> StoreFuture<'_, AddKeyResult> {
         unreachable!("look-ups change nothing")
     }
 
-    fn revoke_key(&self, _id: KeyId, _note: Note) -> StoreFuture<'_, Revoked> {
+    fn revoke_key(&self, _id: KeyId, _note: AuditRecord) -> StoreFuture<'_, RevokeResult> {
         unreachable!("look-ups change nothing")
     }
 
-    fn rotate_key(&self, _old: KeyId, _new: NewKey, _until: UnixMs, _note: Note) -> StoreFuture<'_, Rotated> {
+    fn rotate_key(
+        &self,
+        _old: KeyId,
+        _new: NewApiKey,
+        _until: UnixMs,
+        _note: AuditRecord,
+    ) -> StoreFuture<'_, RotateResult> {
         unreachable!("look-ups change nothing")
     }
 
-    fn note(&self, _note: Note) -> StoreFuture<'_, ()> {
+    fn note(&self, _note: AuditRecord) -> StoreFuture<'_, ()> {
         unreachable!("look-ups change nothing")
     }
 
-    fn audit(&self, _filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
+    fn audit(&self, _filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>> {
         unreachable!("look-ups read no audit")
     }
 
@@ -119,7 +128,7 @@ impl KeyStore for SlowKeys {
     }
 }
 
-type Outcome = Result<Option<Arc<Key>>, LookupError>;
+type Outcome = Result<Option<Arc<ApiKey>>, LookupError>;
 
 struct Fixture {
     keys: Arc<SlowKeys>,
@@ -133,7 +142,7 @@ impl Fixture {
 
     fn find(&self, id: KeyId, address: &str) -> JoinHandle<Outcome> {
         let source = KeySource { keys: Arc::clone(&self.keys) as Arc<dyn KeyStore>, runtime: Handle::current() };
-        let (lookup, address) = (self.lookup.clone(), Network::of(address.parse().unwrap(), 32));
+        let (lookup, address) = (self.lookup.clone(), IpNetwork::of(address.parse().unwrap(), 32));
         tokio::spawn(async move { lookup.find(&source, id, address).await })
     }
 

@@ -18,15 +18,15 @@ use utoipa::openapi::{
 };
 
 use super::{
-    about::{About, Answer, Body, Place, Tag},
     common, headers,
-    headers::Sent,
+    headers::ResponseHeader,
     payloads,
-    problems::{self, Refusal},
-    schema::Shape,
-    ways,
+    problems::{self, ProblemGroup},
+    route_doc::{BodyDoc, ParameterLocation, ResponseDoc, RouteDoc, Tag},
+    routes,
+    schema::SchemaRef,
 };
-use crate::api::{WAYS, Way};
+use crate::api::{Route, WAYS};
 
 /// What the key is called among the ways to show who one is.
 const KEY: &str = "key";
@@ -40,10 +40,10 @@ const INTRODUCTION: &str = "What bots and people ask of Guildhall.\n\nBodies are
 pub(super) fn document() -> OpenApi {
     let (mut paths, mut tags, mut shared) = (Paths::new(), Vec::new(), Shared::new());
     let under = WAYS.iter().filter_map(|way| {
-        let about = ways::about(way.method, way.path)?;
+        let about = routes::about(way.method, way.path)?;
         Some((full_path(way), method(way.method), about, Some(way.needs)))
     });
-    let outside = ways::OUTSIDE.iter().map(|(path, about)| ((*path).to_owned(), HttpMethod::Get, about(), None));
+    let outside = routes::OUTSIDE.iter().map(|(path, about)| ((*path).to_owned(), HttpMethod::Get, about(), None));
     for (path, method, about, needs) in under.chain(outside) {
         tags.push(about.tag);
         let reads = method != HttpMethod::Get;
@@ -66,7 +66,7 @@ pub(super) fn document() -> OpenApi {
 }
 
 /// A way's path as OpenAPI writes it.
-fn full_path(way: &Way) -> String {
+fn full_path(way: &Route) -> String {
     let mut path = String::from("/v1");
     for segment in way.path.split_inclusive('}') {
         match segment.split_once(':') {
@@ -91,12 +91,12 @@ fn method(name: &str) -> HttpMethod {
 type Shared = BTreeMap<String, Response>;
 
 /// One way; what a key needs for it, if it asks for one; and whether it reads a body, be it to throw it away.
-fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Shared) -> Operation {
-    let About { tag, name, summary, says, parameters, body, answers, problems } = about;
+fn operation(about: RouteDoc, needs: Option<Scope>, reads: bool, shared: &mut Shared) -> Operation {
+    let RouteDoc { tag, name, summary, says, parameters, body, answers, problems } = about;
     let scope = needs.map(|needs| format!("Needs the scope `{}`.", needs.name()));
     let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
     let mut may_refuse = problems;
-    let headers: &[Sent] = if needs.is_some() {
+    let headers: &[ResponseHeader] = if needs.is_some() {
         may_refuse.extend(problems::ALWAYS);
         if reads {
             may_refuse.extend(problems::READING);
@@ -114,9 +114,9 @@ fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Share
         .request_body(body.map(request_body));
     for parameter in parameters {
         let (place, required) = match parameter.place {
-            Place::Path => (ParameterIn::Path, Required::True),
-            Place::Query => (ParameterIn::Query, Required::False),
-            Place::Header => (ParameterIn::Header, Required::False),
+            ParameterLocation::Path => (ParameterIn::Path, Required::True),
+            ParameterLocation::Query => (ParameterIn::Query, Required::False),
+            ParameterLocation::Header => (ParameterIn::Header, Required::False),
         };
         operation = operation.parameter(
             ParameterBuilder::new()
@@ -133,7 +133,7 @@ fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Share
     };
     let mut answers: BTreeMap<u16, Response> =
         answers.into_iter().map(|answer| (answer.status, response(answer, headers))).collect();
-    for Refusal { status, name, response } in problems::refusals(&may_refuse, headers) {
+    for ProblemGroup { status, name, response } in problems::refusals(&may_refuse, headers) {
         // What is told apart by its kind alone.
         if let Some(answer) = answers.get_mut(&status) {
             answer.description = format!("{} {}", answer.description, response.description);
@@ -149,7 +149,7 @@ fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Share
         .build()
 }
 
-fn request_body(body: Body) -> RequestBody {
+fn request_body(body: BodyDoc) -> RequestBody {
     let examples = body
         .examples
         .into_iter()
@@ -159,7 +159,7 @@ fn request_body(body: Body) -> RequestBody {
     RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build()
 }
 
-fn response(answer: Answer, headers: &[Sent]) -> Response {
+fn response(answer: ResponseDoc, headers: &[ResponseHeader]) -> Response {
     let mut response = ResponseBuilder::new().description(answer.says);
     if let Some(content) = answer.content {
         let examples = content
@@ -187,7 +187,7 @@ fn components(shared: Shared) -> Components {
         scopes.join(", ")
     )));
     let fixed = common::schemas().into_iter().chain(problems::schemas()).map(|(name, shape)| (name.to_owned(), shape));
-    let schemas: Vec<(String, Shape)> = fixed.chain(payloads::schemas()).chain(ways::schemas()).collect();
+    let schemas: Vec<(String, SchemaRef)> = fixed.chain(payloads::schemas()).chain(routes::schemas()).collect();
     let components = ComponentsBuilder::new()
         .schemas_from_iter(schemas)
         .responses_from_iter(shared)

@@ -2,14 +2,14 @@
 
 use guildhall_core::{
     lane::Lane,
-    operation::{FailureClass, Kind, State},
+    operation::{FailureClass, OperationKind, OperationState},
 };
 use utoipa::openapi::{
     Ref,
     schema::{KnownFormat, ObjectBuilder},
 };
 
-use super::schema::{Says, Shape, formatted, formatted_as, named, one_of_names, text, text_of};
+use super::schema::{Describe, SchemaRef, formatted, formatted_as, named, one_of_names, text, text_of};
 
 /// A Discord id, in digits: as a number, JavaScript would lose its last ones.
 pub(super) const SNOWFLAKE: &str = "^(?:[1-9][0-9]{0,17}|[1-3][0-9]{18})$";
@@ -49,7 +49,7 @@ pub(super) fn operation_id() -> Ref {
 }
 
 /// Where the next page begins.
-pub(super) fn next() -> Shape {
+pub(super) fn next() -> SchemaRef {
     super::schema::or_null(text().says("What `cursor` has to be for those that follow; `null` at the end."))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn href() -> ObjectBuilder {
 }
 
 /// Every schema of this file, by its name.
-pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
+pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let lanes = Lane::ALL.map(Lane::name);
     vec![
         (
@@ -80,8 +80,8 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         ),
         ("KeyId", text().pattern(Some(KEY_ID)).says("The id of a key. It is no secret.").examples(["k7mq2vx9apzd"]).into()),
         ("ManagedKey", managed_key().into()),
-        ("Kind", one_of_names(Kind::ALL.map(Kind::name)).says("What an operation does.").into()),
-        ("State", one_of_names(State::ALL.map(State::name)).says(STATES).into()),
+        ("Kind", one_of_names(OperationKind::ALL.map(OperationKind::name)).says("What an operation does.").into()),
+        ("State", one_of_names(OperationState::ALL.map(OperationState::name)).says(STATES).into()),
         ("Lane", one_of_names(lanes).says("How urgent a call is.").into()),
         (
             "FailureClass",

@@ -11,7 +11,7 @@ use super::schema::{count, one_of_names, text, text_of};
 
 /// A header that answers may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum ResponseHeader {
     RequestId,
     Location,
     Replayed,
@@ -25,7 +25,7 @@ pub(super) enum Sent {
     RateLimitPolicy,
 }
 
-impl Sent {
+impl ResponseHeader {
     pub(super) const ALL: [Self; 11] = [
         Self::RequestId,
         Self::Location,
@@ -95,9 +95,10 @@ impl Sent {
 }
 
 /// The headers of every answer under `/v1`.
-pub(super) const ALWAYS: [Sent; 3] = [Sent::RequestId, Sent::RateLimit, Sent::RateLimitPolicy];
+pub(super) const ALWAYS: [ResponseHeader; 3] =
+    [ResponseHeader::RequestId, ResponseHeader::RateLimit, ResponseHeader::RateLimitPolicy];
 
 /// Every header, by its name among the components.
 pub(super) fn components() -> Vec<(&'static str, Header)> {
-    Sent::ALL.map(|sent| (sent.key(), sent.header())).into()
+    ResponseHeader::ALL.map(|sent| (sent.key(), sent.header())).into()
 }

@@ -8,15 +8,15 @@
 //! A way without a description fails a test, and so do an answer that is not described and a copy in `docs/` that is out
 //! of date.
 
-mod about;
 mod assemble;
 mod common;
 mod headers;
 mod page;
 mod payloads;
 mod problems;
+mod route_doc;
+mod routes;
 mod schema;
-mod ways;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use actix_web::{
 use sha2::{Digest as _, Sha256};
 
 use super::COMPACT;
-use crate::api::problem::Problem;
+use crate::api::problem::ProblemType;
 
 /// What the page may do: run its own script, wear its own style, ask this server. Nothing else, and nobody may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
@@ -79,7 +79,7 @@ pub(crate) fn routes(config: &mut web::ServiceConfig) {
             web::resource(fixed.path)
                 .route(web::get().to(answer))
                 .route(web::head().to(answer))
-                .default_service(web::to(move || std::future::ready(Problem::not_allowed(allow.clone())))),
+                .default_service(web::to(move || std::future::ready(ProblemType::not_allowed(allow.clone())))),
         );
     }
 }

@@ -9,36 +9,38 @@ use utoipa::openapi::{
 };
 
 use super::{
-    headers::Sent,
-    schema::{Says as _, Shape, count, formatted_as, integer, list, may, must, named, number, object, or_null, text},
+    headers::ResponseHeader,
+    schema::{
+        Describe as _, SchemaRef, count, formatted_as, integer, list, may, must, named, number, object, or_null, text,
+    },
 };
-use crate::api::problem::Problem;
+use crate::api::problem::ProblemType;
 
 /// What a problem's `Content-Type` is.
 const KIND: &str = "application/problem+json";
 
 /// What every way under `/v1` may refuse, whatever is asked of it.
-pub(super) const ALWAYS: [Problem; 10] = [
-    Problem::Unauthorized,
-    Problem::Forbidden,
-    Problem::BodyTooLarge,
-    Problem::TooManyRequests,
-    Problem::Starting,
-    Problem::Busy,
-    Problem::TooManyConnections,
-    Problem::Draining,
-    Problem::StoreUnavailable,
-    Problem::Internal,
+pub(super) const ALWAYS: [ProblemType; 10] = [
+    ProblemType::Unauthorized,
+    ProblemType::Forbidden,
+    ProblemType::BodyTooLarge,
+    ProblemType::TooManyRequests,
+    ProblemType::Starting,
+    ProblemType::Busy,
+    ProblemType::TooManyConnections,
+    ProblemType::Draining,
+    ProblemType::StoreUnavailable,
+    ProblemType::Internal,
 ];
 
 /// What every way outside `/v1` may refuse.
-pub(super) const OUTSIDE: [Problem; 2] = [Problem::BodyTooLarge, Problem::TooManyConnections];
+pub(super) const OUTSIDE: [ProblemType; 2] = [ProblemType::BodyTooLarge, ProblemType::TooManyConnections];
 
 /// What every way may refuse that reads a body, be it to throw it away.
-pub(super) const READING: [Problem; 2] = [Problem::BodyTooSlow, Problem::BadRequest];
+pub(super) const READING: [ProblemType; 2] = [ProblemType::BodyTooSlow, ProblemType::BadRequest];
 
 /// The schemas that all of them share.
-pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
+pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let problem = object([
         must("type", formatted_as("uri").says("Which problem it is. It is stable: programs may compare it.")),
         must("title", text().says("The problem in a few words.")),
@@ -71,7 +73,7 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
 }
 
 /// An answer with some problems of one status, which many ways share.
-pub(super) struct Refusal {
+pub(super) struct ProblemGroup {
     pub(super) status: u16,
     /// What it is called among the components.
     pub(super) name: String,
@@ -79,23 +81,23 @@ pub(super) struct Refusal {
 }
 
 /// Answers with these problems, by their status.
-pub(super) fn refusals(problems: &[Problem], headers: &[Sent]) -> Vec<Refusal> {
-    let mut by_status: BTreeMap<u16, Vec<Problem>> = BTreeMap::new();
+pub(super) fn refusals(problems: &[ProblemType], headers: &[ResponseHeader]) -> Vec<ProblemGroup> {
+    let mut by_status: BTreeMap<u16, Vec<ProblemType>> = BTreeMap::new();
     for problem in problems {
         let same = by_status.entry(problem.status().as_u16()).or_default();
         if !same.contains(problem) {
             same.push(*problem);
         }
     }
-    let refusal = |(status, problems): (u16, Vec<Problem>)| {
+    let refusal = |(status, problems): (u16, Vec<ProblemType>)| {
         let names: Vec<_> = problems.iter().map(|problem| problem.name()).collect();
         let bare = if headers.is_empty() { "-bare" } else { "" };
-        Refusal { status, name: format!("{}{bare}", names.join("-or-")), response: response(&problems, headers) }
+        ProblemGroup { status, name: format!("{}{bare}", names.join("-or-")), response: response(&problems, headers) }
     };
     by_status.into_iter().map(refusal).collect()
 }
 
-fn response(problems: &[Problem], headers: &[Sent]) -> Response {
+fn response(problems: &[ProblemType], headers: &[ResponseHeader]) -> Response {
     let titles: Vec<_> = problems.iter().map(|problem| format!("`{}`: {}.", problem.name(), problem.title())).collect();
     let response = ResponseBuilder::new().description(titles.join(" ")).content(KIND, content(problems));
     let own = problems.iter().flat_map(|problem| sends(*problem));
@@ -108,13 +110,13 @@ fn response(problems: &[Problem], headers: &[Sent]) -> Response {
 }
 
 /// The headers that come with a problem, as they do when it comes up.
-fn sends(problem: Problem) -> impl Iterator<Item = Sent> {
+fn sends(problem: ProblemType) -> impl Iterator<Item = ResponseHeader> {
     let response = problem.response();
-    let told = [Sent::Authenticate, Sent::RetryAfter];
+    let told = [ResponseHeader::Authenticate, ResponseHeader::RetryAfter];
     told.into_iter().filter(move |sent| response.headers().contains_key(sent.name()))
 }
 
-fn content(problems: &[Problem]) -> Content {
+fn content(problems: &[ProblemType]) -> Content {
     let types: Vec<Value> = problems.iter().map(|problem| problem.urn().into()).collect();
     let this = object([may("type", text().enum_values(Some(types)))]);
     let shape = AllOfBuilder::new().item(named("Problem")).item(this);

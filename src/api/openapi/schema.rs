@@ -11,22 +11,22 @@ use utoipa::openapi::{
 };
 
 /// A schema, or the name of one.
-pub(super) type Shape = RefOr<Schema>;
+pub(super) type SchemaRef = RefOr<Schema>;
 
 /// A field of an object.
 pub(super) struct Field {
     name: &'static str,
-    shape: Shape,
+    shape: SchemaRef,
     must: bool,
 }
 
 /// A field that is always there.
-pub(super) fn must(name: &'static str, shape: impl Into<Shape>) -> Field {
+pub(super) fn must(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
     Field { name, shape: shape.into(), must: true }
 }
 
 /// A field that may be left out.
-pub(super) fn may(name: &'static str, shape: impl Into<Shape>) -> Field {
+pub(super) fn may(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
     Field { name, shape: shape.into(), must: false }
 }
 
@@ -96,12 +96,12 @@ pub(super) fn number() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0_u64))
 }
 
-pub(super) fn list(items: impl Into<Shape>) -> ArrayBuilder {
+pub(super) fn list(items: impl Into<SchemaRef>) -> ArrayBuilder {
     ArrayBuilder::new().items(items.into())
 }
 
 /// A list of so many.
-pub(super) fn list_of(min: usize, max: usize, items: impl Into<Shape>) -> ArrayBuilder {
+pub(super) fn list_of(min: usize, max: usize, items: impl Into<SchemaRef>) -> ArrayBuilder {
     list(items).min_items((min > 0).then_some(min)).max_items(Some(max))
 }
 
@@ -111,17 +111,17 @@ pub(super) fn named(name: &str) -> Ref {
 }
 
 /// One of several, and only one.
-pub(super) fn either(shapes: impl IntoIterator<Item = Shape>) -> OneOfBuilder {
+pub(super) fn either(shapes: impl IntoIterator<Item = SchemaRef>) -> OneOfBuilder {
     shapes.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item)
 }
 
 /// One of several, or more.
-pub(super) fn any_of(shapes: impl IntoIterator<Item = Shape>) -> AnyOfBuilder {
+pub(super) fn any_of(shapes: impl IntoIterator<Item = SchemaRef>) -> AnyOfBuilder {
     shapes.into_iter().fold(AnyOfBuilder::new(), AnyOfBuilder::item)
 }
 
 /// The same, or `null`.
-pub(super) fn or_null(shape: impl Into<Shape>) -> Shape {
+pub(super) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
     let with_null = |kind: SchemaType| match kind {
         SchemaType::Type(kind) => SchemaType::Array(vec![kind, Type::Null]),
         SchemaType::Array(mut kinds) => {
@@ -152,7 +152,7 @@ pub(super) fn or_null(shape: impl Into<Shape>) -> Shape {
 }
 
 /// Nothing but `null`.
-pub(super) fn null() -> Shape {
+pub(super) fn null() -> SchemaRef {
     Object::with_type(Type::Null).into()
 }
 
@@ -163,36 +163,36 @@ pub(super) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuild
 }
 
 /// What can be said of a schema.
-pub(super) trait Says: Sized {
+pub(super) trait Describe: Sized {
     /// What it is.
     fn says(self, what: &str) -> Self;
 }
 
-impl Says for ObjectBuilder {
+impl Describe for ObjectBuilder {
     fn says(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
-impl Says for ArrayBuilder {
+impl Describe for ArrayBuilder {
     fn says(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
-impl Says for OneOfBuilder {
+impl Describe for OneOfBuilder {
     fn says(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
-impl Says for AnyOfBuilder {
+impl Describe for AnyOfBuilder {
     fn says(self, what: &str) -> Self {
         self.description(Some(what))
     }
 }
 
-impl Says for Ref {
+impl Describe for Ref {
     fn says(mut self, what: &str) -> Self {
         what.clone_into(&mut self.description);
         self

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{assemble, ways};
-use crate::api::{WAYS, problem::Problem};
+use super::{assemble, routes};
+use crate::api::{WAYS, problem::ProblemType};
 
 const COPY: &str = include_str!("../../../docs/openapi.json");
 
@@ -30,8 +30,8 @@ fn all(value: &Value) -> Vec<&Value> {
 
 #[test]
 fn every_way_into_the_api_is_described() {
-    let missing: Vec<_> = WAYS.iter().filter(|way| ways::about(way.method, way.path).is_none()).collect();
-    assert!(missing.is_empty(), "say in src/api/openapi/ways what these are for: {missing:#?}");
+    let missing: Vec<_> = WAYS.iter().filter(|way| routes::about(way.method, way.path).is_none()).collect();
+    assert!(missing.is_empty(), "say in src/api/openapi/routes what these are for: {missing:#?}");
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn no_two_operations_go_by_one_name_and_each_has_a_summary_a_tag_and_its_scope()
 }
 
 /// A problem that is missing here is missing in `Problem::ALL`, too.
-const fn is_listed(problem: Problem) -> bool {
-    use Problem as P;
+const fn is_listed(problem: ProblemType) -> bool {
+    use ProblemType as P;
     match problem {
         P::NotFound | P::MethodNotAllowed | P::BodyTooLarge | P::BodyTooSlow | P::Unauthorized | P::Forbidden => true,
         P::BadRequest | P::NotJson | P::InvalidOperation | P::KeyReused | P::Conflict | P::AlreadyRedriven => true,
@@ -80,11 +80,11 @@ const fn is_listed(problem: Problem) -> bool {
 
 #[test]
 fn every_problem_is_described_where_it_may_come_up() {
-    assert!(Problem::ALL.into_iter().all(is_listed));
+    assert!(ProblemType::ALL.into_iter().all(is_listed));
     let document = document();
     let said: BTreeSet<_> = all(&document).into_iter().filter_map(Value::as_str).collect();
     // No way that exists answers this; the introduction tells of it.
-    for problem in Problem::ALL.into_iter().filter(|problem| *problem != Problem::MethodNotAllowed) {
+    for problem in ProblemType::ALL.into_iter().filter(|problem| *problem != ProblemType::MethodNotAllowed) {
         assert!(said.contains(problem.urn().as_str()), "{}: no way refuses it", problem.name());
     }
 }

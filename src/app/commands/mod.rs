@@ -5,21 +5,21 @@
 //!                                               └─▶ one bulk overwrite
 //! ```
 
-mod errand;
-mod refusal;
+mod retry;
+mod sync_error;
 
 use std::time::Duration;
 
-use guildhall_core::command::{Commands, Plan, Scope, plan};
+use guildhall_core::command::{CommandPlan, CommandScope, Commands, plan};
 use http::Method;
 use serde_json::Value;
 
-use self::errand::Errand;
-pub use self::refusal::SyncError;
+use self::retry::RetryingClient;
+pub use self::sync_error::SyncError;
 use super::command_gate::CommandGate;
 use crate::{
     client::Client,
-    settings::{Settings, Token},
+    settings::{SecretValue, Settings},
 };
 
 /// How long all of it may take, with what Discord asks to wait.
@@ -36,9 +36,9 @@ pub enum SyncMode {
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Synced {
+pub struct SyncResult {
     /// What is, or would be, done.
-    pub plan: Plan,
+    pub plan: CommandPlan,
     /// Whether Discord was told.
     pub sent: bool,
 }
@@ -50,27 +50,32 @@ pub struct Synced {
 /// When Discord refuses, or does not answer in time.
 pub async fn sync(
     settings: &Settings,
-    token: Token,
+    token: SecretValue,
     wanted: &Commands,
-    scope: Scope,
+    scope: CommandScope,
     mode: SyncMode,
     daemon: &Result<Client, String>,
-) -> Result<Synced, SyncError> {
+) -> Result<SyncResult, SyncError> {
     let gate = CommandGate::find(settings, &token, daemon).await?;
-    let errand = Errand::new(&gate, scope, WITHIN);
+    let errand = RetryingClient::new(&gate, scope, WITHIN);
     let synced = run(&errand, wanted, scope, mode).await;
     gate.leave().await;
     synced
 }
 
-async fn run(errand: &Errand<'_>, wanted: &Commands, scope: Scope, mode: SyncMode) -> Result<Synced, SyncError> {
+async fn run(
+    errand: &RetryingClient<'_>,
+    wanted: &Commands,
+    scope: CommandScope,
+    mode: SyncMode,
+) -> Result<SyncResult, SyncError> {
     let application = errand.json(Method::GET, "/applications/@me", None).await?;
     let Some(application) = application["id"].as_str().and_then(|id| id.parse::<u64>().ok()) else {
         return Err(SyncError::Unreadable);
     };
     let place = match scope {
-        Scope::Global => format!("/applications/{application}/commands"),
-        Scope::Guild(guild) => format!("/applications/{application}/guilds/{guild}/commands"),
+        CommandScope::Global => format!("/applications/{application}/commands"),
+        CommandScope::Guild(guild) => format!("/applications/{application}/guilds/{guild}/commands"),
     };
     let there = errand.json(Method::GET, &format!("{place}?with_localizations=true"), None).await?;
     let Value::Array(there) = there else { return Err(SyncError::Unreadable) };
@@ -80,5 +85,5 @@ async fn run(errand: &Errand<'_>, wanted: &Commands, scope: Scope, mode: SyncMod
         // It says the same each time, so it may be sent again.
         errand.json(Method::PUT, &place, Some(&plan.body)).await?;
     }
-    Ok(Synced { plan, sent })
+    Ok(SyncResult { plan, sent })
 }

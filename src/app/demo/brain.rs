@@ -19,7 +19,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-use super::task::{ANSWER, GREETER};
+use super::operation::{ANSWER, GREETER};
 
 /// The largest event that is read.
 const EVENT_MOST: usize = 1024 * 1024;
@@ -28,30 +28,30 @@ const SECRET: usize = 32;
 
 /// The running brain; dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Brain {
+pub(super) struct DemoBrain {
     address: SocketAddr,
     secret: String,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<ReceivedMessages>>,
     serving: JoinHandle<()>,
 }
 
 /// What it was told.
 #[derive(Debug, Default)]
-struct Heard {
+struct ReceivedMessages {
     /// Messages, each by what names it whenever it is told.
     messages: HashSet<String>,
     /// How often one came again.
     again: u64,
 }
 
-impl Brain {
+impl DemoBrain {
     pub(super) async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let bytes: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(SECRET).collect();
         let secret = format!("whsec_{}", STANDARD.encode(&bytes));
         let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &bytes));
-        let heard = Arc::<Mutex<Heard>>::default();
+        let heard = Arc::<Mutex<ReceivedMessages>>::default();
         let serving = spawn_work(serve(listener, key, Arc::clone(&heard)));
         Ok(Self { address, secret, heard, serving })
     }
@@ -84,13 +84,13 @@ webhook = {{ url = "http://{address}/events", secrets = ["{secret}"], allow_priv
     }
 }
 
-impl Drop for Brain {
+impl Drop for DemoBrain {
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-async fn serve(listener: TcpListener, key: Arc<hmac::Key>, heard: Arc<Mutex<Heard>>) {
+async fn serve(listener: TcpListener, key: Arc<hmac::Key>, heard: Arc<Mutex<ReceivedMessages>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let (key, heard) = (Arc::clone(&key), Arc::clone(&heard));
         let service = service_fn(move |request| {
@@ -102,7 +102,7 @@ async fn serve(listener: TcpListener, key: Arc<hmac::Key>, heard: Arc<Mutex<Hear
     }
 }
 
-async fn answer(request: Request<Incoming>, key: &hmac::Key, heard: &Mutex<Heard>) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, key: &hmac::Key, heard: &Mutex<ReceivedMessages>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let Ok(body) = Limited::new(body, EVENT_MOST).collect().await else { return says(StatusCode::BAD_REQUEST, None) };
     let body = body.to_bytes();

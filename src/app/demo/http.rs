@@ -14,7 +14,7 @@ use hyper_util::{
 };
 use serde_json::Value;
 
-use crate::settings::Token;
+use crate::settings::SecretValue;
 
 /// How long an exchange may take, on a machine that is busy with other things.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -24,40 +24,40 @@ const ANSWER_MOST: usize = 16 * 1024 * 1024;
 /// There was no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{url} does not answer: {why}")]
-pub struct NoAnswer {
+pub struct DemoHttpError {
     url: String,
     why: String,
 }
 
 /// One server.
-pub(super) struct Http {
+pub(super) struct HttpClient {
     address: SocketAddr,
-    key: Option<Token>,
+    key: Option<SecretValue>,
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-impl fmt::Debug for Http {
+impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("HttpClient").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 /// What it answered.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct DemoResponse {
     pub(super) status: StatusCode,
     pub(super) text: String,
 }
 
-impl Answer {
+impl DemoResponse {
     /// The body as JSON; `null` if it is none.
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
     }
 }
 
-impl Http {
-    pub(super) fn new(address: SocketAddr, key: Option<Token>) -> Self {
+impl HttpClient {
+    pub(super) fn new(address: SocketAddr, key: Option<SecretValue>) -> Self {
         Self { address, key, client: Client::builder(TokioExecutor::new()).build_http() }
     }
 
@@ -65,12 +65,17 @@ impl Http {
         self.address
     }
 
-    pub(super) async fn get(&self, path: &str) -> Result<Answer, NoAnswer> {
+    pub(super) async fn get(&self, path: &str) -> Result<DemoResponse, DemoHttpError> {
         self.exchange(Method::GET, path, None, Bytes::new()).await
     }
 
     /// Posts JSON, with an idempotency key if there is one for all of it.
-    pub(super) async fn post(&self, path: &str, key: Option<&str>, body: &Value) -> Result<Answer, NoAnswer> {
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        key: Option<&str>,
+        body: &Value,
+    ) -> Result<DemoResponse, DemoHttpError> {
         self.exchange(Method::POST, path, key, body.to_string().into()).await
     }
 
@@ -80,9 +85,9 @@ impl Http {
         path: &str,
         idempotency: Option<&str>,
         body: Bytes,
-    ) -> Result<Answer, NoAnswer> {
+    ) -> Result<DemoResponse, DemoHttpError> {
         let url = format!("http://{}{path}", self.address);
-        let failed = |why: String| NoAnswer { url: url.clone(), why };
+        let failed = |why: String| DemoHttpError { url: url.clone(), why };
         let mut request = Request::builder().method(method).uri(&url).header(CONTENT_TYPE, "application/json");
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, format!("Bearer {}", key.expose()));
@@ -96,7 +101,7 @@ impl Http {
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER_MOST).collect().await;
             let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
-            Ok(Answer { status, text: String::from_utf8_lossy(&body).into_owned() })
+            Ok(DemoResponse { status, text: String::from_utf8_lossy(&body).into_owned() })
         };
         let timeout = tokio::time::timeout(WITHIN, answer).await;
         timeout.unwrap_or_else(|_| Err(failed(format!("nothing came within {} s", WITHIN.as_secs()))))

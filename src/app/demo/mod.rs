@@ -9,16 +9,16 @@
 //!  └─────────────────────┘               └─────────┘
 //! ```
 
+mod api_client;
 mod brain;
-mod desk;
+mod daemon_process;
+mod effect_check;
 mod faults;
 mod http;
-mod judge;
-mod scenes;
-mod stream;
-mod table;
-mod task;
-mod worker;
+mod message_stream;
+mod operation;
+mod scenario;
+mod step_table;
 
 use std::{
     io::{self, Write as _},
@@ -32,18 +32,18 @@ use guildhall_sim::{BotConfig, ControlError, Sim, SimConfig, SimHandle};
 use tempfile::TempDir;
 use twilight_model::gateway::Intents;
 
-pub use self::http::NoAnswer;
+pub use self::http::DemoHttpError;
 use self::{
-    brain::Brain,
-    desk::Desk,
-    http::Http,
-    table::Table,
-    worker::{Recipe, Worker},
+    api_client::ApiClient,
+    brain::DemoBrain,
+    daemon_process::{DaemonCommand, DaemonProcess},
+    http::HttpClient,
+    step_table::StepTable,
 };
 use crate::{
     api::BindError,
     private_files,
-    settings::{Flag, Loaded, Token},
+    settings::{Flag, LoadedSettings, SecretValue},
 };
 
 /// Shards of the demo.
@@ -86,7 +86,7 @@ pub enum DemoError {
     Unfinished(Duration),
     /// The daemon's API, or the simulator's, does not answer.
     #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
+    NoAnswer(#[from] DemoHttpError),
     /// The daemon's API refused something.
     #[error("the API refused {what} with {status}: {says}")]
     Refused {
@@ -109,7 +109,7 @@ pub struct DemoSettings {
     /// What stood on the command line.
     pub flags: Vec<Flag>,
     /// What came of both and of the environment.
-    pub loaded: Loaded,
+    pub loaded: LoadedSettings,
 }
 
 /// A running demo.
@@ -117,13 +117,13 @@ pub struct DemoSettings {
 pub struct Demo {
     sim: SimHandle,
     /// The simulator, for what only its HTTP interface tells.
-    world: Http,
-    worker: Worker,
+    world: HttpClient,
+    worker: DaemonProcess,
     /// What the daemon tells of commands and messages.
-    brain: Brain,
-    desk: Desk,
-    key: Token,
-    table: Table,
+    brain: DemoBrain,
+    desk: ApiClient,
+    key: SecretValue,
+    table: StepTable,
     begun: Instant,
     /// Where the store is. Last, so that it goes when nobody uses it any more.
     _folder: TempDir,
@@ -137,7 +137,7 @@ impl Demo {
     /// When either cannot start.
     pub async fn start(settings: DemoSettings) -> Result<Self, DemoError> {
         let begun = Instant::now();
-        let address = worker::free_address(bind(&settings.loaded))?;
+        let address = daemon_process::free_address(bind(&settings.loaded))?;
         let token = format!("{}.demo.{}", STANDARD_NO_PAD.encode(BOT.to_string()), chance());
         let mut config = SimConfig { guilds: GUILDS, ..SimConfig::default() };
         config.bots = vec![BotConfig { token: token.clone(), ..BotConfig::default() }];
@@ -149,11 +149,11 @@ impl Demo {
         println!("The simulated Discord is at http://{} (REST under /api/v10, gateway, GET /sim).", sim.address());
 
         let folder = private_files::temporary_folder("guildhall-demo-").map_err(DemoError::Folder)?;
-        let brain = Brain::start().await.map_err(DemoError::Brain)?;
+        let brain = DemoBrain::start().await.map_err(DemoError::Brain)?;
         let handlers = folder.path().join("handlers.toml");
         let mut file = private_files::create_new(&handlers).map_err(DemoError::Folder)?;
         file.write_all(brain.handlers().as_bytes()).map_err(DemoError::Folder)?;
-        let key = Token::new(format!("gh_demo_{}", chance()));
+        let key = SecretValue::new(format!("gh_demo_{}", chance()));
         let mut recipe = given(settings, folder.path()).map_err(DemoError::Process)?;
         recipe.set("discord.token", token);
         recipe.set("discord.api_url", sim.api_url());
@@ -164,15 +164,15 @@ impl Demo {
         recipe.set("interactions.defer", "auto");
         recipe.set("api.bind", address.to_string());
         recipe.set("api.admin_key", key.expose());
-        let worker = Worker::start(recipe).map_err(DemoError::Process)?;
-        let address = worker::reachable(address);
+        let worker = DaemonProcess::start(recipe).map_err(DemoError::Process)?;
+        let address = daemon_process::reachable(address);
         println!(
             "Guildhall is at http://{address} (/v1, /livez, /readyz, /metrics), a process of its own: {}.",
             worker.id()
         );
-        let world = Http::new(sim.address(), None);
-        let desk = Desk::new(Http::new(address, Some(key.clone())));
-        Ok(Self { sim, world, worker, brain, desk, key, table: Table::default(), begun, _folder: folder })
+        let world = HttpClient::new(sim.address(), None);
+        let desk = ApiClient::new(HttpClient::new(address, Some(key.clone())));
+        Ok(Self { sim, world, worker, brain, desk, key, table: StepTable::default(), begun, _folder: folder })
     }
 
     /// What happened, as a table.
@@ -234,7 +234,7 @@ impl Demo {
 }
 
 /// Where the daemon should listen. A newcomer's port 8080 may be taken; a free one is as good.
-fn bind(loaded: &Loaded) -> std::net::SocketAddr {
+fn bind(loaded: &LoadedSettings) -> std::net::SocketAddr {
     let mut bind = loaded.settings.api.bind;
     if loaded.is_default("api.bind") {
         bind.set_port(0);
@@ -243,8 +243,8 @@ fn bind(loaded: &Loaded) -> std::net::SocketAddr {
 }
 
 /// The daemon with everything that the demo was given, and with short waits where nobody chose any.
-fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<Recipe> {
-    let mut recipe = Recipe::new(file)?;
+fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<DaemonCommand> {
+    let mut recipe = DaemonCommand::new(file)?;
     for flag in flags.iter().filter(|flag| !flag.path.ends_with("_file")) {
         recipe.set(flag.path, &flag.value);
     }

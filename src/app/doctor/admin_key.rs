@@ -5,12 +5,12 @@ use crate::{
     api::{self, AdminKey},
     app::admin_key,
     settings::{Settings, StoreUrl},
-    store::Looked,
+    store::StoreProbe,
 };
 
 const CHECK: &str = "admin key";
 
-pub(super) fn examine(settings: &Settings, looked: Option<&Looked>) -> Finding {
+pub(super) fn examine(settings: &Settings, looked: Option<&StoreProbe>) -> Finding {
     if settings.api.admin_key.is_some() {
         return Finding::ok(CHECK, "api.admin_key is set");
     }

@@ -7,9 +7,9 @@ use twilight_model::gateway::Intents;
 
 use super::{
     Finding,
-    discord::{Caller, Dated, Trouble},
+    discord::{CallFailure, DateSample, DiscordCaller},
 };
-use crate::{app::StartError, plain::plain, settings::Settings};
+use crate::{app::StartError, settings::Settings, terminal_text::plain};
 
 /// Clocks that differ by less do no harm.
 const SKEW_OK: Duration = Duration::from_secs(2);
@@ -26,7 +26,11 @@ const PRIVILEGED: [(Intents, u64, &str); 3] = [
 ];
 
 /// Whether Discord takes the token, and whose it is.
-pub(super) async fn token(settings: &Settings, caller: &mut Caller, tell: &mut impl FnMut(Finding)) -> Option<u64> {
+pub(super) async fn token(
+    settings: &Settings,
+    caller: &mut DiscordCaller,
+    tell: &mut impl FnMut(Finding),
+) -> Option<u64> {
     if settings.discord.token.is_none() {
         tell(Finding::fail("token", "there is none", StartError::NoToken.to_string()));
         return None;
@@ -53,19 +57,19 @@ pub(super) async fn token(settings: &Settings, caller: &mut Caller, tell: &mut i
 }
 
 /// What it means that a question had no answer.
-pub(super) fn failed(check: &str, trouble: &Trouble) -> Finding {
+pub(super) fn failed(check: &str, trouble: &CallFailure) -> Finding {
     match trouble {
-        Trouble::Stopped(_) => Finding::skip(check, trouble.seen()),
-        Trouble::Limited(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
-        Trouble::Held(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
-        Trouble::Unreachable(_) | Trouble::Unauthorized | Trouble::Refused { .. } => {
+        CallFailure::Stopped(_) => Finding::skip(check, trouble.seen()),
+        CallFailure::Limited(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
+        CallFailure::Held(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
+        CallFailure::Unreachable(_) | CallFailure::Unauthorized | CallFailure::Refused { .. } => {
             Finding::fail(check, trouble.seen(), trouble.advice())
         }
     }
 }
 
 /// Whether the application may ask for the intents that the settings do.
-pub(super) async fn intents(settings: &Settings, caller: &mut Caller) -> Finding {
+pub(super) async fn intents(settings: &Settings, caller: &mut DiscordCaller) -> Finding {
     match caller.get("/applications/@me").await {
         Ok(application) => judge_intents(settings.gateway.intents, &application),
         Err(trouble) => failed("intents", &trouble),
@@ -101,7 +105,7 @@ fn judge_intents(asked: Intents, application: &Value) -> Finding {
 }
 
 /// Whether there are session starts left.
-pub(super) async fn sessions(settings: &Settings, caller: &mut Caller) -> Finding {
+pub(super) async fn sessions(settings: &Settings, caller: &mut DiscordCaller) -> Finding {
     match caller.get("/gateway/bot").await {
         Ok(gateway) => judge_sessions(settings.gateway.shards, &gateway),
         Err(trouble) => failed("session starts", &trouble),
@@ -138,7 +142,7 @@ fn hours(span: Duration) -> String {
 }
 
 /// Whether our clock shows what Discord's does.
-pub(super) fn clock(caller: &Caller) -> Finding {
+pub(super) fn clock(caller: &DiscordCaller) -> Finding {
     match caller.date() {
         Some(dated) => judge_clock(dated),
         None => {
@@ -148,7 +152,7 @@ pub(super) fn clock(caller: &Caller) -> Finding {
     }
 }
 
-fn judge_clock(Dated { theirs, asked, answered }: Dated) -> Finding {
+fn judge_clock(DateSample { theirs, asked, answered }: DateSample) -> Finding {
     // Its date leaves out what is smaller than a second.
     let theirs_end = theirs + Duration::from_secs(1);
     let ahead = asked.duration_since(theirs_end).unwrap_or_default();
@@ -175,23 +179,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::app::doctor::Verdict;
+    use crate::app::doctor::CheckStatus;
 
     #[test]
     fn privileged_intents_have_to_be_enabled_in_full_or_for_few_guilds() {
         let asked = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT;
         let judged = |flags: u64| judge_intents(asked, &json!({ "flags": flags }));
-        assert_eq!(judged(1 << 15 | 1 << 18).verdict, Verdict::Ok);
+        assert_eq!(judged(1 << 15 | 1 << 18).verdict, CheckStatus::Ok);
         let one = judged(1 << 14);
-        assert_eq!(one.verdict, Verdict::Fail);
+        assert_eq!(one.verdict, CheckStatus::Fail);
         assert!(one.seen.contains("message_content") && !one.seen.contains("guild_members"), "{one:?}");
         assert!(one.advice.unwrap().contains("Message Content Intent"));
         let plain = judge_intents(Intents::GUILDS, &json!({"flags": 0}));
         assert_eq!(
             (plain.verdict, plain.seen.as_str()),
-            (Verdict::Ok, "gateway.intents has 1, none of them privileged")
+            (CheckStatus::Ok, "gateway.intents has 1, none of them privileged")
         );
-        assert_eq!(judge_intents(asked, &json!({})).verdict, Verdict::Skip);
+        assert_eq!(judge_intents(asked, &json!({})).verdict, CheckStatus::Skip);
     }
 
     #[test]
@@ -203,24 +207,24 @@ mod tests {
         assert_eq!(judged(1000, 0).seen, "1000 of 1000 left for 2 h 1 min; Discord recommends 4 shards");
         assert_eq!(
             [judged(100, 0).verdict, judged(99, 0).verdict, judged(3, 0).verdict],
-            [Verdict::Ok, Verdict::Warn, Verdict::Fail]
+            [CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(judged(3, 2).verdict, Verdict::Warn, "two are enough for two");
-        assert_eq!(judge_sessions(0, &json!({})).verdict, Verdict::Skip);
+        assert_eq!(judged(3, 2).verdict, CheckStatus::Warn, "two are enough for two");
+        assert_eq!(judge_sessions(0, &json!({})).verdict, CheckStatus::Skip);
     }
 
     #[test]
     fn a_clock_is_wrong_only_by_what_the_exchange_cannot_explain() {
         let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_000 + ms);
         let judged = |theirs, asked, answered| {
-            judge_clock(Dated { theirs: at(theirs), asked: at(asked), answered: at(answered) })
+            judge_clock(DateSample { theirs: at(theirs), asked: at(asked), answered: at(answered) })
         };
         assert_eq!(judged(10_000, 10_400, 10_500).seen, "ours shows what Discord's does");
-        assert_eq!(judged(10_000, 4_000, 9_000).verdict, Verdict::Ok, "a slow answer is no wrong clock");
+        assert_eq!(judged(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow answer is no wrong clock");
         let ahead = judged(10_000, 16_000, 16_100);
-        assert_eq!((ahead.verdict, ahead.seen.as_str()), (Verdict::Warn, "ours is 5.0 s ahead of Discord's"));
+        assert_eq!((ahead.verdict, ahead.seen.as_str()), (CheckStatus::Warn, "ours is 5.0 s ahead of Discord's"));
         let behind = judged(100_000, 16_000, 16_100);
-        assert_eq!(behind.verdict, Verdict::Fail);
+        assert_eq!(behind.verdict, CheckStatus::Fail);
         assert!(behind.seen.contains("83.9 s behind"), "{behind:?}");
     }
 }

@@ -4,15 +4,15 @@ use guildhall_actors::{
     operations::WallClock,
     telemetry::{events::BROKEN, operations::RESTARTS},
 };
-use guildhall_core::{memory::GateMemory, time::UnixMs};
+use guildhall_core::{snapshot::GateSnapshot, time::UnixMs};
 use http::Method;
 use serde_json::Value;
 
 use super::Finding;
 use crate::{
-    client::{Ask, Client, Fault},
-    plain::plain,
+    client::{ApiRequest, Client, ClientError},
     settings::Settings,
+    terminal_text::plain,
 };
 
 const GUILD_RESTARTS: &str = "guild restarts";
@@ -39,7 +39,7 @@ pub(super) async fn ready<'a>(
             let advice = "see its log; GET /readyz says what each part waits for";
             tell(Finding::warn("daemon", format!("it runs at {place}, and is not ready{}", reasons(&report)), advice));
         }
-        Err(Fault::Unreachable { .. }) => {
+        Err(ClientError::Unreachable { .. }) => {
             tell(Finding::skip("daemon", format!("it is not running at {place}")));
             return Err("the daemon is not running".to_owned());
         }
@@ -93,7 +93,7 @@ fn sum_of(metrics: &str, name: &str) -> u64 {
 /// How much of what leads to a ban is used: as the daemon says, else as its gate has kept it.
 pub(super) async fn ban_budget(settings: &Settings, daemon: Result<&Client, String>, kept: Option<String>) -> Finding {
     let why = match daemon {
-        Ok(client) => match client.send(&Ask::new(Method::GET, "/v1/limits").about("limits")).await {
+        Ok(client) => match client.send(&ApiRequest::new(Method::GET, "/v1/limits").about("limits")).await {
             Ok(answered) => {
                 let invalid = &answered.body["invalid_requests"];
                 match (invalid["used"].as_u64(), invalid["most"].as_u64()) {
@@ -101,19 +101,19 @@ pub(super) async fn ban_budget(settings: &Settings, daemon: Result<&Client, Stri
                     (_, _) => "the daemon does not say".to_owned(),
                 }
             }
-            Err(fault @ (Fault::Refused(_) | Fault::Unknown { .. })) => fault.to_string(),
+            Err(fault @ (ClientError::Refused(_) | ClientError::Unknown { .. })) => fault.to_string(),
             Err(_) => "the daemon does not answer".to_owned(),
         },
         Err(why) => why,
     };
-    let memory = kept.and_then(|kept| GateMemory::decode(&kept).ok());
+    let memory = kept.and_then(|kept| GateSnapshot::decode(&kept).ok());
     match memory {
         Some(memory) => of_memory(settings, &memory, WallClock::system().now()),
         None => Finding::skip("ban budget", format!("unknown: {why}")),
     }
 }
 
-fn of_memory(settings: &Settings, memory: &GateMemory, now: UnixMs) -> Finding {
+fn of_memory(settings: &Settings, memory: &GateSnapshot, now: UnixMs) -> Finding {
     let used = memory.invalid.left(memory.age(now));
     let ago = now.since(memory.saved_at).as_secs();
     judge(u64::from(used), u64::from(settings.gate.invalid.limit), &format!("by what was kept {ago} s ago"))
@@ -136,16 +136,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::app::doctor::Verdict;
+    use crate::app::doctor::CheckStatus;
 
     #[test]
     fn the_more_is_used_the_worse_it_is() {
         let verdict = |used| judge(used, 10_000, "").verdict;
         assert_eq!(
             [verdict(0), verdict(4_999), verdict(5_000), verdict(8_000)],
-            [Verdict::Ok, Verdict::Ok, Verdict::Warn, Verdict::Fail]
+            [CheckStatus::Ok, CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(judge(1, 0, "").verdict, Verdict::Fail);
+        assert_eq!(judge(1, 0, "").verdict, CheckStatus::Fail);
     }
 
     #[test]
@@ -156,9 +156,9 @@ mod tests {
         );
         assert_eq!((sum_of(&metrics, RESTARTS), sum_of(&metrics, BROKEN)), (2, 4));
         let finding = judge_guild_restarts(&metrics);
-        assert_eq!(finding.verdict, Verdict::Warn);
+        assert_eq!(finding.verdict, CheckStatus::Warn);
         assert!(finding.seen.contains("2 guilds of operations and 4 of events"), "{}", finding.seen);
-        assert_eq!(judge_guild_restarts("").verdict, Verdict::Ok);
+        assert_eq!(judge_guild_restarts("").verdict, CheckStatus::Ok);
     }
 
     #[test]

@@ -2,23 +2,23 @@
 
 use std::time::{Duration, SystemTime};
 
-use guildhall_actors::rest::{NotSent, Outcome, Request};
+use guildhall_actors::rest::{CallOutcome, NotSent, RestRequest};
 use guildhall_core::{
-    answer::{Class, Credential},
     lane::Lane,
+    response::{Credential, ResponseClass},
 };
 use http::{HeaderMap, Method, header};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Examination, Finding};
+use super::{DoctorOptions, Finding};
 use crate::{
     app::{
         DiscoveryError,
         command_gate::{CommandGate, CommandGateError},
     },
     discord::rest::{HyperTransport, TransportConfig},
-    settings::{Settings, Token},
+    settings::{SecretValue, Settings},
 };
 
 /// The longest that one call may take.
@@ -30,17 +30,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LIMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Calls Discord as the bot.
-pub(super) struct Caller {
+pub(super) struct DiscordCaller {
     gate: Option<CommandGate>,
     next: Instant,
     /// Why nothing more is asked.
     stopped: Option<String>,
-    date: Option<Dated>,
+    date: Option<DateSample>,
 }
 
 /// When an answer was made by Discord's clock, and between which times by ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dated {
+pub(super) struct DateSample {
     pub(super) theirs: SystemTime,
     pub(super) asked: SystemTime,
     pub(super) answered: SystemTime,
@@ -48,7 +48,7 @@ pub(super) struct Dated {
 
 /// Why there is no answer of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum CallFailure {
     /// Discord is not asked any more, and why.
     Stopped(String),
     /// The gate does not let the call out.
@@ -63,7 +63,7 @@ pub(super) enum Trouble {
     Refused { status: u16, code: Option<u32>, says: String },
 }
 
-impl Trouble {
+impl CallFailure {
     /// What was seen.
     pub(super) fn seen(&self) -> String {
         match self {
@@ -111,9 +111,9 @@ impl Trouble {
     }
 }
 
-impl Caller {
+impl DiscordCaller {
     /// One that has called nobody yet, and the gate that it calls through.
-    pub(super) async fn new(examination: &Examination<'_>, tell: &mut impl FnMut(Finding)) -> Self {
+    pub(super) async fn new(examination: &DoctorOptions<'_>, tell: &mut impl FnMut(Finding)) -> Self {
         const CHECK: &str = "gate";
         let mut caller = Self { gate: None, next: Instant::now(), stopped: None, date: None };
         let mut settings = examination.settings.clone();
@@ -150,7 +150,7 @@ impl Caller {
     }
 
     /// What the clocks showed at the first answer that had a date.
-    pub(super) const fn date(&self) -> Option<Dated> {
+    pub(super) const fn date(&self) -> Option<DateSample> {
         self.date
     }
 
@@ -160,9 +160,9 @@ impl Caller {
     }
 
     /// What is at a path. A short limit, as whoever looks twice in a row meets it, is waited for once.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
+    pub(super) async fn get(&mut self, path: &str) -> Result<Value, CallFailure> {
         let mut read = self.ask(path).await;
-        if let Err(Trouble::Limited(Some(wait))) = &read
+        if let Err(CallFailure::Limited(Some(wait))) = &read
             && *wait <= LIMIT_WAIT
         {
             self.next = Instant::now() + *wait + PAUSE;
@@ -176,19 +176,19 @@ impl Caller {
         read
     }
 
-    async fn ask(&mut self, path: &str) -> Result<Value, Trouble> {
+    async fn ask(&mut self, path: &str) -> Result<Value, CallFailure> {
         if let Some(why) = &self.stopped {
-            return Err(Trouble::Stopped(why.clone()));
+            return Err(CallFailure::Stopped(why.clone()));
         }
-        let Some(gate) = &self.gate else { return Err(Trouble::Stopped("there is no way to it".to_owned())) };
+        let Some(gate) = &self.gate else { return Err(CallFailure::Stopped("there is no way to it".to_owned())) };
         sleep_until(self.next).await;
-        let asked = Asked(SystemTime::now());
-        let mut request = Request::new(Method::GET, path, gate.credential());
+        let asked = SentAt(SystemTime::now());
+        let mut request = RestRequest::new(Method::GET, path, gate.credential());
         request.lane = Lane::Interactive;
         request.max_wait = WITHIN;
         let outcome = gate.call(request).await;
         self.next = Instant::now() + PAUSE;
-        if let Outcome::Answered(answered) = &outcome {
+        if let CallOutcome::Answered(answered) = &outcome {
             self.date = self.date.or(asked.dated(&answered.headers));
         }
         read(outcome)
@@ -196,44 +196,49 @@ impl Caller {
 }
 
 /// When something was asked.
-struct Asked(SystemTime);
+struct SentAt(SystemTime);
 
-impl Asked {
-    fn dated(&self, headers: &HeaderMap) -> Option<Dated> {
+impl SentAt {
+    fn dated(&self, headers: &HeaderMap) -> Option<DateSample> {
         let theirs = headers.get(header::DATE).and_then(|date| date.to_str().ok());
         let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok())?;
-        Some(Dated { theirs, asked: self.0, answered: SystemTime::now() })
+        Some(DateSample { theirs, asked: self.0, answered: SystemTime::now() })
     }
 }
 
 /// What Discord's clock shows. One call without the token, which is part of no bot's limit: a daemon passes on no headers.
-async fn clock_of(settings: &Settings, token: Token) -> Option<Dated> {
+async fn clock_of(settings: &Settings, token: SecretValue) -> Option<DateSample> {
     let transport = HyperTransport::new(TransportConfig::new(settings, token)).ok()?;
-    let asked = Asked(SystemTime::now());
-    let received = transport.exchange(Request::new(Method::GET, "/gateway", Credential::Anonymous)).await.ok()?;
+    let asked = SentAt(SystemTime::now());
+    let received = transport.exchange(RestRequest::new(Method::GET, "/gateway", Credential::Anonymous)).await.ok()?;
     asked.dated(&received.headers)
 }
 
-fn read(outcome: Outcome) -> Result<Value, Trouble> {
+fn read(outcome: CallOutcome) -> Result<Value, CallFailure> {
     let received = match outcome {
-        Outcome::Answered(answered) => answered,
-        Outcome::NotSent(NotSent { reason: "unreachable", why, .. }) => return Err(Trouble::Unreachable(why)),
-        Outcome::NotSent(not_sent) => return Err(Trouble::Held(not_sent.why)),
-        Outcome::Unknown(unknown) => return Err(Trouble::Unreachable(unknown.to_string())),
+        CallOutcome::Answered(answered) => answered,
+        CallOutcome::NotSent(NotSent { reason: "unreachable", why, .. }) => return Err(CallFailure::Unreachable(why)),
+        CallOutcome::NotSent(not_sent) => return Err(CallFailure::Held(not_sent.why)),
+        CallOutcome::Unknown(unknown) => return Err(CallFailure::Unreachable(unknown.to_string())),
     };
     let body = serde_json::from_slice::<Value>(&received.body);
-    let refused = |says: &str| Trouble::Refused {
+    let refused = |says: &str| CallFailure::Refused {
         status: received.status.as_u16(),
         code: received.code,
-        says: crate::plain::plain(says).into_owned(),
+        says: crate::terminal_text::plain(says).into_owned(),
     };
     match received.class {
-        Class::Success => body.map_err(|_| refused("this is none of Discord's answers")),
-        Class::Unauthorized => Err(Trouble::Unauthorized),
-        Class::RateLimited { retry_after, .. } => Err(Trouble::Limited(Some(retry_after))),
-        Class::Blocked { retry_after } => Err(Trouble::Limited(retry_after)),
-        Class::ServerError => Err(Trouble::Unreachable(format!("it answered {}", received.status.as_u16()))),
-        Class::InteractionEnded | Class::Forbidden | Class::NotFound | Class::Rejected => {
+        ResponseClass::Success => body.map_err(|_| refused("this is none of Discord's answers")),
+        ResponseClass::Unauthorized => Err(CallFailure::Unauthorized),
+        ResponseClass::RateLimited { retry_after, .. } => Err(CallFailure::Limited(Some(retry_after))),
+        ResponseClass::Blocked { retry_after } => Err(CallFailure::Limited(retry_after)),
+        ResponseClass::ServerError => {
+            Err(CallFailure::Unreachable(format!("it answered {}", received.status.as_u16())))
+        }
+        ResponseClass::InteractionEnded
+        | ResponseClass::Forbidden
+        | ResponseClass::NotFound
+        | ResponseClass::Rejected => {
             Err(refused(body.as_ref().ok().and_then(|body| body["message"].as_str()).unwrap_or("it does not say why")))
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn permissions(settings: &Settings, tell: &mut impl FnMut(Finding)) {
         && let Some(wide) =
             judge(file, 0o077, "600", "other users may read the admin key, and `guildhall serve` refuses it")
     {
-        found.push(Finding { verdict: super::Verdict::Fail, ..wide });
+        found.push(Finding { verdict: super::CheckStatus::Fail, ..wide });
     }
     if found.is_empty() {
         found.push(Finding::ok(CHECK, "only their owner may read the store's file and the admin key file"));

@@ -14,18 +14,18 @@ mod bot;
 mod daemon;
 mod discord;
 mod files;
-mod keeps;
 mod roles;
+mod storage;
 
 use serde::Serialize;
 
-use self::discord::Caller;
+use self::discord::DiscordCaller;
 use crate::{client::Client, settings::Settings};
 
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum CheckStatus {
     /// As it should be.
     Ok,
     /// It works, and somebody should know.
@@ -42,7 +42,7 @@ pub struct Finding {
     /// What.
     pub check: String,
     /// How it stands.
-    pub verdict: Verdict,
+    pub verdict: CheckStatus,
     /// What was seen.
     pub seen: String,
     /// What to do about it.
@@ -52,28 +52,28 @@ pub struct Finding {
 impl Finding {
     /// As it should be.
     pub fn ok(check: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict: Verdict::Ok, seen: seen.into(), advice: None }
+        Self { check: check.into(), verdict: CheckStatus::Ok, seen: seen.into(), advice: None }
     }
 
     /// It was not looked at.
     pub fn skip(check: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Skip, ..Self::ok(check, seen) }
+        Self { verdict: CheckStatus::Skip, ..Self::ok(check, seen) }
     }
 
     /// It works, and somebody should know.
     pub fn warn(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warn, advice: Some(advice.into()), ..Self::ok(check, seen) }
+        Self { verdict: CheckStatus::Warn, advice: Some(advice.into()), ..Self::ok(check, seen) }
     }
 
     /// It does not work.
     pub fn fail(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Fail, advice: Some(advice.into()), ..Self::ok(check, seen) }
+        Self { verdict: CheckStatus::Fail, advice: Some(advice.into()), ..Self::ok(check, seen) }
     }
 }
 
 /// What to look at.
 #[derive(Debug)]
-pub struct Examination<'a> {
+pub struct DoctorOptions<'a> {
     /// The settings that the daemon has, or would have.
     pub settings: &'a Settings,
     /// The way to a running daemon, or why there is none.
@@ -85,20 +85,20 @@ pub struct Examination<'a> {
 }
 
 /// Looks at everything, and tells each finding as soon as it is there.
-pub async fn examine(examination: &Examination<'_>, mut tell: impl FnMut(Finding)) {
+pub async fn examine(examination: &DoctorOptions<'_>, mut tell: impl FnMut(Finding)) {
     let settings = examination.settings;
     // Before the store is opened: SQLite would create files of the mode that is reported.
     let mut permissions = Vec::new();
     files::permissions(settings, &mut |finding| permissions.push(finding));
-    let mut caller = Caller::new(examination, &mut tell).await;
+    let mut caller = DiscordCaller::new(examination, &mut tell).await;
     let bot = bot::token(settings, &mut caller, &mut tell).await;
     tell(bot::intents(settings, &mut caller).await);
     tell(bot::sessions(settings, &mut caller).await);
     tell(bot::clock(&caller));
     permissions.into_iter().for_each(&mut tell);
-    let looked = keeps::store(settings, &mut tell).await;
+    let looked = storage::store(settings, &mut tell).await;
     tell(admin_key::examine(settings, looked.as_ref()));
-    keeps::redis(settings, &mut tell).await;
+    storage::redis(settings, &mut tell).await;
     tell(Finding::skip("rabbitmq", "not configured: this version has no broker"));
     let is_there = daemon::ready(&examination.daemon, &mut tell).await;
     tell(daemon::guild_restarts(is_there.as_ref().copied()).await);

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::{
-    Examination, Finding,
+    DoctorOptions, Finding,
     bot::failed,
-    discord::{Caller, Trouble},
+    discord::{CallFailure, DiscordCaller},
 };
-use crate::plain::plain;
+use crate::terminal_text::plain;
 
 const CHECK: &str = "roles";
 const ADMINISTRATOR: u64 = 1 << 3;
@@ -17,14 +17,14 @@ const NAMED: usize = 10;
 
 /// Looks at the roles of the guilds that were named, or of the first that the bot is in.
 pub(super) async fn look(
-    examination: &Examination<'_>,
+    examination: &DoctorOptions<'_>,
     bot: Option<u64>,
-    caller: &mut Caller,
+    caller: &mut DiscordCaller,
     tell: &mut impl FnMut(Finding),
 ) {
     let Some(bot) = bot else {
         let why = caller.stopped().unwrap_or("it does not say who the bot is").to_owned();
-        return tell(Finding::skip(CHECK, Trouble::Stopped(why).seen()));
+        return tell(Finding::skip(CHECK, CallFailure::Stopped(why).seen()));
     };
     let guilds = match guilds(examination, caller).await {
         Ok(guilds) => guilds,
@@ -38,7 +38,7 @@ pub(super) async fn look(
         let id = guild;
         let finding = match look_at(guild, bot, caller).await {
             Ok((guild, member)) => judge(&guild, &member),
-            Err(Trouble::Refused { status: status @ (403 | 404), .. }) => Finding::fail(
+            Err(CallFailure::Refused { status: status @ (403 | 404), .. }) => Finding::fail(
                 CHECK,
                 format!("the bot is not in guild {id}, or there is none ({status})"),
                 "check --guild, and invite the bot there",
@@ -49,7 +49,7 @@ pub(super) async fn look(
     }
 }
 
-async fn guilds(examination: &Examination<'_>, caller: &mut Caller) -> Result<Vec<u64>, Trouble> {
+async fn guilds(examination: &DoctorOptions<'_>, caller: &mut DiscordCaller) -> Result<Vec<u64>, CallFailure> {
     if !examination.guilds.is_empty() || examination.guilds_most == 0 {
         return Ok(examination.guilds.clone());
     }
@@ -58,21 +58,21 @@ async fn guilds(examination: &Examination<'_>, caller: &mut Caller) -> Result<Ve
     Ok(listed.as_array().into_iter().flatten().filter_map(id).take(examination.guilds_most as usize).collect())
 }
 
-async fn look_at(guild: u64, bot: u64, caller: &mut Caller) -> Result<(Value, Value), Trouble> {
+async fn look_at(guild: u64, bot: u64, caller: &mut DiscordCaller) -> Result<(Value, Value), CallFailure> {
     let found = caller.get(&format!("/guilds/{guild}")).await?;
     let member = caller.get(&format!("/guilds/{guild}/members/{bot}")).await?;
     Ok((found, member))
 }
 
 /// A role, as far as it matters here.
-struct Role<'a> {
+struct GuildRole<'a> {
     id: u64,
     name: &'a str,
     position: u64,
     permissions: u64,
 }
 
-impl<'a> Role<'a> {
+impl<'a> GuildRole<'a> {
     fn read(role: &'a Value) -> Option<Self> {
         Some(Self {
             id: role["id"].as_str()?.parse().ok()?,
@@ -89,7 +89,7 @@ impl<'a> Role<'a> {
 }
 
 fn judge(guild: &Value, member: &Value) -> Finding {
-    let roles: Vec<_> = guild["roles"].as_array().into_iter().flatten().filter_map(Role::read).collect();
+    let roles: Vec<_> = guild["roles"].as_array().into_iter().flatten().filter_map(GuildRole::read).collect();
     let everyone = guild["id"].as_str().and_then(|id| id.parse::<u64>().ok());
     let ids: Vec<u64> =
         member["roles"].as_array().into_iter().flatten().filter_map(|id| id.as_str()?.parse().ok()).collect();
@@ -131,7 +131,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::app::doctor::Verdict;
+    use crate::app::doctor::CheckStatus;
 
     fn role(id: u64, name: &str, position: u64, permissions: u64) -> Value {
         json!({"id": id.to_string(), "name": name, "position": position, "permissions": permissions.to_string()})
@@ -152,21 +152,21 @@ mod tests {
             role(6, "Top", 4, ADMINISTRATOR),
         ];
         let found = judged(&roles, &["3"]);
-        assert_eq!(found.verdict, Verdict::Warn);
+        assert_eq!(found.verdict, CheckStatus::Warn);
         assert_eq!(
             found.seen,
             "Hall (1): its highest role is Bot, above 1 of 5; it can neither give nor change Top, Older\\u{1b}, Younger"
         );
-        assert_eq!(judged(&roles, &["3", "6"]).verdict, Verdict::Ok);
+        assert_eq!(judged(&roles, &["3", "6"]).verdict, CheckStatus::Ok);
     }
 
     #[test]
     fn a_bot_without_the_permission_or_a_role_is_told_so() {
         let roles = [role(1, "@everyone", 0, 0), role(3, "Bot", 1, 0)];
         let found = judged(&roles, &["3"]);
-        assert!(found.verdict == Verdict::Warn && found.seen.contains("lacks MANAGE_ROLES"), "{found:?}");
+        assert!(found.verdict == CheckStatus::Warn && found.seen.contains("lacks MANAGE_ROLES"), "{found:?}");
         let open = [role(1, "@everyone", 0, MANAGE_ROLES), role(3, "Bot", 1, 0)];
-        assert_eq!(judged(&open, &["3"]).verdict, Verdict::Ok, "what everybody may it may as well");
+        assert_eq!(judged(&open, &["3"]).verdict, CheckStatus::Ok, "what everybody may it may as well");
         assert!(judged(&roles, &[]).seen.contains("no role of its own"));
     }
 

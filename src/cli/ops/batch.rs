@@ -10,8 +10,8 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cli::source,
-    client::{Answered, Ask, Client, Fault, part},
+    cli::input_file,
+    client::{ApiRequest, ApiResponse, Client, ClientError, part},
 };
 
 /// The most operations of one request.
@@ -25,7 +25,7 @@ const TOLD: usize = 50;
 
 /// One operation of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct BatchOperation {
     /// Which of the file it is.
     pub(super) index: usize,
     pub(super) guild: Option<String>,
@@ -35,8 +35,8 @@ pub(super) struct Asked {
 
 /// Reads the operations of a file. Those that name no guild belong to `guild`; those without an idempotency key get `key` and
 /// their number.
-pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Result<Vec<Asked>> {
-    let value = source::read(path)?;
+pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Result<Vec<BatchOperation>> {
+    let value = input_file::read(path)?;
     let listed = listed(value, guild).map_err(|problems| wrong(path, &problems))?;
     if listed.is_empty() {
         bail!("there are no operations in {}", path.display());
@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Resul
     let mut asked = Vec::with_capacity(listed.len());
     for (index, (guild, one)) in listed.into_iter().enumerate() {
         match one_of(one, guild, &format!("{key}-{index}")) {
-            Ok((guild, body)) => asked.push(Asked { index, guild, body }),
+            Ok((guild, body)) => asked.push(BatchOperation { index, guild, body }),
             Err(problem) => problems.push(format!("operations[{index}]{problem}")),
         }
     }
@@ -56,7 +56,7 @@ fn wrong(path: &Path, problems: &[String]) -> anyhow::Error {
     let things = if problems.len() == 1 { "thing is" } else { "things are" };
     let mut says = format!("{} {things} wrong with the operations in {}:", problems.len(), path.display());
     for problem in problems.iter().take(TOLD) {
-        says += &format!("\n  {}", crate::plain::plain(problem));
+        says += &format!("\n  {}", crate::terminal_text::plain(problem));
     }
     anyhow::anyhow!(says)
 }
@@ -107,18 +107,22 @@ fn id(value: &Value) -> Result<String, String> {
 }
 
 /// Requests, one after the other.
-pub(super) struct Sending<'a> {
+pub(super) struct BatchSender<'a> {
     client: &'a Client,
     most: usize,
 }
 
-impl<'a> Sending<'a> {
+impl<'a> BatchSender<'a> {
     pub(super) const fn new(client: &'a Client) -> Self {
         Self { client, most: REQUEST_MOST }
     }
 
     /// Sends them all; `accepted` takes each that was. What went wrong, if something did: those before it are accepted.
-    pub(super) async fn send(&mut self, asked: Vec<Asked>, accepted: &mut Vec<(usize, Value)>) -> Result<(), Fault> {
+    pub(super) async fn send(
+        &mut self,
+        asked: Vec<BatchOperation>,
+        accepted: &mut Vec<(usize, Value)>,
+    ) -> Result<(), ClientError> {
         let mut queue = by_guild(asked);
         queue.reverse();
         while let Some(mut group) = queue.pop() {
@@ -142,9 +146,9 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    async fn request(&self, group: &[Asked]) -> Result<Answered, Fault> {
+    async fn request(&self, group: &[BatchOperation]) -> Result<ApiResponse, ClientError> {
         let operations: Vec<&Value> = group.iter().map(|asked| &asked.body).collect();
-        let ask = Ask::post(path(group[0].guild.as_deref())).with(json!({ "operations": operations }));
+        let ask = ApiRequest::post(path(group[0].guild.as_deref())).with(json!({ "operations": operations }));
         self.client.send(&ask.repeatable()).await
     }
 }
@@ -155,8 +159,8 @@ pub(super) fn path(guild: Option<&str>) -> String {
 }
 
 /// Those of each guild together, in their order.
-fn by_guild(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
-    let mut groups: Vec<Vec<Asked>> = Vec::new();
+fn by_guild(asked: Vec<BatchOperation>) -> Vec<Vec<BatchOperation>> {
+    let mut groups: Vec<Vec<BatchOperation>> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for one in asked {
         let place = *places.entry(one.guild.clone()).or_insert_with(|| {
@@ -169,9 +173,9 @@ fn by_guild(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
 }
 
 /// How many of a group fit into one request: at least one.
-fn cut(group: &[Asked], most: usize) -> usize {
+fn cut(group: &[BatchOperation], most: usize) -> usize {
     let mut bytes = 0;
-    let fits = |one: &&Asked| {
+    let fits = |one: &&BatchOperation| {
         bytes += one.body.to_string().len() + 1;
         bytes <= BYTES_MOST
     };
@@ -179,7 +183,7 @@ fn cut(group: &[Asked], most: usize) -> usize {
 }
 
 /// Whether the daemon takes fewer at once, and has accepted none.
-fn is_too_much(fault: &Fault, count: usize) -> bool {
+fn is_too_much(fault: &ClientError, count: usize) -> bool {
     let Some(refusal) = fault.refusal() else { return false };
     let is_count = refusal.status == StatusCode::UNPROCESSABLE_ENTITY
         && count > OLDER_MOST
@@ -188,21 +192,21 @@ fn is_too_much(fault: &Fault, count: usize) -> bool {
 }
 
 /// What was accepted, each with its place in the file.
-fn taken(group: &[Asked], answered: Answered) -> Vec<(usize, Value)> {
+fn taken(group: &[BatchOperation], answered: ApiResponse) -> Vec<(usize, Value)> {
     let mut body = answered.body;
     let Value::Array(list) = body["operations"].take() else { return Vec::new() };
     group.iter().map(|asked| asked.index).zip(list).collect()
 }
 
 /// The same fault, with the places that the file has.
-fn placed(mut fault: Fault, group: &[Asked]) -> Fault {
-    if let Fault::Refused(refusal) = &mut fault {
+fn placed(mut fault: ClientError, group: &[BatchOperation]) -> ClientError {
+    if let ClientError::Refused(refusal) = &mut fault {
         refusal.rename(|field| place(field, group).unwrap_or_else(|| field.to_owned()));
     }
     fault
 }
 
-fn place(field: &str, group: &[Asked]) -> Option<String> {
+fn place(field: &str, group: &[BatchOperation]) -> Option<String> {
     let (index, rest) = field.strip_prefix("operations[")?.split_once(']')?;
     let asked = group.get(index.parse::<usize>().ok()?)?;
     Some(format!("operations[{}]{rest}", asked.index))
@@ -218,7 +222,7 @@ pub(super) fn one(fields: Vec<(&str, Option<Value>)>) -> Value {
 mod tests {
     use super::*;
 
-    fn file(name: &str, text: &str) -> anyhow::Result<Vec<Asked>> {
+    fn file(name: &str, text: &str) -> anyhow::Result<Vec<BatchOperation>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -251,8 +255,8 @@ mod tests {
         assert!(says("a.json", "{").contains("is no JSON"));
     }
 
-    fn asked(index: usize, guild: &str, size: usize) -> Asked {
-        Asked { index, guild: Some(guild.to_owned()), body: json!({"x": "y".repeat(size)}) }
+    fn asked(index: usize, guild: &str, size: usize) -> BatchOperation {
+        BatchOperation { index, guild: Some(guild.to_owned()), body: json!({"x": "y".repeat(size)}) }
     }
 
     #[test]

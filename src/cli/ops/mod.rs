@@ -1,11 +1,11 @@
 //! `guildhall ops`: submitting operations, looking at them, following them, taking them back.
 
 mod batch;
-mod change;
-mod follow;
-mod look;
+mod cancel;
+mod follower;
+mod list;
+mod progress;
 mod submit;
-mod teller;
 mod view;
 mod watch;
 
@@ -13,15 +13,15 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Subcommand;
 
-pub(super) use self::follow::Follow;
-use self::teller::Teller;
-use super::{output::Output, remote::Remote, span};
+pub(super) use self::follower::Follower;
+use self::progress::ProgressReporter;
+use super::{duration, output::Output, remote::RemoteArgs};
 use crate::client::Client;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     #[command(flatten)]
-    remote: Remote,
+    remote: RemoteArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -31,40 +31,40 @@ enum Command {
     /// Submit one operation, or all of a file
     Submit(Box<submit::Args>),
     /// List operations, the newest first
-    List(Box<look::ListArgs>),
+    List(Box<list::ListArgs>),
     /// Show everything about operations
-    Show(look::ShowArgs),
+    Show(list::ShowArgs),
     /// Follow operations until they are over, or all of a guild until Ctrl-C
     Watch(watch::Args),
     /// Take operations back that were not sent yet
-    Cancel(change::CancelArgs),
+    Cancel(cancel::CancelArgs),
     /// Make operations due that wait, and do those again that were given up
-    Retry(change::RetryArgs),
+    Retry(cancel::RetryArgs),
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
         Command::Submit(args) => submit::run(client, out, *args).await,
-        Command::List(args) => look::list(client, out, *args).await,
-        Command::Show(args) => look::show(client, out, &args).await,
+        Command::List(args) => list::list(client, out, *args).await,
+        Command::Show(args) => list::show(client, out, &args).await,
         Command::Watch(args) => watch::run(client, out, args).await,
-        Command::Cancel(args) => change::cancel(client, out, &args).await,
-        Command::Retry(args) => change::retry(client, out, &args).await,
+        Command::Cancel(args) => cancel::cancel(client, out, &args).await,
+        Command::Retry(args) => cancel::retry(client, out, &args).await,
     })
 }
 
 /// Whether to wait for the end, and for how long.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitArgs {
     /// Wait until all is over; the exit code is 1 unless everything succeeds
     #[arg(long)]
     wait: bool,
     /// How long to wait at most
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = span::parse, requires = "wait")]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, requires = "wait")]
     wait_timeout: Duration,
 }
 
-impl Waiting {
+impl WaitArgs {
     /// How long to wait; nothing if nobody does.
     pub(super) fn within(self) -> Option<Duration> {
         self.wait.then_some(self.wait_timeout)
@@ -78,14 +78,14 @@ pub(super) async fn wait_for(
     ids: Vec<String>,
     within: Duration,
 ) -> anyhow::Result<ExitCode> {
-    let mut follow = Follow::begin(client, &[]).await?;
+    let mut follow = Follower::begin(client, &[]).await?;
     follow.look_for(ids);
     finish(follow, out, within).await
 }
 
 /// Follows to the end, and prints what became of all.
-async fn finish(mut follow: Follow<'_>, out: &Output, within: Duration) -> anyhow::Result<ExitCode> {
-    let mut teller = Teller::aside(out, follow.count());
+async fn finish(mut follow: Follower<'_>, out: &Output, within: Duration) -> anyhow::Result<ExitCode> {
+    let mut teller = ProgressReporter::aside(out, follow.count());
     let ended = follow.until_over(within, &mut teller).await;
     teller.end();
     let known = follow.known();

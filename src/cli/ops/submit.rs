@@ -9,14 +9,14 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Follow, Waiting,
-    batch::{self, Sending},
+    Follower, WaitArgs,
+    batch::{self, BatchSender},
     finish, view,
 };
 use crate::{
-    chance,
-    cli::{output::Output, source, span, suggest},
-    client::{Ask, Client, Fault},
+    cli::{duration, input_file, output::Output, suggest},
+    client::{ApiRequest, Client, ClientError},
+    random,
 };
 
 /// The longest that a daemon is asked to wait with its answer.
@@ -44,16 +44,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     reason: Option<String>,
     /// Not before so long from now
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, conflicts_with = "file")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "file")]
     delay: Option<Duration>,
     /// Not after so long from now
-    #[arg(long, value_name = "DURATION", value_parser = span::parse, conflicts_with = "file")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "file")]
     deadline: Option<Duration>,
     /// How often it may be tried
     #[arg(long, value_name = "COUNT", conflicts_with = "file")]
     max_attempts: Option<u32>,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitArgs,
 }
 
 pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
@@ -75,7 +75,7 @@ async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Re
         ("deadline_ms", args.deadline.map(millis)),
         ("max_attempts", args.max_attempts.map(Value::from)),
     ]);
-    let mut ask = Ask::post(batch::path(args.guild.as_deref())).with(body).repeatable();
+    let mut ask = ApiRequest::post(batch::path(args.guild.as_deref())).with(body).repeatable();
     if let Some(within) = args.waiting.within() {
         let prefer = within.clamp(Duration::from_secs(1), PREFER_MOST);
         ask = ask.header("prefer", format!("wait={}", prefer.as_secs())).waiting(prefer);
@@ -86,8 +86,8 @@ async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Re
         return Ok(ExitCode::SUCCESS);
     };
     let mut follow = match answered.body["state"].as_str() {
-        Some(state) if view::is_over(state) => Follow::idle(client),
-        _ => Follow::begin(client, &[("guild_id", args.guild)]).await?,
+        Some(state) if view::is_over(state) => Follower::idle(client),
+        _ => Follower::begin(client, &[("guild_id", args.guild)]).await?,
     };
     follow.meet(answered.body);
     finish(follow, out, within).await
@@ -99,11 +99,11 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
     let guild = asked[0].guild.clone().filter(|guild| asked.iter().all(|one| one.guild.as_ref() == Some(guild)));
     // Before anything is submitted, so that nothing is missed.
     let follow = match args.waiting.within() {
-        Some(within) => Some((Follow::begin(client, &[("guild_id", guild)]).await?, within)),
+        Some(within) => Some((Follower::begin(client, &[("guild_id", guild)]).await?, within)),
         None => None,
     };
     let mut accepted = Vec::with_capacity(count);
-    let sent = Sending::new(client).send(asked, &mut accepted).await;
+    let sent = BatchSender::new(client).send(asked, &mut accepted).await;
     let taken = accepted.len();
     accepted.sort_by_key(|(index, _)| *index);
     let accepted: Vec<Value> = accepted.into_iter().map(|(_, one)| one).collect();
@@ -123,7 +123,7 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
 }
 
 /// What went wrong, and how to go on without doing anything twice.
-fn unclear(fault: Fault, taken: usize, count: usize, key: &str) -> anyhow::Error {
+fn unclear(fault: ClientError, taken: usize, count: usize, key: &str) -> anyhow::Error {
     if taken == 0 && !fault.is_unclear() {
         return fault.into();
     }
@@ -135,8 +135,8 @@ fn unclear(fault: Fault, taken: usize, count: usize, key: &str) -> anyhow::Error
 /// A payload as it is given.
 fn payload(given: &str) -> anyhow::Result<Value> {
     match given.strip_prefix('@') {
-        Some(path) => source::read(Path::new(path)),
-        None if given == "-" => source::read(Path::new("-")),
+        Some(path) => input_file::read(Path::new(path)),
+        None if given == "-" => input_file::read(Path::new("-")),
         None => serde_json::from_str(given).map_err(|error| {
             anyhow::anyhow!("--payload is no JSON ({error}); for what a file holds, write --payload @FILE")
         }),
@@ -145,6 +145,6 @@ fn payload(given: &str) -> anyhow::Result<Value> {
 
 /// A key that nobody has used.
 fn made_up() -> String {
-    let bytes: [u8; 16] = chance::bytes().unwrap_or_else(|_| fastrand::u128(..).to_le_bytes());
+    let bytes: [u8; 16] = random::bytes().unwrap_or_else(|_| fastrand::u128(..).to_le_bytes());
     format!("cli-{:032x}", u128::from_le_bytes(bytes))
 }

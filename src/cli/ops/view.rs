@@ -1,9 +1,9 @@
 //! Operations as people see them.
 
-use guildhall_core::operation::{Progress, State};
+use guildhall_core::operation::{OperationState, Progress};
 use serde_json::{Value, json};
 
-use crate::cli::output::{Cell, Paint, Table, Tint, fields, short, text, time};
+use crate::cli::output::{Color, Painter, TableCell, TextTable, fields, short, text, time};
 
 /// How much of what an operation waits for or failed of fits into a list.
 const NOTE_MOST: usize = 80;
@@ -14,8 +14,8 @@ pub(super) fn list_value(operations: &[Value]) -> Value {
 }
 
 /// Operations, one a row.
-pub(super) fn table(operations: &[Value]) -> Table {
-    let mut table = Table::new(&["ID", "KIND", "GUILD", "STATE", "TRIES", "CREATED", "NOTE"]);
+pub(super) fn table(operations: &[Value]) -> TextTable {
+    let mut table = TextTable::new(&["ID", "KIND", "GUILD", "STATE", "TRIES", "CREATED", "NOTE"]);
     for operation in operations {
         let tries = match &operation["attempts"] {
             Value::Null => "-".to_owned(),
@@ -25,10 +25,10 @@ pub(super) fn table(operations: &[Value]) -> Table {
             text(&operation["id"]).into(),
             text(&operation["kind"]).into(),
             text(&operation["guild_id"]).into(),
-            Cell::state(text(&operation["state"])),
+            TableCell::state(text(&operation["state"])),
             tries.into(),
             time(&operation["created_at"]).into(),
-            Cell::tinted(short(&note(operation), NOTE_MOST), Tint::Dim),
+            TableCell::tinted(short(&note(operation), NOTE_MOST), Color::Dim),
         ]);
     }
     table
@@ -60,7 +60,7 @@ fn outcome(result: &Value) -> String {
 }
 
 /// A change of an operation, on one line.
-pub(super) fn line(operation: &Value, paint: Paint) -> String {
+pub(super) fn line(operation: &Value, paint: Painter) -> String {
     let state = text(&operation["state"]);
     let at = ["updated_at", "finished_at", "created_at"].into_iter().map(|name| &operation[name]);
     let at = at.into_iter().find(|at| !at.is_null()).map_or_else(|| "-".to_owned(), time);
@@ -69,24 +69,24 @@ pub(super) fn line(operation: &Value, paint: Paint) -> String {
     let note = if note.is_empty() { note } else { format!("  {}", short(&note, NOTE_MOST)) };
     format!(
         "{at}  {}  {}{}  {}{}",
-        paint.tint(&text(&operation["id"]), Tint::None),
-        paint.tint(&text(&operation["kind"]), Tint::None),
-        paint.tint(&guild, Tint::Dim),
-        paint.tint(&state, Tint::of_state(&state)),
-        paint.tint(&note, Tint::Dim),
+        paint.tint(&text(&operation["id"]), Color::None),
+        paint.tint(&text(&operation["kind"]), Color::None),
+        paint.tint(&guild, Color::Dim),
+        paint.tint(&state, Color::of_state(&state)),
+        paint.tint(&note, Color::Dim),
     )
 }
 
 /// Everything about one operation.
-pub(super) fn whole(operation: &Value, paint: Paint) -> String {
-    let at = |name: &str| -> Cell { time(&operation[name]).into() };
-    let plain = |name: &str| -> Cell { text(&operation[name]).into() };
+pub(super) fn whole(operation: &Value, paint: Painter) -> String {
+    let at = |name: &str| -> TableCell { time(&operation[name]).into() };
+    let plain = |name: &str| -> TableCell { text(&operation[name]).into() };
     let tries = format!("{} of {}", text(&operation["attempts"]), text(&operation["max_attempts"]));
     let mut pairs = vec![
         ("id", plain("id")),
         ("kind", plain("kind")),
         ("guild", plain("guild_id")),
-        ("state", Cell::state(text(&operation["state"]))),
+        ("state", TableCell::state(text(&operation["state"]))),
         ("payload", operation["payload"].to_string().into()),
         ("tries", tries.into()),
         ("created", at("created_at")),
@@ -121,7 +121,7 @@ pub(super) fn whole(operation: &Value, paint: Paint) -> String {
         let status = error["status"].as_u64().map_or_else(String::new, |status| format!(", Discord's status {status}"));
         let code = error["code"].as_u64().map_or_else(String::new, |code| format!(", code {code}"));
         let says = format!("{} ({}{status}{code})", text(&error["message"]), text(&error["class"]));
-        pairs.push(("error", Cell::tinted(says, Tint::Bad)));
+        pairs.push(("error", TableCell::tinted(says, Color::Bad)));
     }
     if !operation["result"].is_null() {
         pairs.push(("result", operation["result"].to_string().into()));
@@ -139,25 +139,25 @@ fn waits_for(waits: &Value) -> String {
 }
 
 /// What happened to it: its timeline, or else its tries.
-fn happened(operation: &Value, paint: Paint) -> String {
+fn happened(operation: &Value, paint: Painter) -> String {
     let entries = |name: &str| operation[name].as_array().filter(|list| !list.is_empty());
     if let Some(timeline) = entries("timeline") {
-        let mut table = Table::new(&["AT", "WHAT", "TRY", "DETAIL"]);
+        let mut table = TextTable::new(&["AT", "WHAT", "TRY", "DETAIL"]);
         for entry in timeline {
             let what = text(&entry["what"]);
-            let tint = Tint::of_state(&what);
+            let tint = Color::of_state(&what);
             let detail = entry["detail"].as_str().unwrap_or_default();
             table.row(vec![
                 time(&entry["at"]).into(),
-                Cell::tinted(what, tint),
+                TableCell::tinted(what, tint),
                 text(&entry["attempt"]).into(),
-                Cell::tinted(detail, Tint::Dim),
+                TableCell::tinted(detail, Color::Dim),
             ]);
         }
         return format!("\n{}", table.print(paint));
     }
     let Some(tries) = entries("tries") else { return String::new() };
-    let mut table = Table::new(&["TRY", "STARTED", "ENDED", "STATUS", "CLASS", "DETAIL"]);
+    let mut table = TextTable::new(&["TRY", "STARTED", "ENDED", "STATUS", "CLASS", "DETAIL"]);
     for attempt in tries {
         table.row(vec![
             text(&attempt["n"]).into(),
@@ -165,7 +165,7 @@ fn happened(operation: &Value, paint: Paint) -> String {
             time(&attempt["ended_at"]).into(),
             text(&attempt["status"]).into(),
             text(&attempt["class"]).into(),
-            Cell::tinted(attempt["detail"].as_str().unwrap_or_default(), Tint::Dim),
+            TableCell::tinted(attempt["detail"].as_str().unwrap_or_default(), Color::Dim),
         ]);
     }
     format!("\n{}", table.print(paint))
@@ -173,7 +173,7 @@ fn happened(operation: &Value, paint: Paint) -> String {
 
 /// Whether an operation in this state stays in it.
 pub(super) fn is_over(state: &str) -> bool {
-    State::from_name(state).is_some_and(State::is_final)
+    OperationState::from_name(state).is_some_and(OperationState::is_final)
 }
 
 #[cfg(test)]
@@ -193,21 +193,21 @@ mod tests {
     #[test]
     fn a_list_has_a_row_and_a_change_a_line_for_each() {
         assert_eq!(
-            table(&[operation()]).print(Paint::none()),
+            table(&[operation()]).print(Painter::none()),
             "ID    KIND         GUILD  STATE  TRIES  CREATED               NOTE\n\
              0198  create_role  7      dead   1/3    2026-01-31T12:00:00Z  Missing \\u{1b}[0mPermissions\n"
         );
         assert_eq!(
-            line(&operation(), Paint::none()),
+            line(&operation(), Painter::none()),
             "2026-01-31T12:00:01Z  0198  create_role  guild 7  dead  Missing \\u{1b}[0mPermissions"
         );
         let done = json!({"id": "1", "kind": "create_role", "state": "succeeded", "result": {"role_id": "99", "outcome": "created"}});
-        assert_eq!(line(&done, Paint::none()), "-  1  create_role  succeeded  created role_id 99");
+        assert_eq!(line(&done, Painter::none()), "-  1  create_role  succeeded  created role_id 99");
     }
 
     #[test]
     fn everything_about_one_ends_with_what_happened() {
-        let whole = whole(&operation(), Paint::none());
+        let whole = whole(&operation(), Painter::none());
         assert!(
             whole.contains("error    Missing \\u{1b}[0mPermissions (forbidden, Discord's status 403, code 50013)\n"),
             "{whole}"
@@ -219,12 +219,12 @@ mod tests {
     #[test]
     fn partial_operation_shows_its_steps() {
         let mut partial = operation();
-        assert!(!whole(&partial, Paint::none()).contains("done "));
+        assert!(!whole(&partial, Painter::none()).contains("done "));
         partial["progress"] = json!([
             {"step": "message_sent", "channel_id": "9", "message_id": "10", "key": "rules"},
             {"step": "role_overwrite_set", "channel_id": "9", "role_id": "7"},
         ]);
-        let shown = whole(&partial, Paint::none());
+        let shown = whole(&partial, Painter::none());
         let steps = "sent message 10 in channel 9, set the overwrite of role 7 in channel 9\n";
         assert!(shown.contains(steps), "{shown}");
     }

@@ -5,10 +5,10 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::bail;
 use serde_json::Value;
 
-use super::{Follow, Teller, view};
+use super::{Follower, ProgressReporter, view};
 use crate::{
-    cli::{output::Output, span, suggest},
-    client::{Client, Fault, Feed, Told},
+    cli::{duration, output::Output, suggest},
+    client::{Client, ClientError, OperationStream, StreamItem},
 };
 
 #[derive(clap::Args, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "EVENT", conflicts_with = "ids")]
     after: Option<String>,
     /// How long to follow operations that are named
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = span::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration::parse)]
     within: Duration,
 }
 
@@ -37,9 +37,9 @@ pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Re
     if args.ids.is_empty() {
         return all(client, out, args).await;
     }
-    let mut follow = Follow::begin(client, &[("guild_id", args.guild)]).await?;
+    let mut follow = Follower::begin(client, &[("guild_id", args.guild)]).await?;
     follow.look_for(args.ids);
-    let mut teller = Teller::ahead(out, follow.count());
+    let mut teller = ProgressReporter::ahead(out, follow.count());
     let ended = follow.until_over(args.within, &mut teller).await;
     teller.end();
     ended?;
@@ -52,10 +52,10 @@ pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Re
 /// Tells of everything, for as long as somebody listens.
 async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
     let given = [("guild_id", args.guild), ("kind", args.kind), ("state", args.state)];
-    let opened = Feed::open(client, &given, args.after).await;
+    let opened = OperationStream::open(client, &given, args.after).await;
     let mut feed = match opened {
         Ok(feed) => feed,
-        Err(fault @ Fault::Unknown { .. }) => {
+        Err(fault @ ClientError::Unknown { .. }) => {
             bail!("{fault}. Without it, only operations that are named by their ids can be followed");
         }
         Err(fault) => return Err(fault.into()),
@@ -63,8 +63,8 @@ async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCo
     out.note("Following; Ctrl-C ends it.");
     loop {
         match feed.next().await? {
-            Told::Operation(operation) => tell(out, &operation)?,
-            Told::Gap => {
+            StreamItem::Operation(operation) => tell(out, &operation)?,
+            StreamItem::Gap => {
                 eprintln!("some changes were missed here: the stream was away for longer than they are kept");
             }
         }

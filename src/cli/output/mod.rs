@@ -9,8 +9,8 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 pub(super) use self::{
-    paint::{Paint, Tint},
-    table::{Cell, Table, fields},
+    paint::{Color, Painter},
+    table::{TableCell, TextTable, fields},
 };
 
 /// How answers are printed.
@@ -28,12 +28,12 @@ pub(super) enum Format {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {
     format: Format,
-    paint: Paint,
+    paint: Painter,
 }
 
 impl Output {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, paint: Paint::for_terminal(io::stdout().is_terminal()) }
+        Self { format, paint: Painter::for_terminal(io::stdout().is_terminal()) }
     }
 
     /// Whether people read it.
@@ -42,7 +42,7 @@ impl Output {
     }
 
     /// Prints an answer. `table` is how people see it.
-    pub(super) fn show(&self, value: &Value, table: impl FnOnce(Paint) -> String) -> anyhow::Result<()> {
+    pub(super) fn show(&self, value: &Value, table: impl FnOnce(Painter) -> String) -> anyhow::Result<()> {
         let text = match self.format {
             Format::Table => table(self.paint),
             Format::Json => format!("{value:#}\n"),
@@ -52,7 +52,7 @@ impl Output {
     }
 
     /// Prints one of many answers that come one by one: a line each, for programs as well.
-    pub(super) fn show_next(&self, value: &Value, line: impl FnOnce(Paint) -> String) -> anyhow::Result<()> {
+    pub(super) fn show_next(&self, value: &Value, line: impl FnOnce(Painter) -> String) -> anyhow::Result<()> {
         let text = match self.format {
             Format::Table => format!("{}\n", line(self.paint)),
             Format::Json => format!("{value}\n"),

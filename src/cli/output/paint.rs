@@ -2,11 +2,11 @@
 
 use std::env;
 
-use crate::plain::plain;
+use crate::terminal_text::plain;
 
 /// What something is, and so what colour it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tint {
+pub(crate) enum Color {
     /// It is what it is.
     #[default]
     None,
@@ -22,7 +22,7 @@ pub(crate) enum Tint {
     Head,
 }
 
-impl Tint {
+impl Color {
     const fn code(self) -> &'static str {
         match self {
             Self::None => "",
@@ -48,11 +48,11 @@ impl Tint {
 
 /// Colours, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Paint {
+pub(crate) struct Painter {
     on: bool,
 }
 
-impl Paint {
+impl Painter {
     /// Colours on a terminal, unless somebody wants none (<https://no-color.org>).
     pub(crate) fn for_terminal(is_terminal: bool) -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -67,10 +67,10 @@ impl Paint {
     }
 
     /// A text in its colour. Whatever else it would do to a terminal is written out.
-    pub(crate) fn tint(self, text: &str, tint: Tint) -> String {
+    pub(crate) fn tint(self, text: &str, tint: Color) -> String {
         let text = plain(text);
         match (self.on, tint) {
-            (false, _) | (true, Tint::None) => text.into_owned(),
+            (false, _) | (true, Color::None) => text.into_owned(),
             (true, tint) => format!("\u{1b}[{}m{text}\u{1b}[0m", tint.code()),
         }
     }
@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn colours_are_ours_alone() {
-        let on = Paint { on: true };
-        assert_eq!(on.tint("dead", Tint::of_state("dead")), "\u{1b}[31mdead\u{1b}[0m");
-        assert_eq!(on.tint("a\u{1b}[2Jb", Tint::None), "a\\u{1b}[2Jb");
-        assert_eq!(Paint::none().tint("dead", Tint::Bad), "dead");
-        assert!(!Paint::for_terminal(false).on);
+        let on = Painter { on: true };
+        assert_eq!(on.tint("dead", Color::of_state("dead")), "\u{1b}[31mdead\u{1b}[0m");
+        assert_eq!(on.tint("a\u{1b}[2Jb", Color::None), "a\\u{1b}[2Jb");
+        assert_eq!(Painter::none().tint("dead", Color::Bad), "dead");
+        assert!(!Painter::for_terminal(false).on);
     }
 }

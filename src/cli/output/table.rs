@@ -1,24 +1,24 @@
 //! Tables: columns as wide as what stands in them.
 
-use super::{Paint, Tint};
-use crate::plain::plain;
+use super::{Color, Painter};
+use crate::terminal_text::plain;
 
 /// What stands in one place of a table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cell {
+pub(crate) struct TableCell {
     text: String,
-    tint: Tint,
+    tint: Color,
 }
 
-impl Cell {
-    pub(crate) fn tinted(text: impl Into<String>, tint: Tint) -> Self {
+impl TableCell {
+    pub(crate) fn tinted(text: impl Into<String>, tint: Color) -> Self {
         Self { text: text.into(), tint }
     }
 
     /// An operation's state.
     pub(crate) fn state(state: impl Into<String>) -> Self {
         let state = state.into();
-        Self { tint: Tint::of_state(&state), text: state }
+        Self { tint: Color::of_state(&state), text: state }
     }
 
     fn width(&self) -> usize {
@@ -26,33 +26,33 @@ impl Cell {
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> Self {
-        Self::tinted(text, Tint::None)
+        Self::tinted(text, Color::None)
     }
 }
 
 /// Rows below a head.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
-    head: Vec<Cell>,
-    rows: Vec<Vec<Cell>>,
+pub(crate) struct TextTable {
+    head: Vec<TableCell>,
+    rows: Vec<Vec<TableCell>>,
 }
 
-impl Table {
+impl TextTable {
     pub(crate) fn new(head: &[&str]) -> Self {
-        Self { head: head.iter().map(|name| Cell::tinted(*name, Tint::Head)).collect(), rows: Vec::new() }
+        Self { head: head.iter().map(|name| TableCell::tinted(*name, Color::Head)).collect(), rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, row: Vec<Cell>) {
+    pub(crate) fn row(&mut self, row: Vec<TableCell>) {
         self.rows.push(row);
     }
 
     /// All of it; only the head if there is nothing below.
-    pub(crate) fn print(&self, paint: Paint) -> String {
+    pub(crate) fn print(&self, paint: Painter) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
         let columns = all().map(Vec::len).max().unwrap_or(0);
-        let widest = |at: usize| all().filter_map(|row| row.get(at)).map(Cell::width).max().unwrap_or(0);
+        let widest = |at: usize| all().filter_map(|row| row.get(at)).map(TableCell::width).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(widest).collect();
         let mut out = String::new();
         for row in all() {
@@ -69,11 +69,11 @@ impl Table {
 }
 
 /// Names and what they are, one below the other; a blank name goes on with the one above.
-pub(crate) fn fields(pairs: &[(&str, Cell)], paint: Paint) -> String {
+pub(crate) fn fields(pairs: &[(&str, TableCell)], paint: Painter) -> String {
     let widest = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let line = |(name, cell): &(&str, Cell)| {
+    let line = |(name, cell): &(&str, TableCell)| {
         let pad = " ".repeat(widest - name.chars().count());
-        format!("{}{pad}  {}\n", paint.tint(name, Tint::Dim), paint.tint(&cell.text, cell.tint))
+        format!("{}{pad}  {}\n", paint.tint(name, Color::Dim), paint.tint(&cell.text, cell.tint))
     };
     pairs.iter().map(line).collect()
 }
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_what_is_in_them() {
-        let mut table = Table::new(&["ID", "STATE", "NOTE"]);
-        table.row(vec!["1".into(), Cell::state("succeeded"), "".into()]);
-        table.row(vec!["éé22".into(), Cell::state("dead"), "a\nb".into()]);
-        assert_eq!(table.print(Paint::none()), "ID    STATE      NOTE\n1     succeeded\néé22  dead       a\\nb\n");
-        assert_eq!(fields(&[("a", "1".into()), ("long", "2".into())], Paint::none()), "a     1\nlong  2\n");
+        let mut table = TextTable::new(&["ID", "STATE", "NOTE"]);
+        table.row(vec!["1".into(), TableCell::state("succeeded"), "".into()]);
+        table.row(vec!["éé22".into(), TableCell::state("dead"), "a\nb".into()]);
+        assert_eq!(table.print(Painter::none()), "ID    STATE      NOTE\n1     succeeded\néé22  dead       a\\nb\n");
+        assert_eq!(fields(&[("a", "1".into()), ("long", "2".into())], Painter::none()), "a     1\nlong  2\n");
     }
 }

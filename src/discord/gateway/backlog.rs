@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use guildhall_actors::events::{Allowance, Batch, Told};
-use guildhall_core::event::{Class, Event};
+use guildhall_actors::events::{EventBatch, FlowLimit, ShardMessage};
+use guildhall_core::event::{Event, EventClass};
 use tokio::time::Instant;
 
 /// The most events that are told at once.
@@ -17,10 +17,10 @@ pub(super) const BATCH_EVENTS: usize = 256;
 pub(super) const BATCH_BYTES: usize = 1024 * 1024;
 
 /// How many events of which class were dropped.
-pub(super) type Shed = BTreeMap<Class, u64>;
+pub(super) type ShedCounts = BTreeMap<EventClass, u64>;
 
 #[derive(Debug)]
-enum Item {
+enum BacklogItem {
     Began {
         session: Arc<str>,
         resume_url: Option<String>,
@@ -39,22 +39,22 @@ enum Item {
 #[derive(Debug)]
 pub(super) struct Backlog {
     shard: u32,
-    most: Allowance,
-    items: VecDeque<Item>,
-    held: Allowance,
+    most: FlowLimit,
+    items: VecDeque<BacklogItem>,
+    held: FlowLimit,
     /// How many of the events may be shed.
     sheddable: usize,
 }
 
 impl Backlog {
-    pub(super) fn new(shard: u32, most: Allowance) -> Self {
-        let held = Allowance { events: 0, bytes: 0 };
+    pub(super) fn new(shard: u32, most: FlowLimit) -> Self {
+        let held = FlowLimit { events: 0, bytes: 0 };
         Self { shard, most, items: VecDeque::new(), held, sheddable: 0 }
     }
 
     /// A session began.
     pub(super) fn began(&mut self, session: Arc<str>, resume_url: Option<String>) {
-        self.items.push_back(Item::Began { session, resume_url });
+        self.items.push_back(BacklogItem::Began { session, resume_url });
     }
 
     /// A number of a session has nothing behind it.
@@ -63,8 +63,8 @@ impl Backlog {
     }
 
     /// An event was read at this time. A full backlog drops what may be dropped, and keeps its number.
-    pub(super) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> Shed {
-        let mut shed = Shed::new();
+    pub(super) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> ShedCounts {
+        let mut shed = ShedCounts::new();
         if self.is_full() && self.sheddable > 0 {
             self.shed(&mut shed);
         }
@@ -76,22 +76,22 @@ impl Backlog {
         self.held.events += 1;
         self.held.bytes += event.text.bytes();
         self.sheddable += usize::from(event.class.may_be_shed());
-        self.items.push_back(Item::Event(event, read_at));
+        self.items.push_back(BacklogItem::Event(event, read_at));
         shed
     }
 
-    fn shed(&mut self, shed: &mut Shed) {
+    fn shed(&mut self, shed: &mut ShedCounts) {
         let mut kept = VecDeque::with_capacity(self.items.len());
         for item in self.items.drain(..) {
             match item {
-                Item::Event(event, _) if event.class.may_be_shed() => {
+                BacklogItem::Event(event, _) if event.class.may_be_shed() => {
                     *shed.entry(event.class).or_default() += 1;
                     self.held.events -= 1;
                     self.held.bytes -= event.text.bytes();
                     push_passed(&mut kept, &event.origin.session, event.origin.seq, event.origin.seq);
                 }
-                Item::Passed { session, first, last } => push_passed(&mut kept, &session, first, last),
-                Item::Event(..) | Item::Began { .. } => kept.push_back(item),
+                BacklogItem::Passed { session, first, last } => push_passed(&mut kept, &session, first, last),
+                BacklogItem::Event(..) | BacklogItem::Began { .. } => kept.push_back(item),
             }
         }
         self.items = kept;
@@ -126,45 +126,45 @@ impl Backlog {
     }
 
     /// How much it holds.
-    pub(super) fn held(&self) -> Allowance {
+    pub(super) fn held(&self) -> FlowLimit {
         self.held
     }
 
     /// What is to be told next, if there is anything; events only if there is `room` for them.
-    pub(super) fn next(&mut self, room: bool) -> Option<Told> {
+    pub(super) fn next(&mut self, room: bool) -> Option<ShardMessage> {
         match self.items.front_mut()? {
-            Item::Event(_, read_at) => {
+            BacklogItem::Event(_, read_at) => {
                 let read_at = *read_at;
                 room.then(|| self.batch(read_at))
             }
-            Item::Passed { session, first, last } => {
+            BacklogItem::Passed { session, first, last } => {
                 let (session, seq) = (Arc::clone(session), *first);
                 if first == last {
                     self.items.pop_front();
                 } else {
                     *first += 1;
                 }
-                Some(Told::Passed { shard: self.shard, session, seq })
+                Some(ShardMessage::Passed { shard: self.shard, session, seq })
             }
-            Item::Began { session, resume_url } => {
+            BacklogItem::Began { session, resume_url } => {
                 let (session, resume_url) = (Arc::clone(session), resume_url.take());
                 self.items.pop_front();
-                Some(Told::Began { shard: self.shard, session, resume_url })
+                Some(ShardMessage::Began { shard: self.shard, session, resume_url })
             }
         }
     }
 
-    fn batch(&mut self, read_at: Instant) -> Told {
+    fn batch(&mut self, read_at: Instant) -> ShardMessage {
         let mut batch = Vec::with_capacity(self.items.len().min(BATCH_EVENTS));
         let mut bytes = 0;
         while batch.len() < BATCH_EVENTS && bytes < BATCH_BYTES {
             match self.items.pop_front() {
-                Some(Item::Event(event, _)) => {
+                Some(BacklogItem::Event(event, _)) => {
                     bytes += event.text.bytes();
                     self.sheddable -= usize::from(event.class.may_be_shed());
                     batch.push(event);
                 }
-                Some(other @ (Item::Began { .. } | Item::Passed { .. })) => {
+                Some(other @ (BacklogItem::Began { .. } | BacklogItem::Passed { .. })) => {
                     self.items.push_front(other);
                     break;
                 }
@@ -173,46 +173,50 @@ impl Backlog {
         }
         self.held.events -= batch.len();
         self.held.bytes -= bytes;
-        Told::Events(Batch { events: batch, read_at })
+        ShardMessage::Events(EventBatch { events: batch, read_at })
     }
 
     /// It was not taken: it is still the next.
-    pub(super) fn put_back(&mut self, told: Told) {
+    pub(super) fn put_back(&mut self, told: ShardMessage) {
         match told {
-            Told::Began { session, resume_url, .. } => self.items.push_front(Item::Began { session, resume_url }),
+            ShardMessage::Began { session, resume_url, .. } => {
+                self.items.push_front(BacklogItem::Began { session, resume_url });
+            }
             // No shard says so of itself.
-            Told::Ended { .. } => {}
-            Told::Passed { session, seq, .. } => match self.items.front_mut() {
-                Some(Item::Passed { session: same, first, .. }) if *same == session && *first == seq + 1 => {
+            ShardMessage::Ended { .. } => {}
+            ShardMessage::Passed { session, seq, .. } => match self.items.front_mut() {
+                Some(BacklogItem::Passed { session: same, first, .. }) if *same == session && *first == seq + 1 => {
                     *first = seq;
                 }
-                Some(_) | None => self.items.push_front(Item::Passed { session, first: seq, last: seq }),
+                Some(_) | None => self.items.push_front(BacklogItem::Passed { session, first: seq, last: seq }),
             },
-            Told::Events(Batch { events, read_at }) => {
+            ShardMessage::Events(EventBatch { events, read_at }) => {
                 for event in events.into_iter().rev() {
                     self.held.events += 1;
                     self.held.bytes += event.text.bytes();
                     self.sheddable += usize::from(event.class.may_be_shed());
-                    self.items.push_front(Item::Event(event, read_at));
+                    self.items.push_front(BacklogItem::Event(event, read_at));
                 }
             }
         }
     }
 }
 
-fn push_passed(items: &mut VecDeque<Item>, session: &Arc<str>, from: u64, to: u64) {
+fn push_passed(items: &mut VecDeque<BacklogItem>, session: &Arc<str>, from: u64, to: u64) {
     match items.back_mut() {
-        Some(Item::Passed { session: same, last, .. }) if same == session && last.checked_add(1) == Some(from) => {
+        Some(BacklogItem::Passed { session: same, last, .. })
+            if same == session && last.checked_add(1) == Some(from) =>
+        {
             *last = to;
         }
-        Some(_) | None => items.push_back(Item::Passed { session: Arc::clone(session), first: from, last: to }),
+        Some(_) | None => items.push_back(BacklogItem::Passed { session: Arc::clone(session), first: from, last: to }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use guildhall_core::{
-        event::{EventName, Origin, Text},
+        event::{EventName, EventOrigin, EventText},
         time::UnixMs,
     };
     use proptest::prelude::*;
@@ -223,9 +227,9 @@ mod tests {
         "a-session".into()
     }
 
-    fn event(seq: u64, class: Class, bytes: usize) -> Arc<Event> {
+    fn event(seq: u64, class: EventClass, bytes: usize) -> Arc<Event> {
         Arc::new(Event {
-            origin: Origin { session: session(), shard: 3, seq },
+            origin: EventOrigin { session: session(), shard: 3, seq },
             name: EventName::Known("a.name"),
             class,
             guild: None,
@@ -233,7 +237,7 @@ mod tests {
             user: None,
             interaction: None,
             received_at: UnixMs::new(0),
-            text: Text::new("x".repeat(bytes), 0..bytes),
+            text: EventText::new("x".repeat(bytes), 0..bytes),
         })
     }
 
@@ -242,9 +246,9 @@ mod tests {
         let mut told = Vec::new();
         while let Some(next) = backlog.next(true) {
             match next {
-                Told::Began { .. } | Told::Ended { .. } => {}
-                Told::Passed { seq, .. } => told.push((seq, false)),
-                Told::Events(events) => told.extend(events.iter().map(|event| (event.origin.seq, true))),
+                ShardMessage::Began { .. } | ShardMessage::Ended { .. } => {}
+                ShardMessage::Passed { seq, .. } => told.push((seq, false)),
+                ShardMessage::Events(events) => told.extend(events.iter().map(|event| (event.origin.seq, true))),
             }
         }
         told
@@ -252,42 +256,45 @@ mod tests {
 
     #[test]
     fn events_are_told_in_batches_and_never_past_what_stands_between_them() {
-        let mut backlog = Backlog::new(3, Allowance { events: 10_000, bytes: 10_000_000 });
+        let mut backlog = Backlog::new(3, FlowLimit { events: 10_000, bytes: 10_000_000 });
         backlog.began(session(), Some("ws://here".to_owned()));
         backlog.passed(&session(), 1);
         for seq in 2..=300 {
-            backlog.event(event(seq, Class::Change, 1), Instant::now());
+            backlog.event(event(seq, EventClass::Change, 1), Instant::now());
         }
         backlog.passed(&session(), 301);
-        backlog.event(event(302, Class::Change, BATCH_BYTES), Instant::now());
-        backlog.event(event(303, Class::Change, 1), Instant::now());
-        assert!(matches!(backlog.next(false), Some(Told::Began { shard: 3, .. })));
-        assert!(matches!(backlog.next(false), Some(Told::Passed { seq: 1, .. })));
+        backlog.event(event(302, EventClass::Change, BATCH_BYTES), Instant::now());
+        backlog.event(event(303, EventClass::Change, 1), Instant::now());
+        assert!(matches!(backlog.next(false), Some(ShardMessage::Began { shard: 3, .. })));
+        assert!(matches!(backlog.next(false), Some(ShardMessage::Passed { seq: 1, .. })));
         assert!(backlog.next(false).is_none(), "events wait for room");
         let sizes: Vec<_> = std::iter::from_fn(|| backlog.next(true))
             .map(|told| match told {
-                Told::Events(events) => events.len(),
-                Told::Passed { .. } | Told::Began { .. } | Told::Ended { .. } => 0,
+                ShardMessage::Events(events) => events.len(),
+                ShardMessage::Passed { .. } | ShardMessage::Began { .. } | ShardMessage::Ended { .. } => 0,
             })
             .collect();
         assert_eq!(sizes, [BATCH_EVENTS, 299 - BATCH_EVENTS, 0, 1, 1]);
-        assert_eq!(backlog.held(), Allowance { events: 0, bytes: 0 });
+        assert_eq!(backlog.held(), FlowLimit { events: 0, bytes: 0 });
     }
 
     #[test]
     fn a_full_backlog_drops_what_is_true_for_a_moment_only_and_keeps_every_number() {
-        let mut backlog = Backlog::new(3, Allowance { events: 3, bytes: 1_000 });
-        backlog.event(event(1, Class::Fleeting, 1), Instant::now());
-        backlog.event(event(2, Class::Chatter, 1), Instant::now());
-        assert_eq!(backlog.event(event(3, Class::Fleeting, 1), Instant::now()), Shed::new());
+        let mut backlog = Backlog::new(3, FlowLimit { events: 3, bytes: 1_000 });
+        backlog.event(event(1, EventClass::Fleeting, 1), Instant::now());
+        backlog.event(event(2, EventClass::Chatter, 1), Instant::now());
+        assert_eq!(backlog.event(event(3, EventClass::Fleeting, 1), Instant::now()), ShedCounts::new());
         assert!(!backlog.must_pause());
-        assert_eq!(backlog.event(event(4, Class::Interaction, 1), Instant::now()), Shed::from([(Class::Fleeting, 2)]));
-        backlog.event(event(5, Class::Change, 1), Instant::now());
+        assert_eq!(
+            backlog.event(event(4, EventClass::Interaction, 1), Instant::now()),
+            ShedCounts::from([(EventClass::Fleeting, 2)])
+        );
+        backlog.event(event(5, EventClass::Change, 1), Instant::now());
         assert!(backlog.must_pause());
         for seq in 6..10_000 {
             assert_eq!(
-                backlog.event(event(seq, Class::Fleeting, 1), Instant::now()),
-                Shed::from([(Class::Fleeting, 1)])
+                backlog.event(event(seq, EventClass::Fleeting, 1), Instant::now()),
+                ShedCounts::from([(EventClass::Fleeting, 1)])
             );
         }
         assert_eq!(backlog.items.len(), 6, "{:?}", backlog.items);
@@ -298,8 +305,8 @@ mod tests {
 
     #[test]
     fn bytes_fill_it_too_and_a_large_one_goes_into_an_empty_one() {
-        let mut backlog = Backlog::new(3, Allowance { events: 100, bytes: 10 });
-        backlog.event(event(1, Class::Change, 50), Instant::now());
+        let mut backlog = Backlog::new(3, FlowLimit { events: 100, bytes: 10 });
+        backlog.event(event(1, EventClass::Change, 50), Instant::now());
         assert!(backlog.must_pause() && !backlog.has_eased());
         backlog.next(true);
         assert!(!backlog.must_pause() && backlog.has_eased());
@@ -312,13 +319,13 @@ mod tests {
         fn every_number_is_told_once_and_in_order(
             steps in prop::collection::vec((0..4u8, 0..5usize, 1..40usize), 1..200),
         ) {
-            let mut backlog = Backlog::new(3, Allowance { events: 8, bytes: 100 });
+            let mut backlog = Backlog::new(3, FlowLimit { events: 8, bytes: 100 });
             let (mut seq, mut arrived, mut due) = (0, Vec::new(), Vec::new());
             for (step, class, bytes) in steps {
                 match step {
                     0 | 1 => {
                         seq += 1;
-                        let class = Class::ALL[class];
+                        let class = EventClass::ALL[class];
                         if !class.may_be_shed() {
                             due.push(seq);
                         }
@@ -328,9 +335,9 @@ mod tests {
                         backlog.put_back(told);
                     },
                     _ => match backlog.next(bytes % 2 == 0) {
-                        Some(Told::Events(events)) => arrived.extend(events.iter().map(|e| (e.origin.seq, true))),
-                        Some(Told::Passed { seq, .. }) => arrived.push((seq, false)),
-                        Some(Told::Began { .. } | Told::Ended { .. }) | None => {}
+                        Some(ShardMessage::Events(events)) => arrived.extend(events.iter().map(|e| (e.origin.seq, true))),
+                        Some(ShardMessage::Passed { seq, .. }) => arrived.push((seq, false)),
+                        Some(ShardMessage::Began { .. } | ShardMessage::Ended { .. }) | None => {}
                     },
                 }
             }
@@ -339,7 +346,7 @@ mod tests {
             for due in due {
                 prop_assert!(arrived.contains(&(due, true)));
             }
-            prop_assert_eq!(backlog.held(), Allowance { events: 0, bytes: 0 });
+            prop_assert_eq!(backlog.held(), FlowLimit { events: 0, bytes: 0 });
             prop_assert_eq!(backlog.sheddable, 0);
         }
     }

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
-use guildhall_actors::events::Allowance;
-use guildhall_core::event::{Class, Event, EventName, handler::trace as trace_of};
+use guildhall_actors::events::FlowLimit;
+use guildhall_core::event::{Event, EventClass, EventName, handler::trace as trace_of};
 use metrics::{Counter, counter, gauge};
 use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
 
-use super::line::Why;
+use super::connection_state::DisconnectReason;
 use crate::{
     events::InternalEvent,
     metrics::{
@@ -50,7 +50,7 @@ impl InternalEvent for ShardConnected {
 /// A shard's line ended or could not be made, and another one will be.
 pub(super) struct ShardDisconnected {
     pub(super) shard: u32,
-    pub(super) why: Why,
+    pub(super) why: DisconnectReason,
 }
 
 impl InternalEvent for ShardDisconnected {
@@ -58,27 +58,39 @@ impl InternalEvent for ShardDisconnected {
         let (why, code) = (self.why.name(), self.why.code());
         match self.why {
             // Every day's business of Discord's, and what was said when it was paused or was to be restarted.
-            Why::Asked | Why::InvalidSessionResumable | Why::Paused | Why::Restarted => {
+            DisconnectReason::Asked
+            | DisconnectReason::InvalidSessionResumable
+            | DisconnectReason::Paused
+            | DisconnectReason::Restarted => {
                 info!(shard = self.shard, why, code, "shard lost its connection");
             }
-            Why::InvalidSession | Why::Silent | Why::Cut | Why::Closed(_) | Why::Unreachable | Why::Unreadable => {
+            DisconnectReason::InvalidSession
+            | DisconnectReason::Silent
+            | DisconnectReason::Cut
+            | DisconnectReason::Closed(_)
+            | DisconnectReason::Unreachable
+            | DisconnectReason::Unreadable => {
                 warn!(shard = self.shard, why, code, "shard lost its connection");
             }
         }
         counter!(GATEWAY_RECONNECTS, "why" => why).increment(1);
-        let kind = if matches!(self.why, Why::Unreachable | Why::Unreadable) { "error" } else { "closed" };
+        let kind = if matches!(self.why, DisconnectReason::Unreachable | DisconnectReason::Unreadable) {
+            "error"
+        } else {
+            "closed"
+        };
         counter!(GATEWAY_DISCONNECTS, "why" => kind).increment(1);
         gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
     }
 }
 
 /// A connection could not be made, or what came over it could not be unpacked.
-pub(super) struct ShardTroubled<'a> {
+pub(super) struct ShardConnectionFailed<'a> {
     pub(super) shard: u32,
     pub(super) error: &'a dyn std::error::Error,
 }
 
-impl InternalEvent for ShardTroubled<'_> {
+impl InternalEvent for ShardConnectionFailed<'_> {
     fn emit(self) {
         let source = self.error.source().map(ToString::to_string);
         warn!(shard = self.shard, error = %self.error, source, "shard has trouble");
@@ -86,14 +98,14 @@ impl InternalEvent for ShardTroubled<'_> {
 }
 
 /// Discord ended a shard for good.
-pub(super) struct ShardRefused<'a> {
+pub(super) struct ShardClosedFatally<'a> {
     pub(super) shard: u32,
     pub(super) code: u16,
     /// What to do about it.
     pub(super) advice: &'a str,
 }
 
-impl InternalEvent for ShardRefused<'_> {
+impl InternalEvent for ShardClosedFatally<'_> {
     fn emit(self) {
         error!(shard = self.shard, code = self.code, advice = self.advice, "Discord refused the shard");
         counter!(GATEWAY_DISCONNECTS, "why" => "refused").increment(1);
@@ -116,11 +128,11 @@ impl InternalEvent for ShardClosed {
 }
 
 /// The shard may be another process's soon.
-pub(super) struct ShardLeft {
+pub(super) struct ShardLeaseLost {
     pub(super) shard: u32,
 }
 
-impl InternalEvent for ShardLeft {
+impl InternalEvent for ShardLeaseLost {
     fn emit(self) {
         warn!(
             shard = self.shard,
@@ -133,12 +145,12 @@ impl InternalEvent for ShardLeft {
 pub(super) struct ShardPaused {
     pub(super) shard: u32,
     /// What waits to be told.
-    pub(super) held: Allowance,
+    pub(super) held: FlowLimit,
 }
 
 impl InternalEvent for ShardPaused {
     fn emit(self) {
-        let Allowance { events, bytes } = self.held;
+        let FlowLimit { events, bytes } = self.held;
         warn!(
             shard = self.shard,
             events,
@@ -150,25 +162,25 @@ impl InternalEvent for ShardPaused {
 }
 
 /// Somebody wants a shard to connect anew: it closes, and resumes.
-pub(super) struct ShardRestarts {
+pub(super) struct ShardRestarting {
     pub(super) shard: u32,
     /// Whether it has a session to resume.
     pub(super) resumable: bool,
 }
 
-impl InternalEvent for ShardRestarts {
+impl InternalEvent for ShardRestarting {
     fn emit(self) {
         info!(shard = self.shard, resumable = self.resumable, "shard restarts, as it was asked to");
     }
 }
 
 /// There is room again.
-pub(super) struct ShardGoesOn {
+pub(super) struct ShardUnpaused {
     pub(super) shard: u32,
     pub(super) paused: Duration,
 }
 
-impl InternalEvent for ShardGoesOn {
+impl InternalEvent for ShardUnpaused {
     fn emit(self) {
         let paused_ms = u64::try_from(self.paused.as_millis()).unwrap_or(u64::MAX);
         info!(shard = self.shard, paused_ms, "shard goes on");
@@ -178,7 +190,7 @@ impl InternalEvent for ShardGoesOn {
 /// Events were dropped, since there was no room.
 pub(super) struct EventsShed {
     pub(super) shard: u32,
-    pub(super) class: Class,
+    pub(super) class: EventClass,
     pub(super) count: u64,
 }
 
@@ -207,7 +219,7 @@ impl InternalEvent for FrameSkipped<'_> {
 }
 
 /// What became of a shard's wish to identify.
-pub(super) enum IdentifyAsked<'a> {
+pub(super) enum IdentifyDecided<'a> {
     /// It may, and was counted.
     Granted { shard: u32 },
     /// The day's are used up.
@@ -216,7 +228,7 @@ pub(super) enum IdentifyAsked<'a> {
     Uncounted { shard: u32, error: &'a str, again_in: Duration },
 }
 
-impl InternalEvent for IdentifyAsked<'_> {
+impl InternalEvent for IdentifyDecided<'_> {
     fn emit(self) {
         let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let result = match self {
@@ -245,17 +257,20 @@ impl InternalEvent for IdentifyAsked<'_> {
 
 /// Counts events by their type.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct EventCounters {
     counters: HashMap<&'static str, Counter, RandomState>,
 }
 
-impl Tally {
+impl EventCounters {
     pub(super) fn count(&mut self, shard: u32, event: &Event) {
         // A fixed set, since it labels a metric.
         let kind = match (&event.name, event.class) {
             (EventName::Known(name), _) => name,
-            (EventName::Other(_), Class::Interaction) => "interaction",
-            (EventName::Other(_), Class::Fleeting | Class::Chatter | Class::Change | Class::Gateway) => "other",
+            (EventName::Other(_), EventClass::Interaction) => "interaction",
+            (
+                EventName::Other(_),
+                EventClass::Fleeting | EventClass::Chatter | EventClass::Change | EventClass::Gateway,
+            ) => "other",
         };
         let trace_id = || trace_of(&event.origin).id;
         // Counted before it is logged: a reader of the line finds the event in the metric.
@@ -266,12 +281,12 @@ impl Tally {
 
 /// Lets one line through in a while, and counts the others.
 #[derive(Default)]
-pub(super) struct Seldom {
+pub(super) struct LogThrottle {
     last: Option<Instant>,
     held: u64,
 }
 
-impl Seldom {
+impl LogThrottle {
     const WHILE: Duration = Duration::from_secs(10);
 
     /// How many there were since the last line, this one included, if it is time for one.
@@ -291,7 +306,7 @@ mod tests {
 
     #[test]
     fn of_many_lines_one_in_a_while_is_written_and_says_how_many_there_were() {
-        let (mut seldom, start) = (Seldom::default(), Instant::now());
+        let (mut seldom, start) = (LogThrottle::default(), Instant::now());
         assert_eq!(seldom.now(start), Some(1));
         assert_eq!(seldom.now(start + Duration::from_secs(1)), None);
         assert_eq!(seldom.now(start + Duration::from_secs(9)), None);

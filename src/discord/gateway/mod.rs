@@ -7,17 +7,17 @@
 //! ```
 
 mod backlog;
+mod config_template;
+mod connection_state;
 mod events;
 mod hello;
-mod identify;
-mod line;
-mod observe;
-mod patience;
-mod roster;
-mod runner;
-mod template;
-mod turn;
-mod vitals;
+mod identify_queue;
+mod observer;
+mod reconnect_backoff;
+mod shard;
+mod shard_set;
+mod status;
+mod timed_queue;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,10 +28,10 @@ use std::{
 };
 
 use guildhall_actors::{
-    events::{Allowance, Feed, KeptSession},
+    events::{FlowLimit, ShardSender, StoredSession},
     failpoint,
+    lease_guard::LeaseGuard,
     operations::WallClock,
-    right::Right,
     supervision::{self, Part, spawn_work},
 };
 use tokio::{
@@ -43,26 +43,26 @@ use twilight_model::gateway::payload::outgoing::{
     identify::IdentifyProperties, update_presence::UpdatePresencePayload,
 };
 
-pub use self::{
-    identify::{IdentifyLimits, IdentifyQueue, SessionsLeft},
-    observe::{Observer, Session, ShardEvent},
-    patience::Reconnects,
-    roster::{Resume, Roster},
-};
 use self::{
-    roster::{Opening, Run, Work},
-    runner::{Manners, Runner},
-    template::Template,
-    turn::Turn,
+    config_template::ConfigTemplate,
+    shard::{ShardConfig, ShardTask},
+    shard_set::{ShardFuture, ShardSpec, ThreadTask},
+    timed_queue::TimedQueue,
+};
+pub use self::{
+    identify_queue::{IdentifyLimits, IdentifyQueue, SessionStartLimit},
+    observer::{SessionKind, ShardEvent, ShardObserver},
+    reconnect_backoff::BackoffConfig,
+    shard_set::{ResumeState, ShardSet},
 };
 use super::FatalClose;
-use crate::settings::{ShardRange, Token};
+use crate::settings::{SecretValue, ShardRange};
 
 /// What shards need to connect.
 #[derive(Debug)]
-pub struct ShardsConfig<Q> {
+pub struct ShardPoolConfig<Q> {
     /// The bot's token.
-    pub token: Token,
+    pub token: SecretValue,
     /// The gateway; `None` means Discord's own.
     pub gateway_url: Option<String>,
     /// How many shards the bot has; at least 1.
@@ -76,13 +76,13 @@ pub struct ShardsConfig<Q> {
     /// Lets shards identify, since Discord counts that for all of them together.
     pub queue: Q,
     /// Sessions to go on with. Those of other shards, or of another number of them, are of no use, and not used.
-    pub resume: Vec<KeptSession>,
+    pub resume: Vec<StoredSession>,
     /// On how many threads they run.
     pub threads: usize,
     /// How much each keeps while there is no room.
-    pub buffer: Allowance,
+    pub buffer: FlowLimit,
     /// How long the waits before connecting again are.
-    pub reconnects: Reconnects,
+    pub reconnects: BackoffConfig,
     /// How long a connection may take to be made and greeted.
     pub hello_within: Duration,
     /// When events are received is told by it.
@@ -104,16 +104,16 @@ pub enum ShardEnd {
 
 /// The running shards. Dropping them ends their connections without a goodbye.
 #[derive(Debug)]
-pub struct Shards {
+pub struct ShardPool {
     ends: mpsc::Receiver<ShardEnd>,
     /// Its end is that of the threads.
     _alive: watch::Sender<()>,
-    roster: Roster,
+    roster: ShardSet,
     set_token: Setter,
 }
 
 /// Sets the token of new connections to the gateway.
-pub type TokenSetter = Arc<dyn Fn(&Token) + Send + Sync>;
+pub type TokenSetter = Arc<dyn Fn(&SecretValue) + Send + Sync>;
 
 struct Setter(TokenSetter);
 
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Setter {
     }
 }
 
-impl Shards {
+impl ShardPool {
     /// Starts every shard of the range; they connect by themselves, each as soon as the queue lets it identify. What a shard
     /// reads goes to its feed; `observer` is called on its thread and must not block, since heartbeats wait for it.
     ///
@@ -133,38 +133,42 @@ impl Shards {
     ///
     /// When the operating system gives no threads.
     pub fn start<Q>(
-        mut config: ShardsConfig<Q>,
-        mut feeds: impl FnMut(u32) -> Feed,
+        mut config: ShardPoolConfig<Q>,
+        mut feeds: impl FnMut(u32) -> ShardSender,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> io::Result<Self>
     where
         Q: Queue + Clone + Unpin + Send + Sync + 'static,
     {
         let range = config.range;
-        let mut kept: BTreeMap<u32, KeptSession> = usable(std::mem::take(&mut config.resume), config.shards).collect();
+        let mut kept: BTreeMap<u32, StoredSession> =
+            usable(std::mem::take(&mut config.resume), config.shards).collect();
         let shards = Self::ready(config, observer)?;
         for number in range.numbers() {
-            let resume = kept.remove(&number).map(|session| Resume { session, unread: BTreeSet::new() });
-            shards.roster.open(number, feeds(number), resume, Right::always());
+            let resume = kept.remove(&number).map(|session| ResumeState { session, unread: BTreeSet::new() });
+            shards.roster.open(number, feeds(number), resume, LeaseGuard::always());
         }
         Ok(shards)
     }
 
-    /// Starts the threads that shards run on, and no shard yet: those are [opened](Roster::open) one by one.
+    /// Starts the threads that shards run on, and no shard yet: those are [opened](ShardSet::open) one by one.
     ///
     /// # Errors
     ///
     /// When the operating system gives no threads.
-    pub fn ready<Q>(config: ShardsConfig<Q>, observer: impl Fn(ShardEvent) + Send + Sync + 'static) -> io::Result<Self>
+    pub fn ready<Q>(
+        config: ShardPoolConfig<Q>,
+        observer: impl Fn(ShardEvent) + Send + Sync + 'static,
+    ) -> io::Result<Self>
     where
         Q: Queue + Clone + Unpin + Send + Sync + 'static,
     {
-        let observer: Observer = Arc::new(observer);
+        let observer: ShardObserver = Arc::new(observer);
         let manners =
-            Manners { buffer: config.buffer, reconnects: config.reconnects, hello_within: config.hello_within };
+            ShardConfig { buffer: config.buffer, reconnects: config.reconnects, hello_within: config.hello_within };
         let (intents, queue) = (config.intents, config.queue.clone());
         let (gateway_url, presence) = (config.gateway_url, config.presence);
-        let template = Arc::new(Template::new(&config.token, move |token: &Token| {
+        let template = Arc::new(ConfigTemplate::new(&config.token, move |token: &SecretValue| {
             let mut builder = ConfigBuilder::new(token.expose().to_owned(), intents)
                 .identify_properties(IdentifyProperties::new("guildhall", "guildhall", std::env::consts::OS))
                 .queue(queue.clone());
@@ -191,12 +195,12 @@ impl Shards {
             desks.push(desk);
         }
         let shards = config.shards;
-        let hire = move |opening: Opening| -> Run {
-            let Opening { number, feed, resume, right, stopped, restarts, vitals } = opening;
+        let hire = move |opening: ShardSpec| -> ShardFuture {
+            let ShardSpec { number, feed, resume, right, stopped, restarts, vitals } = opening;
             let mut unread = BTreeSet::new();
-            let turn = Turn::new(config.queue.clone());
+            let turn = TimedQueue::new(config.queue.clone());
             let mut own = ConfigBuilder::from(template.config()).queue(turn);
-            if let Some(Resume { session: kept, unread: its }) = resume {
+            if let Some(ResumeState { session: kept, unread: its }) = resume {
                 unread = its;
                 own = own.session(TwilightSession::new(kept.confirmed, kept.session.as_ref().to_owned()));
                 if let Some(url) = kept.resume_url {
@@ -205,12 +209,20 @@ impl Shards {
             }
             let shard = Shard::with_config(ShardId::new(number, shards), own.build());
             let clock = config.clock.clone();
-            let runner =
-                Runner::new(shard, Arc::clone(&template), feed, Arc::clone(&observer), clock, manners, right, vitals)
-                    .leaving(unread);
+            let runner = ShardTask::new(
+                shard,
+                Arc::clone(&template),
+                feed,
+                Arc::clone(&observer),
+                clock,
+                manners,
+                right,
+                vitals,
+            )
+            .leaving(unread);
             Box::pin(runner.run(stopped, restarts))
         };
-        let roster = Roster::new(Box::new(hire), desks, tell);
+        let roster = ShardSet::new(Box::new(hire), desks, tell);
         Ok(Self { ends, _alive: alive, roster, set_token: Setter(set_token) })
     }
 
@@ -231,7 +243,7 @@ impl Shards {
 
     /// Opens and closes shards one by one.
     #[must_use]
-    pub const fn roster(&self) -> &Roster {
+    pub const fn roster(&self) -> &ShardSet {
         &self.roster
     }
 
@@ -249,12 +261,12 @@ impl Shards {
 }
 
 /// Sessions that can be gone on with, by their shard.
-fn usable(kept: Vec<KeptSession>, shards: u32) -> impl Iterator<Item = (u32, KeptSession)> {
+fn usable(kept: Vec<StoredSession>, shards: u32) -> impl Iterator<Item = (u32, StoredSession)> {
     kept.into_iter().filter(move |kept| kept.shards == shards).map(|kept| (kept.shard, kept))
 }
 
 /// Runs shards on a thread until nobody wants them any more.
-fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<Work>) {
+fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<ThreadTask>) {
     runtime.block_on(async move {
         let mut ticks = pin!(failpoint::ticks(Part::ShardThread));
         loop {
@@ -278,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_session_of_another_number_of_shards_is_of_no_use() {
-        let kept = |shard, shards| KeptSession {
+        let kept = |shard, shards| StoredSession {
             shard,
             shards,
             session: "s".into(),

@@ -2,24 +2,24 @@
 //!
 //! Which guild a channel or a webhook belongs to is asked of Discord once, and kept.
 
-use guildhall_actors::telemetry::{desk::NamedElsewhere, emit};
-use guildhall_core::access::{Bounds, Whose, no_such};
+use guildhall_actors::telemetry::{emit, submission::ForeignTargetRefused};
+use guildhall_core::access::{Bounds, Owner, no_such};
 use guildhall_core::operation::FailureClass;
 use guildhall_core::operation::payload::Location;
 use http::Method;
 
-use super::errand::Errand;
-use super::seen::SeenPlace;
-use super::verdict::Stop;
+use super::execution_context::ExecutionContext;
+use super::execution_error::ExecutionError;
+use super::model::DiscordGuildObject;
 
 /// Stops an operation that names a channel, a webhook or a guild of somebody else.
-pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
+pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
     let work = errand.work;
     if work.bounds == Bounds::Anywhere {
         return Ok(());
     }
     let names = work.payload.locations();
-    let mut names = names.map_err(|untold| Stop::failed(FailureClass::Forbidden, format!("it {untold}")))?;
+    let mut names = names.map_err(|untold| ExecutionError::failed(FailureClass::Forbidden, format!("it {untold}")))?;
     // A response to an interaction: checked when the operation was accepted.
     names.retain(|name| !matches!(name, Location::Webhook(id, Some(_)) if *id == errand.application()));
     if names.is_empty() {
@@ -37,15 +37,15 @@ pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
             },
         };
         if !work.bounds.admit(&work.tenant, work.guild, &whose) {
-            emit(NamedElsewhere { at: "dispatch" });
-            return Err(Stop::failed(FailureClass::NotFound, no_such(&name, work.guild)));
+            emit(ForeignTargetRefused { at: "dispatch" });
+            return Err(ExecutionError::failed(FailureClass::NotFound, no_such(&name, work.guild)));
         }
     }
     Ok(())
 }
 
 /// Asks Discord where something belongs, and keeps it.
-pub(super) async fn look_up(errand: &Errand<'_>, name: &Location) -> Result<Whose, Stop> {
+pub(super) async fn look_up(errand: &ExecutionContext<'_>, name: &Location) -> Result<Owner, ExecutionError> {
     let path = match name {
         Location::Channel(id) => format!("/channels/{id}"),
         Location::Webhook(id, None) => format!("/webhooks/{id}"),
@@ -53,6 +53,6 @@ pub(super) async fn look_up(errand: &Errand<'_>, name: &Location) -> Result<Whos
         // The store knows whose every guild is.
         Location::Guild(id) => return errand.learn(name.clone(), Some(*id)).await,
     };
-    let seen: SeenPlace = errand.read(errand.json(Method::GET, &path, None::<&()>)?).await?;
+    let seen: DiscordGuildObject = errand.read(errand.json(Method::GET, &path, None::<&()>)?).await?;
     errand.learn(name.clone(), seen.guild_id).await
 }

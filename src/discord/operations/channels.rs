@@ -1,6 +1,6 @@
 //! Channels and categories.
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::access::Denials;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind};
@@ -10,19 +10,19 @@ use twilight_model::id::Id;
 use twilight_model::id::marker::ChannelMarker;
 
 use super::danger;
-use super::errand::{Errand, id, named, read};
-use super::likeness;
-use super::overwrites::{self, Wire};
+use super::diff;
+use super::execution_context::{ExecutionContext, id, named, read};
+use super::execution_error::{ExecutionError, RepeatSafety};
+use super::model::{DiscordChannel, DiscordObject};
+use super::overwrites::{self, OverwriteForm};
 use super::reconcile;
-use super::seen::{SeenChannel, SeenId};
-use super::told::{self, How};
-use super::verdict::{Again, Stop};
+use super::result::{self, ObjectOutcome};
 use super::verify::found_if;
 
 /// A channel's form: all of it to make one, what differs to change one. Twilight's builders do not take a forum's topic
 /// in its full length.
 #[derive(Debug, Serialize)]
-struct Form<'a> {
+struct ChannelForm<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -42,11 +42,11 @@ struct Form<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     user_limit: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    permission_overwrites: Option<Vec<Wire>>,
+    permission_overwrites: Option<Vec<OverwriteForm>>,
 }
 
-impl<'a> Form<'a> {
-    fn whole(channel: &'a NewChannel) -> Result<Self, Stop> {
+impl<'a> ChannelForm<'a> {
+    fn whole(channel: &'a NewChannel) -> Result<Self, ExecutionError> {
         Ok(Self {
             name: Some(&channel.name),
             kind: Some(channel.kind.number()),
@@ -63,8 +63,8 @@ impl<'a> Form<'a> {
 
     /// What of it is not so already. Nothing else may go out: a name or a topic may be sent twice in ten minutes only, be it
     /// changed or not.
-    fn beside(mut self, kind: ChannelType, seen: &SeenChannel) -> Self {
-        self.name = self.name.filter(|name| !likeness::same_name(kind, name, seen.name.as_deref()));
+    fn beside(mut self, kind: ChannelType, seen: &DiscordChannel) -> Self {
+        self.name = self.name.filter(|name| !diff::same_name(kind, name, seen.name.as_deref()));
         self.kind = self.kind.filter(|kind| *kind != seen.kind);
         self.parent_id = self.parent_id.filter(|parent| Some(parent.get()) != seen.parent_id);
         let old_topic = seen.topic.as_deref().unwrap_or_default().trim();
@@ -100,31 +100,41 @@ impl<'a> Form<'a> {
     }
 }
 
-pub(super) async fn create(errand: &Errand<'_>, payload: &CreateChannel) -> Result<Done, Stop> {
+pub(super) async fn create(
+    errand: &ExecutionContext<'_>,
+    payload: &CreateChannel,
+) -> Result<ExecutionOutput, ExecutionError> {
     make(errand, &payload.channel, payload.key.as_deref()).await
 }
 
-async fn make(errand: &Errand<'_>, channel: &NewChannel, key: Option<&str>) -> Result<Done, Stop> {
+async fn make(
+    errand: &ExecutionContext<'_>,
+    channel: &NewChannel,
+    key: Option<&str>,
+) -> Result<ExecutionOutput, ExecutionError> {
     let path = format!("/guilds/{}/channels", errand.guild()?);
-    let request = errand.json(Method::POST, &path, Some(&Form::whole(channel)?))?;
-    let answered = errand.send_marked(request, Again::Doubles).await?;
-    let made: SeenId = read(&answered, Again::Doubles)?;
-    Ok(told::object(ManagedKind::Channel, made.id, How::Created, key, answered.status.as_u16()))
+    let request = errand.json(Method::POST, &path, Some(&ChannelForm::whole(channel)?))?;
+    let answered = errand.send_marked(request, RepeatSafety::Doubles).await?;
+    let made: DiscordObject = read(&answered, RepeatSafety::Doubles)?;
+    Ok(result::object(ManagedKind::Channel, made.id, ObjectOutcome::Created, key, answered.status.as_u16()))
 }
 
-pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureChannel) -> Result<Done, Stop> {
+pub(super) async fn ensure(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureChannel,
+) -> Result<ExecutionOutput, ExecutionError> {
     let bound = errand.work.bound.map(|(channel, _)| channel);
     if let Some(bound) = bound
         && let Some(seen) = get(errand, bound).await?
     {
-        let how = if adjust(errand, payload, &seen).await? { How::Updated } else { How::Unchanged };
-        return Ok(told::object(ManagedKind::Channel, bound, how, None, 200));
+        let how = if adjust(errand, payload, &seen).await? { ObjectOutcome::Updated } else { ObjectOutcome::Unchanged };
+        return Ok(result::object(ManagedKind::Channel, bound, how, None, 200));
     }
     let adopted = if payload.adopt { adoptable(errand, payload).await? } else { None };
     let mut done = match adopted {
         Some(seen) => {
             adjust(errand, payload, &seen).await?;
-            told::object(ManagedKind::Channel, seen.id, How::Adopted, Some(&payload.key), 200)
+            result::object(ManagedKind::Channel, seen.id, ObjectOutcome::Adopted, Some(&payload.key), 200)
         }
         None => make(errand, &payload.channel, Some(&payload.key)).await?,
     };
@@ -133,7 +143,7 @@ pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureChannel) -> Resu
 }
 
 /// A channel, if it is still there. One that the bot cannot view is there.
-async fn get(errand: &Errand<'_>, channel: u64) -> Result<Option<SeenChannel>, Stop> {
+async fn get(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<DiscordChannel>, ExecutionError> {
     match errand.look(errand.builders().channel(named(channel)?)).await {
         Ok(seen) => Ok(Some(seen)),
         Err(stop) if stop.is_gone() => Ok(None),
@@ -142,27 +152,34 @@ async fn get(errand: &Errand<'_>, channel: u64) -> Result<Option<SeenChannel>, S
 }
 
 /// The one channel of the wanted name, type and, if it is said, parent that has no key.
-async fn adoptable(errand: &Errand<'_>, payload: &EnsureChannel) -> Result<Option<SeenChannel>, Stop> {
+async fn adoptable(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureChannel,
+) -> Result<Option<DiscordChannel>, ExecutionError> {
     let wanted = &payload.channel;
     let parent: Option<Id<ChannelMarker>> = wanted.parent.as_ref().map(id).transpose()?;
-    let mut channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
+    let mut channels: Vec<DiscordChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
     channels.retain(|channel| {
         channel.kind == wanted.kind.number()
-            && likeness::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
+            && diff::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
             && parent.is_none_or(|parent| channel.parent_id == Some(parent.get()))
     });
     let free = errand.strangers(ManagedKind::Channel, channels.iter().map(|channel| channel.id).collect()).await?;
     match free.as_slice() {
         [] => Ok(None),
         [one] => Ok(channels.into_iter().find(|channel| channel.id == *one)),
-        several => Err(told::several_match("channels", &wanted.name, &payload.key, several)),
+        several => Err(result::several_match("channels", &wanted.name, &payload.key, several)),
     }
 }
 
 /// Changes what differs; whether something did.
-async fn adjust(errand: &Errand<'_>, payload: &EnsureChannel, seen: &SeenChannel) -> Result<bool, Stop> {
+async fn adjust(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureChannel,
+    seen: &DiscordChannel,
+) -> Result<bool, ExecutionError> {
     let wanted = &payload.channel;
-    let form = Form::whole(wanted)?.beside(wanted.kind, seen);
+    let form = ChannelForm::whole(wanted)?.beside(wanted.kind, seen);
     if form.says_nothing() {
         return Ok(false);
     }
@@ -179,50 +196,59 @@ async fn adjust(errand: &Errand<'_>, payload: &EnsureChannel, seen: &SeenChannel
             wanted.kind.name(),
             payload.key,
         );
-        return Err(Stop::failed(FailureClass::Conflict, message));
+        return Err(ExecutionError::failed(FailureClass::Conflict, message));
     }
     let request = errand.json(Method::PATCH, &format!("/channels/{}", seen.id), Some(&form))?;
-    let answer = errand.send_marked(request, Again::Harmless).await;
-    answer.map_err(|stop| told::vanished(stop, "the channel"))?;
+    let answer = errand.send_marked(request, RepeatSafety::Harmless).await;
+    answer.map_err(|stop| result::vanished(stop, "the channel"))?;
     Ok(true)
 }
 
-pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteChannel) -> Result<Done, Stop> {
+pub(super) async fn delete(
+    errand: &ExecutionContext<'_>,
+    payload: &DeleteChannel,
+) -> Result<ExecutionOutput, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let answer = errand.change(errand.builders().delete_channel(channel)).await;
-    told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Channel, channel.get())))
+    result::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Channel, channel.get())))
 }
 
 /// One that the bot cannot view is there.
-pub(super) async fn verify_deleted(errand: &Errand<'_>, payload: &DeleteChannel) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_deleted(
+    errand: &ExecutionContext<'_>,
+    payload: &DeleteChannel,
+) -> Result<ReconcileResult, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let is_gone = match get(errand, channel.get()).await {
         Ok(seen) => seen.is_none(),
-        Err(Stop::Failed(Failure { class: FailureClass::Forbidden, .. })) => false,
+        Err(ExecutionError::Failed(Failure { class: FailureClass::Forbidden, .. })) => false,
         Err(stop) => return Err(stop),
     };
-    Ok(found_if(is_gone, || told::was_deleted((ManagedKind::Channel, channel.get()))))
+    Ok(found_if(is_gone, || result::was_deleted((ManagedKind::Channel, channel.get()))))
 }
 
 /// Whether the channel of the key is as it should be, or the one that would be adopted; else whether one was made.
-pub(super) async fn verify_ensured(errand: &Errand<'_>, payload: &EnsureChannel) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_ensured(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureChannel,
+) -> Result<ReconcileResult, ExecutionError> {
     let wanted = &payload.channel;
-    let is_right = |seen: &SeenChannel| -> Result<bool, Stop> {
-        Ok(Form::whole(wanted)?.beside(wanted.kind, seen).says_nothing())
+    let is_right = |seen: &DiscordChannel| -> Result<bool, ExecutionError> {
+        Ok(ChannelForm::whole(wanted)?.beside(wanted.kind, seen).says_nothing())
     };
     let bound = errand.work.bound.map(|(channel, _)| channel);
     if let Some(bound) = bound
         && let Some(seen) = get(errand, bound).await?
     {
-        let done = || told::object(ManagedKind::Channel, bound, How::Updated, None, 200);
+        let done = || result::object(ManagedKind::Channel, bound, ObjectOutcome::Updated, None, 200);
         return Ok(found_if(is_right(&seen)?, done));
     }
     if payload.adopt
         && let Some(seen) = adoptable(errand, payload).await?
     {
-        let done = || Done {
+        let done = || ExecutionOutput {
             unbind: bound.map(|gone| (ManagedKind::Channel, gone)).into_iter().collect(),
-            ..told::object(ManagedKind::Channel, seen.id, How::Adopted, Some(&payload.key), 200)
+            ..result::object(ManagedKind::Channel, seen.id, ObjectOutcome::Adopted, Some(&payload.key), 200)
         };
         return Ok(found_if(is_right(&seen)?, done));
     }

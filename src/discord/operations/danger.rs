@@ -10,22 +10,24 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::telemetry::{desk::DangerRefused, emit};
-use guildhall_core::access::{AssignedRoles, Danger, Denials, Effect, GuildRoles, Lack, RoleGuild, Scope, UnknownRole};
+use guildhall_actors::telemetry::{emit, submission::DangerRefused};
+use guildhall_core::access::{
+    AssignedRoles, Danger, Denials, GuildRoles, MissingAccess, PermissionEffect, RoleGuild, Scope, UnknownRole,
+};
 use guildhall_core::operation::payload::{Location, Method, Request};
 use guildhall_core::operation::{FailureClass, Payload};
 
 use super::bounds::look_up;
-use super::errand::{Errand, named};
-use super::seen::{SeenChannel, SeenMember, SeenOverwrite, SeenRole};
-use super::verdict::Stop;
+use super::execution_context::{ExecutionContext, named};
+use super::execution_error::ExecutionError;
+use super::model::{DiscordChannel, DiscordMember, DiscordOverwrite, DiscordRole};
 
 /// Stops an operation that gives a dangerous permission and was accepted without the scope for it.
-pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
+pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
     if may_give(errand) {
         return Ok(());
     }
-    let effect = Effect::of(&errand.work.payload, errand.work.guild);
+    let effect = PermissionEffect::of(&errand.work.payload, errand.work.guild);
     if let Some(danger) = effect.danger() {
         return Err(refused(&danger));
     }
@@ -35,7 +37,7 @@ pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
     if let Some(denials) = effect.denials()
         && let Some(channel) = denials.channel
     {
-        match errand.look::<SeenChannel>(errand.builders().channel(named(channel)?)).await {
+        match errand.look::<DiscordChannel>(errand.builders().channel(named(channel)?)).await {
             Ok(seen) => check_denials(errand, denials, &seen.permission_overwrites)?,
             // Without the channel there is nothing to give: the call fails and tells why.
             Err(stop) if stop.is_gone() => {}
@@ -46,7 +48,11 @@ pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
 }
 
 /// Stops an operation that removes the denial of a dangerous permission from these overwrites.
-pub(super) fn check_denials(errand: &Errand<'_>, denials: &Denials, present: &[SeenOverwrite]) -> Result<(), Stop> {
+pub(super) fn check_denials(
+    errand: &ExecutionContext<'_>,
+    denials: &Denials,
+    present: &[DiscordOverwrite],
+) -> Result<(), ExecutionError> {
     if may_give(errand) {
         return Ok(());
     }
@@ -54,16 +60,16 @@ pub(super) fn check_denials(errand: &Errand<'_>, denials: &Denials, present: &[S
     lifted.map_or(Ok(()), |danger| Err(refused(&danger)))
 }
 
-fn may_give(errand: &Errand<'_>) -> bool {
+fn may_give(errand: &ExecutionContext<'_>) -> bool {
     errand.work.scopes.allow(Scope::Danger)
 }
 
-fn refused(danger: &Danger) -> Stop {
+fn refused(danger: &Danger) -> ExecutionError {
     emit(DangerRefused { at: "dispatch", danger });
-    Stop::failed(FailureClass::Forbidden, Lack::Danger(*danger).to_string())
+    ExecutionError::failed(FailureClass::Forbidden, MissingAccess::Danger(*danger).to_string())
 }
 
-async fn check_roles(errand: &Errand<'_>, assigned: &AssignedRoles) -> Result<(), Stop> {
+async fn check_roles(errand: &ExecutionContext<'_>, assigned: &AssignedRoles) -> Result<(), ExecutionError> {
     let guild = match assigned.guild {
         RoleGuild::Guild(guild) => guild,
         RoleGuild::Channel(channel) => match guild_of(errand, channel).await? {
@@ -81,12 +87,12 @@ async fn check_roles(errand: &Errand<'_>, assigned: &AssignedRoles) -> Result<()
         roles = read_roles(errand, guild).await?;
     }
     let unknown = |UnknownRole(role): UnknownRole| {
-        Stop::failed(FailureClass::NotFound, format!("there is no role {role} in guild {guild}"))
+        ExecutionError::failed(FailureClass::NotFound, format!("there is no role {role} in guild {guild}"))
     };
     let Some(danger) = assigned.danger(&roles).map_err(unknown)? else { return Ok(()) };
     let Some(member) = assigned.replaces else { return Err(refused(&danger)) };
     // Roles that the member keeps are not given.
-    let held = match errand.look::<SeenMember>(errand.builders().guild_member(named(guild)?, named(member)?)).await {
+    let held = match errand.look::<DiscordMember>(errand.builders().guild_member(named(guild)?, named(member)?)).await {
         Ok(member) => member.roles,
         Err(stop) if stop.is_gone() => Vec::new(),
         Err(stop) => return Err(stop),
@@ -95,7 +101,7 @@ async fn check_roles(errand: &Errand<'_>, assigned: &AssignedRoles) -> Result<()
 }
 
 /// The guild of a channel, if it has one and the channel exists.
-async fn guild_of(errand: &Errand<'_>, channel: u64) -> Result<Option<u64>, Stop> {
+async fn guild_of(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<u64>, ExecutionError> {
     let location = Location::Channel(channel);
     let known = errand.whose(vec![location.clone()]).await?.into_iter().next().flatten();
     match known {
@@ -109,21 +115,21 @@ async fn guild_of(errand: &Errand<'_>, channel: u64) -> Result<Option<u64>, Stop
 }
 
 /// Reads the permissions of a guild's roles: their own, and what the overwrites of channels allow them.
-async fn read_roles(errand: &Errand<'_>, guild: u64) -> Result<Arc<GuildRoles>, Stop> {
+async fn read_roles(errand: &ExecutionContext<'_>, guild: u64) -> Result<Arc<GuildRoles>, ExecutionError> {
     let read = errand.roles().begin(guild);
-    let roles: Vec<SeenRole> = errand.look(errand.builders().roles(named(guild)?)).await?;
-    let channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(named(guild)?)).await?;
+    let roles: Vec<DiscordRole> = errand.look(errand.builders().roles(named(guild)?)).await?;
+    let channels: Vec<DiscordChannel> = errand.look(errand.builders().guild_channels(named(guild)?)).await?;
     let roles = roles.iter().map(|role| (role.id, role.permissions));
     let overwrites = channels.iter().flat_map(|channel| &channel.permission_overwrites);
     Ok(read.finish(GuildRoles::new(roles, overwrites.map(|overwrite| (overwrite.id, overwrite.allow)))))
 }
 
 /// Removes from the cache what an operation may have changed, however its execution ends.
-pub(super) struct Changes<'a>(Errand<'a>);
+pub(super) struct RoleCacheInvalidation<'a>(ExecutionContext<'a>);
 
-impl<'a> Changes<'a> {
+impl<'a> RoleCacheInvalidation<'a> {
     /// For an operation that changes roles or overwrites.
-    pub(super) fn of(errand: Errand<'a>) -> Option<Self> {
+    pub(super) fn of(errand: ExecutionContext<'a>) -> Option<Self> {
         let changes = match &errand.work.payload {
             Payload::CreateRole(_)
             | Payload::DeleteRole(_)
@@ -156,7 +162,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-impl Drop for Changes<'_> {
+impl Drop for RoleCacheInvalidation<'_> {
     fn drop(&mut self) {
         let (work, roles) = (self.0.work, self.0.roles());
         if let Some(guild) = work.guild {

@@ -1,24 +1,27 @@
 //! Answers to interactions.
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
 use http::Method;
 use serde_json::json;
 use twilight_model::channel::message::MessageFlags;
 use twilight_model::http::interaction::{InteractionResponse, InteractionResponseData, InteractionResponseType};
 
-use super::errand::{Errand, named, read};
-use super::likeness;
+use super::diff;
+use super::execution_context::{ExecutionContext, named, read};
+use super::execution_error::{ExecutionError, RepeatSafety};
 use super::messages::{by_likeness, form};
-use super::seen::{SeenId, SeenMessage};
-use super::verdict::{Again, Stop};
+use super::model::{DiscordMessage, DiscordObject};
 use super::verify::found_if;
 
 /// Discord's code for an interaction that has its first response already.
 const ALREADY_ACKNOWLEDGED: u32 = 40_060;
 
 /// Tells Discord that an answer is on its way. One that was told already has been told.
-pub(super) async fn defer(errand: &Errand<'_>, payload: &DeferReply) -> Result<Done, Stop> {
+pub(super) async fn defer(
+    errand: &ExecutionContext<'_>,
+    payload: &DeferReply,
+) -> Result<ExecutionOutput, ExecutionError> {
     let kind = if payload.update {
         InteractionResponseType::DeferredUpdateMessage
     } else {
@@ -30,47 +33,58 @@ pub(super) async fn defer(errand: &Errand<'_>, payload: &DeferReply) -> Result<D
     });
     let response = InteractionResponse { kind, data };
     let call = errand.calls().interaction_callback(named(payload.interaction)?, &payload.token, &response)?;
-    let (already, status) = match errand.send(call.request, Again::Harmless).await {
+    let (already, status) = match errand.send(call.request, RepeatSafety::Harmless).await {
         Ok(answered) => (false, answered.status.as_u16()),
         Err(stop) if stop.is(400, &[ALREADY_ACKNOWLEDGED]) => (true, 400),
         Err(stop) => return Err(stop),
     };
-    Ok(Done { result: json!({ "already": already }), status: Some(status), ..Done::default() })
+    Ok(ExecutionOutput { result: json!({ "already": already }), status: Some(status), ..ExecutionOutput::default() })
 }
 
 /// Says something more. Nothing tells a followup from another one afterwards, so a doubt about it cannot be cleared up.
-pub(super) async fn follow_up(errand: &Errand<'_>, payload: &SendFollowup) -> Result<Done, Stop> {
+pub(super) async fn follow_up(
+    errand: &ExecutionContext<'_>,
+    payload: &SendFollowup,
+) -> Result<ExecutionOutput, ExecutionError> {
     let mut form = form(&payload.body);
     if payload.ephemeral {
         form.insert("flags".to_owned(), MessageFlags::EPHEMERAL.bits().into());
     }
     let path = format!("/webhooks/{}/{}", errand.application(), payload.token);
     let request = errand.json(Method::POST, &path, Some(&form))?;
-    let answered = errand.send(request, Again::Doubles).await?;
-    let made: SeenId = read(&answered, Again::Doubles)?;
+    let answered = errand.send(request, RepeatSafety::Doubles).await?;
+    let made: DiscordObject = read(&answered, RepeatSafety::Doubles)?;
     let result = json!({ "message_id": made.id.to_string() });
-    Ok(Done { result, made: Some(made.id), status: Some(answered.status.as_u16()), ..Done::default() })
+    Ok(ExecutionOutput {
+        result,
+        made: Some(made.id),
+        status: Some(answered.status.as_u16()),
+        ..ExecutionOutput::default()
+    })
 }
 
-pub(super) async fn edit_original(errand: &Errand<'_>, payload: &EditOriginal) -> Result<Done, Stop> {
+pub(super) async fn edit_original(
+    errand: &ExecutionContext<'_>,
+    payload: &EditOriginal,
+) -> Result<ExecutionOutput, ExecutionError> {
     let path = original_path(errand, &payload.token);
     let request = errand.json(Method::PATCH, &path, Some(&form(&payload.body)))?;
-    let answered = errand.send(request, Again::Harmless).await?;
-    let edited: SeenId = read(&answered, Again::Harmless)?;
+    let answered = errand.send(request, RepeatSafety::Harmless).await?;
+    let edited: DiscordObject = read(&answered, RepeatSafety::Harmless)?;
     Ok(edited_message(edited.id, answered.status.as_u16()))
 }
 
-fn edited_message(id: u64, status: u16) -> Done {
+fn edited_message(id: u64, status: u16) -> ExecutionOutput {
     let result = json!({ "message_id": id.to_string() });
-    Done { result, made: Some(id), status: Some(status), ..Done::default() }
+    ExecutionOutput { result, made: Some(id), status: Some(status), ..ExecutionOutput::default() }
 }
 
-fn original_path(errand: &Errand<'_>, token: &str) -> String {
+fn original_path(errand: &ExecutionContext<'_>, token: &str) -> String {
     format!("/webhooks/{}/{token}/messages/@original", errand.application())
 }
 
 /// The first response; nothing if there is none. A token that has expired tells nothing.
-async fn original(errand: &Errand<'_>, token: &str) -> Result<Option<SeenMessage>, Stop> {
+async fn original(errand: &ExecutionContext<'_>, token: &str) -> Result<Option<DiscordMessage>, ExecutionError> {
     let request = errand.json(Method::GET, &original_path(errand, token), None::<&()>)?;
     match errand.read(request).await {
         Ok(seen) => Ok(Some(seen)),
@@ -80,12 +94,22 @@ async fn original(errand: &Errand<'_>, token: &str) -> Result<Option<SeenMessage
 }
 
 /// Whether the interaction has its first response, whoever gave it.
-pub(super) async fn verify_deferred(errand: &Errand<'_>, payload: &DeferReply) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_deferred(
+    errand: &ExecutionContext<'_>,
+    payload: &DeferReply,
+) -> Result<ReconcileResult, ExecutionError> {
     let is_deferred = original(errand, &payload.token).await?.is_some();
-    Ok(found_if(is_deferred, || Done { result: json!({ "already": true }), status: Some(200), ..Done::default() }))
+    Ok(found_if(is_deferred, || ExecutionOutput {
+        result: json!({ "already": true }),
+        status: Some(200),
+        ..ExecutionOutput::default()
+    }))
 }
 
-pub(super) async fn verify_edited(errand: &Errand<'_>, payload: &EditOriginal) -> Result<Reconciled, Stop> {
-    let Some(seen) = original(errand, &payload.token).await? else { return Ok(Reconciled::Absent) };
-    Ok(by_likeness(likeness::of_edit(&payload.body, &seen), seen.id, || edited_message(seen.id, 200)))
+pub(super) async fn verify_edited(
+    errand: &ExecutionContext<'_>,
+    payload: &EditOriginal,
+) -> Result<ReconcileResult, ExecutionError> {
+    let Some(seen) = original(errand, &payload.token).await? else { return Ok(ReconcileResult::Absent) };
+    Ok(by_likeness(diff::of_edit(&payload.body, &seen), seen.id, || edited_message(seen.id, 200)))
 }

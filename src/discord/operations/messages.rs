@@ -1,6 +1,6 @@
 //! Messages, in channels and to users.
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{FailureClass, ManagedKind, ProgressStep};
 use http::Method;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ChannelMarker, MessageMarker};
 
-use super::errand::{Errand, id, named, read};
-use super::likeness::{self, Likeness};
-use super::reconcile::{self, OwnMessage, Scan};
-use super::seen::{SeenId, SeenMessage};
-use super::told::{self, How};
-use super::verdict::{Again, Stop};
+use super::diff::{self, Similarity};
+use super::execution_context::{ExecutionContext, id, named, read};
+use super::execution_error::{ExecutionError, RepeatSafety};
+use super::model::{DiscordMessage, DiscordObject};
+use super::reconcile::{self, ExpectedMessage, ScanResult};
+use super::result::{self, ObjectOutcome};
 use super::verify::found_if;
 
 /// What a message says, as Discord takes it. It mentions nobody unless it says whom.
@@ -35,11 +35,11 @@ pub(super) fn form(body: &MessageBody) -> Map<String, Value> {
 
 /// Sends a message with the operation's marker as its nonce: sent again within minutes, Discord answers with the first.
 async fn post(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
     body: &MessageBody,
     reply_to: Option<Id<MessageMarker>>,
-) -> Result<(u64, u16), Stop> {
+) -> Result<(u64, u16), ExecutionError> {
     let mut form = form(body);
     form.insert("nonce".to_owned(), errand.work.marker.to_string().into());
     form.insert("enforce_nonce".to_owned(), true.into());
@@ -47,57 +47,72 @@ async fn post(
         form.insert("message_reference".to_owned(), json!({ "message_id": message }));
     }
     let request = errand.json(Method::POST, &format!("/channels/{channel}/messages"), Some(&form))?;
-    let answered = errand.send(request, Again::Doubles).await?;
-    let made: SeenId = read(&answered, Again::Doubles)?;
+    let answered = errand.send(request, RepeatSafety::Doubles).await?;
+    let made: DiscordObject = read(&answered, RepeatSafety::Doubles)?;
     Ok((made.id, answered.status.as_u16()))
 }
 
-pub(super) async fn send(errand: &Errand<'_>, payload: &SendMessage) -> Result<Done, Stop> {
+pub(super) async fn send(
+    errand: &ExecutionContext<'_>,
+    payload: &SendMessage,
+) -> Result<ExecutionOutput, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let reply_to = payload.reply_to.as_ref().map(id).transpose()?;
     let (made, status) = post(errand, channel, &payload.body, reply_to).await?;
-    Ok(told::message(channel.get(), made, How::Created, payload.key.as_deref(), status))
+    Ok(result::message(channel.get(), made, ObjectOutcome::Created, payload.key.as_deref(), status))
 }
 
 /// The channel of direct messages with a user. Asking for it again gives the same one.
-pub(super) async fn direct(errand: &Errand<'_>, user: u64) -> Result<Id<ChannelMarker>, Stop> {
+pub(super) async fn direct(errand: &ExecutionContext<'_>, user: u64) -> Result<Id<ChannelMarker>, ExecutionError> {
     let call = errand.builders().create_private_channel(named(user)?);
-    let opened: SeenId = errand.look(call).await?;
+    let opened: DiscordObject = errand.look(call).await?;
     named(opened.id)
 }
 
-pub(super) async fn send_dm(errand: &Errand<'_>, payload: &SendDm) -> Result<Done, Stop> {
+pub(super) async fn send_dm(
+    errand: &ExecutionContext<'_>,
+    payload: &SendDm,
+) -> Result<ExecutionOutput, ExecutionError> {
     let channel = direct(errand, payload.user).await?;
     let (made, status) = post(errand, channel, &payload.body, None).await?;
-    Ok(told::message(channel.get(), made, How::Created, None, status))
+    Ok(result::message(channel.get(), made, ObjectOutcome::Created, None, status))
 }
 
-pub(super) async fn edit(errand: &Errand<'_>, payload: &EditMessage) -> Result<Done, Stop> {
+pub(super) async fn edit(
+    errand: &ExecutionContext<'_>,
+    payload: &EditMessage,
+) -> Result<ExecutionOutput, ExecutionError> {
     let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
     let status = patch(errand, channel, message.get(), &form(&payload.body)).await?;
-    Ok(told::message(channel.get(), message.get(), How::Updated, None, status))
+    Ok(result::message(channel.get(), message.get(), ObjectOutcome::Updated, None, status))
 }
 
 async fn patch(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
     message: u64,
     form: &Map<String, Value>,
-) -> Result<u16, Stop> {
+) -> Result<u16, ExecutionError> {
     let request = errand.json(Method::PATCH, &format!("/channels/{channel}/messages/{message}"), Some(form))?;
-    Ok(errand.send(request, Again::Harmless).await?.status.as_u16())
+    Ok(errand.send(request, RepeatSafety::Harmless).await?.status.as_u16())
 }
 
-pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteMessage) -> Result<Done, Stop> {
+pub(super) async fn delete(
+    errand: &ExecutionContext<'_>,
+    payload: &DeleteMessage,
+) -> Result<ExecutionOutput, ExecutionError> {
     let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
     let answer = errand.change(errand.builders().delete_message(channel, message)).await;
-    told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Message, message.get())))
+    result::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Message, message.get())))
 }
 
 /// Sees to a message. Without pinning that is one call that makes it, or one that changes it. With pinning it may be two: what
 /// the first one did is in the journal, and binds the key to the message, so that the next execution goes on from there. If the
 /// process ended before that was stored, the message is looked for first.
-pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Done, Stop> {
+pub(super) async fn ensure(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureMessage,
+) -> Result<ExecutionOutput, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let bound = errand.work.bound;
     if let Some((message, home)) = bound
@@ -111,39 +126,39 @@ pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Resu
         let pinned = pin(errand, channel, &seen, payload.pin).await?;
         let how = match done_before(errand, message) {
             Some(how) => how,
-            None if said || pinned => How::Updated,
-            None => How::Unchanged,
+            None if said || pinned => ObjectOutcome::Updated,
+            None => ObjectOutcome::Unchanged,
         };
-        return Ok(told::message(channel.get(), message, how, None, 200));
+        return Ok(result::message(channel.get(), message, how, None, 200));
     }
     let earlier = match payload.pin {
         Some(true) => earlier(errand, payload, channel).await?,
         Some(false) | None => None,
     };
     let (seen, how, status) = match earlier {
-        Some(seen) => (seen, How::Found, 200),
+        Some(seen) => (seen, ObjectOutcome::Found, 200),
         None => {
             let (made, status) = post(errand, channel, &payload.body, None).await?;
             if payload.pin == Some(true) {
                 let (channel_id, key) = (channel.get(), Some(payload.key.clone()));
                 errand.work.journal.step(ProgressStep::MessageSent { channel_id, message_id: made, key });
             }
-            (SeenMessage::unpinned(made), How::Created, status)
+            (DiscordMessage::unpinned(made), ObjectOutcome::Created, status)
         }
     };
     pin(errand, channel, &seen, payload.pin).await?;
-    let mut done = told::message(channel.get(), seen.id, how, Some(&payload.key), status);
+    let mut done = result::message(channel.get(), seen.id, how, Some(&payload.key), status);
     // One in another channel is left there; it is only known no longer.
     done.unbind = bound.map(|(gone, _)| (ManagedKind::Message, gone)).into_iter().collect();
     Ok(done)
 }
 
 /// What earlier executions of this operation have done to a message.
-fn done_before(errand: &Errand<'_>, message: u64) -> Option<How> {
+fn done_before(errand: &ExecutionContext<'_>, message: u64) -> Option<ObjectOutcome> {
     errand.work.progress.steps().iter().find_map(|step| {
         let (done, how) = match step {
-            ProgressStep::MessageSent { message_id, .. } => (*message_id, How::Created),
-            ProgressStep::MessageEdited { message_id, .. } => (*message_id, How::Updated),
+            ProgressStep::MessageSent { message_id, .. } => (*message_id, ObjectOutcome::Created),
+            ProgressStep::MessageEdited { message_id, .. } => (*message_id, ObjectOutcome::Updated),
             ProgressStep::RoleOverwriteSet { .. } | ProgressStep::MemberOverwriteSet { .. } => return None,
         };
         (done == message).then_some(how)
@@ -152,24 +167,24 @@ fn done_before(errand: &Errand<'_>, message: u64) -> Option<How> {
 
 /// What an earlier try of this operation sent.
 async fn earlier(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,
     channel: Id<ChannelMarker>,
-) -> Result<Option<SeenMessage>, Stop> {
-    let own = OwnMessage { channel, body: &payload.body, reply_to: None };
+) -> Result<Option<DiscordMessage>, ExecutionError> {
+    let own = ExpectedMessage { channel, body: &payload.body, reply_to: None };
     match own.scan(errand).await? {
-        Scan::Found(seen) => Ok(Some(*seen)),
-        Scan::Absent => Ok(None),
-        Scan::Unclear(why) => Err(Stop::failed(FailureClass::Conflict, why)),
+        ScanResult::Found(seen) => Ok(Some(*seen)),
+        ScanResult::Absent => Ok(None),
+        ScanResult::Unclear(why) => Err(ExecutionError::failed(FailureClass::Conflict, why)),
     }
 }
 
 /// A message, if it is still there.
 pub(super) async fn get(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
     message: u64,
-) -> Result<Option<SeenMessage>, Stop> {
+) -> Result<Option<DiscordMessage>, ExecutionError> {
     match errand.look(errand.builders().message(channel, named(message)?)).await {
         Ok(seen) => Ok(Some(seen)),
         Err(stop) if stop.is_gone() => Ok(None),
@@ -179,16 +194,16 @@ pub(super) async fn get(
 
 /// Changes what a message says where it differs; whether something did. What is not said is left as it is.
 async fn adjust(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
     body: &MessageBody,
-    seen: &SeenMessage,
-) -> Result<bool, Stop> {
+    seen: &DiscordMessage,
+) -> Result<bool, ExecutionError> {
     let mut differs = form(body);
     let same = |field: &str| match field {
-        "content" => likeness::same_content(body.content.as_deref(), &seen.content),
-        "embeds" => body.embeds.as_deref().is_none_or(|embeds| likeness::same_embeds(embeds, &seen.embeds)),
-        _ => body.components.as_deref().is_none_or(|rows| likeness::same_list(rows, &seen.components)),
+        "content" => diff::same_content(body.content.as_deref(), &seen.content),
+        "embeds" => body.embeds.as_deref().is_none_or(|embeds| diff::same_embeds(embeds, &seen.embeds)),
+        _ => body.components.as_deref().is_none_or(|rows| diff::same_list(rows, &seen.components)),
     };
     for field in ["content", "embeds", "components"] {
         if same(field) {
@@ -200,64 +215,77 @@ async fn adjust(
         return Ok(false);
     }
     let answer = patch(errand, channel, seen.id, &differs).await;
-    answer.map_err(|stop| told::vanished(stop, "the message"))?;
+    answer.map_err(|stop| result::vanished(stop, "the message"))?;
     Ok(true)
 }
 
 /// Pins or unpins a message where that differs; whether it did.
 async fn pin(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
-    seen: &SeenMessage,
+    seen: &DiscordMessage,
     wanted: Option<bool>,
-) -> Result<bool, Stop> {
+) -> Result<bool, ExecutionError> {
     let Some(wanted) = wanted.filter(|wanted| *wanted != seen.pinned) else { return Ok(false) };
     let method = if wanted { Method::PUT } else { Method::DELETE };
     let path = format!("/channels/{channel}/messages/pins/{}", seen.id);
     let request = errand.json(method, &path, None::<&()>)?;
-    let answer = errand.send_marked(request, Again::Harmless).await;
-    answer.map_err(|stop| told::vanished(stop, "the message"))?;
+    let answer = errand.send_marked(request, RepeatSafety::Harmless).await;
+    answer.map_err(|stop| result::vanished(stop, "the message"))?;
     Ok(true)
 }
 
 /// A message that is gone was not edited as far as anyone can see.
-pub(super) async fn verify_edited(errand: &Errand<'_>, payload: &EditMessage) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_edited(
+    errand: &ExecutionContext<'_>,
+    payload: &EditMessage,
+) -> Result<ReconcileResult, ExecutionError> {
     let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
-    let Some(seen) = get(errand, channel, message.get()).await? else { return Ok(Reconciled::Absent) };
-    let done = || told::message(channel.get(), message.get(), How::Updated, None, 200);
-    Ok(by_likeness(likeness::of_edit(&payload.body, &seen), message.get(), done))
+    let Some(seen) = get(errand, channel, message.get()).await? else { return Ok(ReconcileResult::Absent) };
+    let done = || result::message(channel.get(), message.get(), ObjectOutcome::Updated, None, 200);
+    Ok(by_likeness(diff::of_edit(&payload.body, &seen), message.get(), done))
 }
 
 /// What a message says about an edit that may have taken effect.
-pub(super) fn by_likeness(likeness: Likeness, message: u64, done: impl FnOnce() -> Done) -> Reconciled {
+pub(super) fn by_likeness(
+    likeness: Similarity,
+    message: u64,
+    done: impl FnOnce() -> ExecutionOutput,
+) -> ReconcileResult {
     match likeness {
-        Likeness::Same => Reconciled::Found(done()),
-        Likeness::Other => Reconciled::Absent,
-        Likeness::Alike => Reconciled::Unclear(format!(
+        Similarity::Same => ReconcileResult::Found(done()),
+        Similarity::Other => ReconcileResult::Absent,
+        Similarity::Alike => ReconcileResult::Unclear(format!(
             "message {message} has the text that was asked for, but its embeds or components differ: check whether it was \
              edited"
         )),
     }
 }
 
-pub(super) async fn verify_deleted(errand: &Errand<'_>, payload: &DeleteMessage) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_deleted(
+    errand: &ExecutionContext<'_>,
+    payload: &DeleteMessage,
+) -> Result<ReconcileResult, ExecutionError> {
     let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
     let is_gone = get(errand, channel, message.get()).await?.is_none();
-    Ok(found_if(is_gone, || told::was_deleted((ManagedKind::Message, message.get()))))
+    Ok(found_if(is_gone, || result::was_deleted((ManagedKind::Message, message.get()))))
 }
 
 /// Whether the message of the key is as it should be; else whether one was sent, and pinned if it should be.
-pub(super) async fn verify_ensured(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_ensured(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureMessage,
+) -> Result<ReconcileResult, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     if let Some((message, home)) = errand.work.bound
         && home.is_none_or(|home| home == channel.get())
         && let Some(seen) = get(errand, channel, message).await?
     {
         if payload.pin.is_some_and(|pin| pin != seen.pinned) {
-            return Ok(Reconciled::Absent);
+            return Ok(ReconcileResult::Absent);
         }
-        let done = || told::message(channel.get(), message, How::Updated, None, 200);
-        return Ok(by_likeness(likeness::of_edit(&payload.body, &seen), message, done));
+        let done = || result::message(channel.get(), message, ObjectOutcome::Updated, None, 200);
+        return Ok(by_likeness(diff::of_edit(&payload.body, &seen), message, done));
     }
     reconcile::sent_and_pinned(errand, payload).await
 }

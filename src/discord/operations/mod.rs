@@ -11,45 +11,47 @@
 //! apart: a role or a channel carries its operation's marker in the audit log's reason, a message carries it as an
 //! enforced nonce, and a doubt about either is `Ambiguous` until [`reconcile`] has looked.
 
-mod anything;
 mod bounds;
 mod channels;
 mod danger;
-mod errand;
+mod diff;
+mod error_body;
+mod execution_context;
+mod execution_error;
 mod interactions;
-mod known;
-mod likeness;
 mod messages;
-mod order;
+mod model;
 mod overwrites;
+mod ownership;
+mod raw_request;
 mod reconcile;
-mod refusal;
+mod reorder;
+mod result;
 mod roles;
-mod seen;
 mod snowflake;
-mod told;
-mod verdict;
 mod verify;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
-use guildhall_actors::operations::{Done, Perform, PerformFuture, Performed, Reconciled, Work};
+use guildhall_actors::operations::{
+    Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, OperationExecutor, ReconcileResult,
+};
 use guildhall_actors::rest::Rest;
 use guildhall_core::operation::Payload;
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ApplicationMarker, UserMarker};
 
-use self::errand::{Charge, Errand};
-pub use self::known::Known;
-use self::verdict::Stop;
-use super::rest::Calls;
+use self::execution_context::{Charge, ExecutionContext};
+use self::execution_error::ExecutionError;
+pub use self::ownership::ObjectOwnership;
+use super::rest::CallBuilder;
 use crate::clock::Clocks;
 
 /// How operations are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PerformConfig {
+pub struct ExecutorConfig {
     /// The largest answer that is kept as an operation's result, in bytes.
     pub most_result: usize,
     /// How far clocks may be apart beyond what was measured. What was made earlier than this before an intent was not made
@@ -65,7 +67,7 @@ pub struct PerformConfig {
     pub ask_again: Duration,
 }
 
-impl Default for PerformConfig {
+impl Default for ExecutorConfig {
     fn default() -> Self {
         Self {
             most_result: 256 * 1024,
@@ -79,21 +81,21 @@ impl Default for PerformConfig {
 }
 
 /// Does operations in Discord.
-pub struct Performer {
+pub struct DiscordExecutor {
     rest: Arc<dyn Rest>,
-    calls: Calls,
+    calls: CallBuilder,
     application: Id<ApplicationMarker>,
     bot: Id<UserMarker>,
-    known: Box<dyn Known>,
+    known: Box<dyn ObjectOwnership>,
     roles: Arc<RoleCache>,
     clocks: Option<Clocks>,
-    config: PerformConfig,
+    config: ExecutorConfig,
 }
 
-impl std::fmt::Debug for Performer {
+impl std::fmt::Debug for DiscordExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { application, bot, config, .. } = self;
-        f.debug_struct("Performer")
+        f.debug_struct("DiscordExecutor")
             .field("application", application)
             .field("bot", bot)
             .field("config", config)
@@ -101,7 +103,7 @@ impl std::fmt::Debug for Performer {
     }
 }
 
-impl Performer {
+impl DiscordExecutor {
     /// Does the operations of an application, whose bot is this user, over a gate. `known` tells the objects that belong to
     /// operations from strangers; an `Arc` of the store will do. Needs a Tokio runtime around it.
     ///
@@ -111,13 +113,13 @@ impl Performer {
         rest: Arc<dyn Rest>,
         application: Id<ApplicationMarker>,
         bot: Id<UserMarker>,
-        known: impl Known + 'static,
-        config: PerformConfig,
+        known: impl ObjectOwnership + 'static,
+        config: ExecutorConfig,
     ) -> Self {
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
         Self {
             rest,
-            calls: Calls::new(application),
+            calls: CallBuilder::new(application),
             application,
             bot,
             known: Box::new(known),
@@ -141,10 +143,10 @@ impl Performer {
     }
 }
 
-async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
+async fn perform(errand: &ExecutionContext<'_>) -> Result<ExecutionOutput, ExecutionError> {
     bounds::check(errand).await?;
     danger::check(errand).await?;
-    let _changes = danger::Changes::of(*errand);
+    let _changes = danger::RoleCacheInvalidation::of(*errand);
     match &errand.work.payload {
         Payload::CreateRole(payload) => roles::create(errand, payload).await,
         Payload::DeleteRole(payload) => roles::delete(errand, payload).await,
@@ -157,7 +159,7 @@ async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
         Payload::EnsureRole(payload) => roles::ensure(errand, payload).await,
         Payload::EnsureChannel(payload) => channels::ensure(errand, payload).await,
         Payload::ReplaceOverwrites(payload) => overwrites::replace(errand, payload).await,
-        Payload::Reorder(payload) => order::reorder(errand, payload).await,
+        Payload::Reorder(payload) => reorder::reorder(errand, payload).await,
         Payload::EnsureMessage(payload) => messages::ensure(errand, payload).await,
         Payload::SendMessage(payload) => messages::send(errand, payload).await,
         Payload::EditMessage(payload) => messages::edit(errand, payload).await,
@@ -166,29 +168,29 @@ async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
         Payload::DeferReply(payload) => interactions::defer(errand, payload).await,
         Payload::SendFollowup(payload) => interactions::follow_up(errand, payload).await,
         Payload::EditOriginal(payload) => interactions::edit_original(errand, payload).await,
-        Payload::Read(payload) => anything::read(errand, payload).await,
-        Payload::Request(payload) => anything::request(errand, payload).await,
+        Payload::Read(payload) => raw_request::read(errand, payload).await,
+        Payload::Request(payload) => raw_request::request(errand, payload).await,
     }
 }
 
-impl Perform for Performer {
-    fn perform(&self, work: Work) -> PerformFuture<'_, Performed> {
+impl OperationExecutor for DiscordExecutor {
+    fn perform(&self, work: Execution) -> ExecutorFuture<'_, ExecutionResult> {
         Box::pin(async move {
-            let done = perform(&Errand::new(self, &work, Charge::Submitter)).await;
-            done.map_or_else(Performed::from, Performed::Done)
+            let done = perform(&ExecutionContext::new(self, &work, Charge::Submitter)).await;
+            done.map_or_else(ExecutionResult::from, ExecutionResult::Done)
         })
     }
 
-    fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled> {
+    fn reconcile(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult> {
         Box::pin(async move {
-            let found = reconcile::reconcile(&Errand::new(self, &work, Charge::Daemon)).await;
+            let found = reconcile::reconcile(&ExecutionContext::new(self, &work, Charge::Daemon)).await;
             found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
         })
     }
 
-    fn verify(&self, work: Work) -> PerformFuture<'_, Reconciled> {
+    fn verify(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult> {
         Box::pin(async move {
-            let found = verify::verify(&Errand::new(self, &work, Charge::Daemon)).await;
+            let found = verify::verify(&ExecutionContext::new(self, &work, Charge::Daemon)).await;
             found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
         })
     }

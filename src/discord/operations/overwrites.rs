@@ -1,6 +1,6 @@
 //! What some may do in a channel.
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ProgressStep;
 use guildhall_core::operation::payload::{
     Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions,
@@ -12,14 +12,14 @@ use twilight_model::http::permission_overwrite::{PermissionOverwrite, Permission
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ChannelMarker, GenericMarker};
 
-use super::errand::{Errand, id, named};
-use super::seen::{SeenChannel, SeenOverwrite};
-use super::verdict::{Again, Stop};
+use super::execution_context::{ExecutionContext, id, named};
+use super::execution_error::{ExecutionError, RepeatSafety};
+use super::model::{DiscordChannel, DiscordOverwrite};
 use super::verify::found_if;
 
 /// An overwrite as Discord takes it in a channel's form.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Wire {
+pub(super) struct OverwriteForm {
     id: Id<GenericMarker>,
     #[serde(rename = "type")]
     kind: u8,
@@ -33,8 +33,8 @@ fn as_text<S: serde::Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(bits)
 }
 
-impl Wire {
-    fn of(overwrite: &Overwrite) -> Result<Self, Stop> {
+impl OverwriteForm {
+    fn of(overwrite: &Overwrite) -> Result<Self, ExecutionError> {
         let (id, kind) = match &overwrite.target {
             OverwriteTarget::Role(role) => (id(role)?, 0),
             OverwriteTarget::Member(user) => (named(*user)?, 1),
@@ -43,7 +43,7 @@ impl Wire {
     }
 
     /// Laid over what there is: what it does not name stays.
-    fn over(mut self, seen: &[SeenOverwrite]) -> Self {
+    fn over(mut self, seen: &[DiscordOverwrite]) -> Self {
         if let Some(old) = seen.iter().find(|old| old.id == self.id.get()) {
             (self.allow, self.deny) = (self.allow | old.allow & !self.deny, self.deny | old.deny & !self.allow);
         }
@@ -51,7 +51,7 @@ impl Wire {
     }
 
     /// Whether a channel has it. One that says nothing is as good as none.
-    fn is_in(self, seen: &[SeenOverwrite]) -> bool {
+    fn is_in(self, seen: &[DiscordOverwrite]) -> bool {
         match seen.iter().find(|old| old.id == self.id.get()) {
             Some(old) => *old == self.seen(),
             None => self.allow | self.deny == 0,
@@ -67,8 +67,8 @@ impl Wire {
         }
     }
 
-    pub(super) const fn seen(self) -> SeenOverwrite {
-        SeenOverwrite { id: self.id.get(), kind: self.kind, allow: self.allow, deny: self.deny }
+    pub(super) const fn seen(self) -> DiscordOverwrite {
+        DiscordOverwrite { id: self.id.get(), kind: self.kind, allow: self.allow, deny: self.deny }
     }
 
     fn typed(self) -> PermissionOverwrite {
@@ -82,15 +82,15 @@ impl Wire {
 }
 
 /// Overwrites as Discord takes them.
-pub(super) fn wired(overwrites: &[Overwrite]) -> Result<Vec<Wire>, Stop> {
-    overwrites.iter().map(Wire::of).collect()
+pub(super) fn wired(overwrites: &[Overwrite]) -> Result<Vec<OverwriteForm>, ExecutionError> {
+    overwrites.iter().map(OverwriteForm::of).collect()
 }
 
 /// Whether a channel has exactly these overwrites. Their order does not count, and one that says nothing is as good as
 /// none.
-pub(super) fn same(wanted: &[Wire], seen: &[SeenOverwrite]) -> bool {
-    let sorted = |list: &mut dyn Iterator<Item = SeenOverwrite>| {
-        let mut kept: Vec<SeenOverwrite> = list.filter(|one| one.allow | one.deny != 0).collect();
+pub(super) fn same(wanted: &[OverwriteForm], seen: &[DiscordOverwrite]) -> bool {
+    let sorted = |list: &mut dyn Iterator<Item = DiscordOverwrite>| {
+        let mut kept: Vec<DiscordOverwrite> = list.filter(|one| one.allow | one.deny != 0).collect();
         kept.sort_unstable();
         kept
     };
@@ -99,16 +99,19 @@ pub(super) fn same(wanted: &[Wire], seen: &[SeenOverwrite]) -> bool {
 
 /// Sets each overwrite by itself, so that those of others are left alone. Merging skips what is so already; what an earlier
 /// execution has set is not set again.
-pub(super) async fn update(errand: &Errand<'_>, payload: &UpdatePermissions) -> Result<Done, Stop> {
+pub(super) async fn update(
+    errand: &ExecutionContext<'_>,
+    payload: &UpdatePermissions,
+) -> Result<ExecutionOutput, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let mut wanted = wired(&payload.overwrites)?;
     let before = wanted.len();
     wanted.retain(|wire| !errand.work.progress.steps().contains(&wire.step(channel)));
     let (mut changed, mut status) = (before - wanted.len(), 200);
-    let wanted: Vec<Wire> = match payload.mode {
+    let wanted: Vec<OverwriteForm> = match payload.mode {
         OverwriteMode::Replace => wanted,
         OverwriteMode::Merge => {
-            let seen: SeenChannel = errand.look(errand.builders().channel(channel)).await?;
+            let seen: DiscordChannel = errand.look(errand.builders().channel(channel)).await?;
             let merged = wanted.into_iter().map(|wire| wire.over(&seen.permission_overwrites));
             merged.filter(|wire| !seen.permission_overwrites.contains(&wire.seen())).collect()
         }
@@ -120,49 +123,61 @@ pub(super) async fn update(errand: &Errand<'_>, payload: &UpdatePermissions) -> 
         errand.work.journal.step(wire.step(channel));
     }
     let result = json!({ "channel_id": channel, "changed": changed });
-    Ok(Done { result, status: Some(status), ..Done::default() })
+    Ok(ExecutionOutput { result, status: Some(status), ..ExecutionOutput::default() })
 }
 
-pub(super) async fn replace(errand: &Errand<'_>, payload: &ReplaceOverwrites) -> Result<Done, Stop> {
+pub(super) async fn replace(
+    errand: &ExecutionContext<'_>,
+    payload: &ReplaceOverwrites,
+) -> Result<ExecutionOutput, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let body = json!({ "permission_overwrites": wired(&payload.overwrites)? });
     let request = errand.json(http::Method::PATCH, &format!("/channels/{channel}"), Some(&body))?;
-    let answered = errand.send_marked(request, Again::Harmless).await?;
+    let answered = errand.send_marked(request, RepeatSafety::Harmless).await?;
     let result = json!({ "channel_id": channel });
-    Ok(Done { result, status: Some(answered.status.as_u16()), ..Done::default() })
+    Ok(ExecutionOutput { result, status: Some(answered.status.as_u16()), ..ExecutionOutput::default() })
 }
 
 /// The overwrites of a channel; nothing if there is no such channel.
-async fn overwrites_of(errand: &Errand<'_>, channel: Id<ChannelMarker>) -> Result<Option<Vec<SeenOverwrite>>, Stop> {
-    match errand.look::<SeenChannel>(errand.builders().channel(channel)).await {
+async fn overwrites_of(
+    errand: &ExecutionContext<'_>,
+    channel: Id<ChannelMarker>,
+) -> Result<Option<Vec<DiscordOverwrite>>, ExecutionError> {
+    match errand.look::<DiscordChannel>(errand.builders().channel(channel)).await {
         Ok(seen) => Ok(Some(seen.permission_overwrites)),
         Err(stop) if stop.is_gone() => Ok(None),
         Err(stop) => Err(stop),
     }
 }
 
-pub(super) async fn verify_updated(errand: &Errand<'_>, payload: &UpdatePermissions) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_updated(
+    errand: &ExecutionContext<'_>,
+    payload: &UpdatePermissions,
+) -> Result<ReconcileResult, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let wanted = wired(&payload.overwrites)?;
-    let Some(seen) = overwrites_of(errand, channel).await? else { return Ok(Reconciled::Absent) };
+    let Some(seen) = overwrites_of(errand, channel).await? else { return Ok(ReconcileResult::Absent) };
     let in_place = wanted.iter().all(|wire| match payload.mode {
         OverwriteMode::Replace => wire.is_in(&seen),
         OverwriteMode::Merge => wire.over(&seen).is_in(&seen),
     });
     Ok(found_if(in_place, || {
         let result = json!({ "channel_id": channel, "changed": wanted.len() });
-        Done { result, status: Some(200), ..Done::default() }
+        ExecutionOutput { result, status: Some(200), ..ExecutionOutput::default() }
     }))
 }
 
-pub(super) async fn verify_replaced(errand: &Errand<'_>, payload: &ReplaceOverwrites) -> Result<Reconciled, Stop> {
+pub(super) async fn verify_replaced(
+    errand: &ExecutionContext<'_>,
+    payload: &ReplaceOverwrites,
+) -> Result<ReconcileResult, ExecutionError> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let wanted = wired(&payload.overwrites)?;
-    let Some(seen) = overwrites_of(errand, channel).await? else { return Ok(Reconciled::Absent) };
-    Ok(found_if(same(&wanted, &seen), || Done {
+    let Some(seen) = overwrites_of(errand, channel).await? else { return Ok(ReconcileResult::Absent) };
+    Ok(found_if(same(&wanted, &seen), || ExecutionOutput {
         result: json!({ "channel_id": channel }),
         status: Some(200),
-        ..Done::default()
+        ..ExecutionOutput::default()
     }))
 }
 
@@ -172,8 +187,8 @@ mod tests {
 
     use super::*;
 
-    fn wire(role: u64, allow: u64, deny: u64) -> Wire {
-        Wire::of(&Overwrite { target: OverwriteTarget::Role(Reference::Id(role)), allow, deny }).unwrap()
+    fn wire(role: u64, allow: u64, deny: u64) -> OverwriteForm {
+        OverwriteForm::of(&Overwrite { target: OverwriteTarget::Role(Reference::Id(role)), allow, deny }).unwrap()
     }
 
     #[test]

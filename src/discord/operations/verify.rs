@@ -13,16 +13,16 @@
 //! | `send_followup`, `request` that writes | | Discord cannot tell |
 //! | `read`, `request` that reads | | never: it has no effect |
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::{Method, Request};
 
-use super::errand::Errand;
-use super::verdict::Stop;
-use super::{channels, interactions, messages, order, overwrites, reconcile, roles};
+use super::execution_context::ExecutionContext;
+use super::execution_error::ExecutionError;
+use super::{channels, interactions, messages, overwrites, reconcile, reorder, roles};
 
 /// Checks whether the effect is in place.
-pub(super) async fn verify(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
+pub(super) async fn verify(errand: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
     match &errand.work.payload {
         Payload::AssignRole(payload) => roles::verify_assigned(errand, payload).await,
         Payload::RemoveRole(payload) => roles::verify_removed(errand, payload).await,
@@ -33,7 +33,7 @@ pub(super) async fn verify(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
         Payload::EnsureChannel(payload) => channels::verify_ensured(errand, payload).await,
         Payload::UpdatePermissions(payload) => overwrites::verify_updated(errand, payload).await,
         Payload::ReplaceOverwrites(payload) => overwrites::verify_replaced(errand, payload).await,
-        Payload::Reorder(payload) => order::verify_reordered(errand, payload).await,
+        Payload::Reorder(payload) => reorder::verify_reordered(errand, payload).await,
         Payload::EditMessage(payload) => messages::verify_edited(errand, payload).await,
         Payload::DeleteMessage(payload) => messages::verify_deleted(errand, payload).await,
         Payload::EnsureMessage(payload) => messages::verify_ensured(errand, payload).await,
@@ -44,8 +44,8 @@ pub(super) async fn verify(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
         | Payload::SendMessage(_)
         | Payload::SendDm(_)
         | Payload::SendFollowup(_) => reconcile::reconcile(errand).await,
-        Payload::Read(_) | Payload::Request(Request { method: Method::Get, .. }) => Ok(Reconciled::Absent),
-        Payload::Request(Request { method, .. }) => Ok(Reconciled::Unclear(format!(
+        Payload::Read(_) | Payload::Request(Request { method: Method::Get, .. }) => Ok(ReconcileResult::Absent),
+        Payload::Request(Request { method, .. }) => Ok(ReconcileResult::Unclear(format!(
             "the {} was sent without an answer that tells its outcome, and only its author knows what it changes: check \
              whether it took effect",
             method.name()
@@ -54,6 +54,6 @@ pub(super) async fn verify(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
 }
 
 /// Found if the effect is in place, else absent.
-pub(super) fn found_if(in_place: bool, done: impl FnOnce() -> Done) -> Reconciled {
-    if in_place { Reconciled::Found(done()) } else { Reconciled::Absent }
+pub(super) fn found_if(in_place: bool, done: impl FnOnce() -> ExecutionOutput) -> ReconcileResult {
+    if in_place { ReconcileResult::Found(done()) } else { ReconcileResult::Absent }
 }

@@ -3,10 +3,10 @@
 use std::{error::Error, fmt, marker::PhantomData, time::Duration};
 
 use bytes::Bytes;
-use guildhall_actors::rest::{Answered, Body, Request};
+use guildhall_actors::rest::{RequestBody, RestRequest, RestResponse};
 use guildhall_core::{
-    answer::{Class, Credential},
     lane::Lane,
+    response::{Credential, ResponseClass},
 };
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -30,23 +30,23 @@ const LONGEST_REASON: usize = 512;
 #[must_use = "a call does nothing until it is sent"]
 pub struct Call<T> {
     /// What is sent.
-    pub request: Request,
+    pub request: RestRequest,
     /// How to read what comes back.
-    pub answer: AnswerOf<T>,
+    pub answer: ResponseDecoder<T>,
 }
 
 /// Reads the answer to a [`Call`].
-pub struct AnswerOf<T>(PhantomData<fn() -> T>);
+pub struct ResponseDecoder<T>(PhantomData<fn() -> T>);
 
-impl<T> Clone for AnswerOf<T> {
+impl<T> Clone for ResponseDecoder<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for AnswerOf<T> {}
+impl<T> Copy for ResponseDecoder<T> {}
 
-impl<T> fmt::Debug for AnswerOf<T> {
+impl<T> fmt::Debug for ResponseDecoder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AnswerOf<{}>", std::any::type_name::<T>())
     }
@@ -71,14 +71,14 @@ pub enum CallError {
 
 /// Why an answer holds nothing to read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
+pub enum DecodeError {
     /// It is a refusal.
     #[error("Discord answered {status}, code {code:?}")]
     Refused {
         /// The status.
         status: StatusCode,
         /// What kind of answer it is.
-        class: Class,
+        class: ResponseClass,
         /// Discord's error code.
         code: Option<u32>,
     },
@@ -106,20 +106,20 @@ impl<T> Call<T> {
             } else {
                 Credential::Anonymous
             };
-        let mut request = Request::new(method, path, credential);
+        let mut request = RestRequest::new(method, path, credential);
         if let Some(headers) = built.headers() {
             request.headers = headers.clone();
         }
         if let Some(form) = built.form() {
             let kind = HeaderValue::from_bytes(&form.content_type()).map_err(|error| invalid(&error))?;
             request.headers.insert(header::CONTENT_TYPE, kind);
-            request.body = Body::Whole(form.clone().build().into());
+            request.body = RequestBody::Whole(form.clone().build().into());
         } else if let Some(body) = built.body() {
             request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            request.body = Body::Whole(Bytes::copy_from_slice(body));
+            request.body = RequestBody::Whole(Bytes::copy_from_slice(body));
         }
         raw::complete(&mut request);
-        Ok(Self { request, answer: AnswerOf(PhantomData) })
+        Ok(Self { request, answer: ResponseDecoder(PhantomData) })
     }
 
     /// The same call with a reason for the audit log.
@@ -151,20 +151,20 @@ impl<T> Call<T> {
     }
 }
 
-impl<T: DeserializeOwned> AnswerOf<T> {
+impl<T: DeserializeOwned> ResponseDecoder<T> {
     /// What the answer holds.
     ///
     /// # Errors
     ///
     /// When it is a refusal, or is not as expected.
-    pub fn read(self, answered: &Answered) -> Result<T, ReadError> {
-        let Answered { status, class, code, .. } = *answered;
-        if class != Class::Success {
-            return Err(ReadError::Refused { status, class, code });
+    pub fn read(self, answered: &RestResponse) -> Result<T, DecodeError> {
+        let RestResponse { status, class, code, .. } = *answered;
+        if class != ResponseClass::Success {
+            return Err(DecodeError::Refused { status, class, code });
         }
         // No content reads as nothing.
         let body: &[u8] = if answered.body.is_empty() { b"null" } else { &answered.body };
-        serde_json::from_slice(body).map_err(|error| ReadError::Body(error.to_string()))
+        serde_json::from_slice(body).map_err(|error| DecodeError::Body(error.to_string()))
     }
 }
 
@@ -173,7 +173,7 @@ impl<T: DeserializeOwned> AnswerOf<T> {
 /// # Errors
 ///
 /// When the reason is empty or too long.
-pub fn with_reason(request: &mut Request, reason: &str) -> Result<(), CallError> {
+pub fn with_reason(request: &mut RestRequest, reason: &str) -> Result<(), CallError> {
     let length = reason.chars().count();
     if length == 0 || length > LONGEST_REASON {
         return Err(CallError::Reason(length));
@@ -201,13 +201,13 @@ mod tests {
 
     use super::*;
 
-    fn answered(status: StatusCode, class: Class, body: &'static str) -> Answered {
-        Answered { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()), class, code: None }
+    fn answered(status: StatusCode, class: ResponseClass, body: &'static str) -> RestResponse {
+        RestResponse { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()), class, code: None }
     }
 
     #[test]
     fn a_reason_is_kept_whole_whatever_it_is_written_in() {
-        let mut request = Request::new(Method::POST, "/guilds/1/roles", Credential::Application(1));
+        let mut request = RestRequest::new(Method::POST, "/guilds/1/roles", Credential::Application(1));
         with_reason(&mut request, "für Ordnung [gh:7]\n").unwrap();
         let sent = request.headers[REASON].to_str().unwrap();
         assert_eq!(percent_encoding::percent_decode_str(sent).decode_utf8().unwrap(), "für Ordnung [gh:7]\n");
@@ -218,11 +218,14 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_only_if_it_is_a_success_of_the_right_kind() {
-        let numbers = AnswerOf::<Vec<u8>>(PhantomData);
-        assert_eq!(numbers.read(&answered(StatusCode::OK, Class::Success, "[1,2]")).unwrap(), [1, 2]);
-        assert!(matches!(numbers.read(&answered(StatusCode::OK, Class::Success, "{}")), Err(ReadError::Body(_))));
-        let refused = numbers.read(&answered(StatusCode::NOT_FOUND, Class::NotFound, "[1]"));
-        assert!(matches!(refused, Err(ReadError::Refused { class: Class::NotFound, .. })));
-        AnswerOf::<()>(PhantomData).read(&answered(StatusCode::NO_CONTENT, Class::Success, "")).unwrap();
+        let numbers = ResponseDecoder::<Vec<u8>>(PhantomData);
+        assert_eq!(numbers.read(&answered(StatusCode::OK, ResponseClass::Success, "[1,2]")).unwrap(), [1, 2]);
+        assert!(matches!(
+            numbers.read(&answered(StatusCode::OK, ResponseClass::Success, "{}")),
+            Err(DecodeError::Body(_))
+        ));
+        let refused = numbers.read(&answered(StatusCode::NOT_FOUND, ResponseClass::NotFound, "[1]"));
+        assert!(matches!(refused, Err(DecodeError::Refused { class: ResponseClass::NotFound, .. })));
+        ResponseDecoder::<()>(PhantomData).read(&answered(StatusCode::NO_CONTENT, ResponseClass::Success, "")).unwrap();
     }
 }

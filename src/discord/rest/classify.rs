@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use guildhall_core::answer::{Class, Credential, RateHeaders, Scope};
+use guildhall_core::response::{Credential, RateHeaders, RateLimitScope, ResponseClass};
 use guildhall_core::time::UnixMs;
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
@@ -10,9 +10,9 @@ use serde_json::Value;
 
 /// What there is to know of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Classified {
+pub struct Classification {
     /// What kind of answer it is.
-    pub class: Class,
+    pub class: ResponseClass,
     /// Discord's error code, if the body had one.
     pub code: Option<u32>,
     /// The bucket's headers, if all were there and made sense.
@@ -48,10 +48,10 @@ impl ErrorBody {
 
 /// Says what an answer is. One that makes no sense has a class, too.
 #[must_use]
-pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Classified {
+pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Classification {
     let rate = rate_headers(headers);
     if status.is_success() {
-        return Classified { class: Class::Success, code: None, rate };
+        return Classification { class: ResponseClass::Success, code: None, rate };
     }
     let error: Option<ErrorBody> = serde_json::from_slice(body).ok();
     let code = error.as_ref().and_then(|error| error.code.as_u64()).and_then(|code| u32::try_from(code).ok());
@@ -59,32 +59,32 @@ pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap,
         StatusCode::TOO_MANY_REQUESTS => too_many(headers, error.as_ref()),
         // Without the bot's token in the call, its failure says nothing about that token.
         StatusCode::UNAUTHORIZED if code == Some(INVALID_WEBHOOK_TOKEN) || credential == Credential::Anonymous => {
-            Class::InteractionEnded
+            ResponseClass::InteractionEnded
         }
-        StatusCode::UNAUTHORIZED => Class::Unauthorized,
+        StatusCode::UNAUTHORIZED => ResponseClass::Unauthorized,
         // Not a ban, whoever sent it: Cloudflare also refuses single calls for what their body holds.
-        StatusCode::FORBIDDEN => Class::Forbidden,
-        StatusCode::NOT_FOUND => Class::NotFound,
-        status if status.is_server_error() => Class::ServerError,
+        StatusCode::FORBIDDEN => ResponseClass::Forbidden,
+        StatusCode::NOT_FOUND => ResponseClass::NotFound,
+        status if status.is_server_error() => ResponseClass::ServerError,
         // A redirect, too: none is followed.
-        _ => Class::Rejected,
+        _ => ResponseClass::Rejected,
     };
-    Classified { class, code, rate }
+    Classification { class, code, rate }
 }
 
 /// When Discord's API gave an answer, by its clock. A page of Cloudflare's, an error of a proxy and an answer out of a cache
 /// have the time of another clock, or of another moment.
 #[must_use]
-pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: Class) -> Option<UnixMs> {
+pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: ResponseClass) -> Option<UnixMs> {
     let is_from_api = match class {
-        Class::Success
-        | Class::Unauthorized
-        | Class::InteractionEnded
-        | Class::Forbidden
-        | Class::NotFound
-        | Class::Rejected
-        | Class::RateLimited { .. } => true,
-        Class::ServerError | Class::Blocked { .. } => false,
+        ResponseClass::Success
+        | ResponseClass::Unauthorized
+        | ResponseClass::InteractionEnded
+        | ResponseClass::Forbidden
+        | ResponseClass::NotFound
+        | ResponseClass::Rejected
+        | ResponseClass::RateLimited { .. } => true,
+        ResponseClass::ServerError | ResponseClass::Blocked { .. } => false,
     };
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let is_json = status == StatusCode::NO_CONTENT
@@ -101,7 +101,7 @@ pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: Class) ->
 
 /// A 429 is Discord's own if it names a limit of Discord's, or if it came through Discord's proxy (`Via`) and its body
 /// says how long to wait. Anything else is Cloudflare's: the 1015 page, or the JSON that never changes.
-fn too_many(headers: &HeaderMap, error: Option<&ErrorBody>) -> Class {
+fn too_many(headers: &HeaderMap, error: Option<&ErrorBody>) -> ResponseClass {
     let names_limit = ["x-ratelimit-scope", "x-ratelimit-global", "x-ratelimit-bucket"]
         .iter()
         .any(|name| headers.contains_key(*name));
@@ -111,20 +111,20 @@ fn too_many(headers: &HeaderMap, error: Option<&ErrorBody>) -> Class {
     let retry_after = in_header.max(in_body);
     let genuine = error.is_some() && (names_limit || (headers.contains_key(header::VIA) && in_body.is_some()));
     if !genuine {
-        return Class::Blocked { retry_after };
+        return ResponseClass::Blocked { retry_after };
     }
     let scope = scope(headers, error);
-    Class::RateLimited { scope, retry_after: retry_after.unwrap_or(DEFAULT_WAIT) }
+    ResponseClass::RateLimited { scope, retry_after: retry_after.unwrap_or(DEFAULT_WAIT) }
 }
 
-fn scope(headers: &HeaderMap, error: Option<&ErrorBody>) -> Scope {
+fn scope(headers: &HeaderMap, error: Option<&ErrorBody>) -> RateLimitScope {
     let global = text(headers, "x-ratelimit-global").is_some_and(|text| text.eq_ignore_ascii_case("true"))
         || error.is_some_and(|error| error.global == Value::Bool(true));
     match text(headers, "x-ratelimit-scope") {
-        Some("global") => Scope::Global,
-        _ if global => Scope::Global,
-        Some("shared") => Scope::Shared,
-        _ => Scope::User,
+        Some("global") => RateLimitScope::Global,
+        _ if global => RateLimitScope::Global,
+        Some("shared") => RateLimitScope::Shared,
+        _ => RateLimitScope::User,
     }
 }
 
@@ -184,13 +184,13 @@ mod tests {
         pairs.into_iter().map(parsed).collect()
     }
 
-    fn class_of(status: u16, pairs: &[(&str, &str)], body: &str) -> Class {
+    fn class_of(status: u16, pairs: &[(&str, &str)], body: &str) -> ResponseClass {
         let status = StatusCode::from_u16(status).unwrap();
         classify(BOT, status, &headers(pairs.iter().copied()), body.as_bytes()).class
     }
 
-    fn limited(scope: Scope, millis: u64) -> Class {
-        Class::RateLimited { scope, retry_after: Duration::from_millis(millis) }
+    fn limited(scope: RateLimitScope, millis: u64) -> ResponseClass {
+        ResponseClass::RateLimited { scope, retry_after: Duration::from_millis(millis) }
     }
 
     #[test]
@@ -257,21 +257,25 @@ mod tests {
         let via = ("via", "1.1 google");
         let body = r#"{"message":"You are being rate limited.","retry_after":64.57,"global":false}"#;
         let user = [via, ("retry-after", "65"), ("x-ratelimit-scope", "user"), ("x-ratelimit-bucket", "b")];
-        assert_eq!(class_of(429, &user, body), limited(Scope::User, 65_000));
+        assert_eq!(class_of(429, &user, body), limited(RateLimitScope::User, 65_000));
         let shared = [via, ("retry-after", "3"), ("x-ratelimit-scope", "shared")];
-        assert_eq!(class_of(429, &shared, body), limited(Scope::Shared, 64_570));
+        assert_eq!(class_of(429, &shared, body), limited(RateLimitScope::Shared, 64_570));
         let global = [via, ("retry-after", "1"), ("x-ratelimit-scope", "global"), ("x-ratelimit-global", "true")];
         let global_body = r#"{"message":"You are being rate limited.","retry_after":0.5,"global":true}"#;
-        assert_eq!(class_of(429, &global, global_body), limited(Scope::Global, 1_000));
-        assert_eq!(class_of(429, &[via], global_body), limited(Scope::Global, 500));
-        assert_eq!(class_of(429, &[via], body), limited(Scope::User, 64_570));
+        assert_eq!(class_of(429, &global, global_body), limited(RateLimitScope::Global, 1_000));
+        assert_eq!(class_of(429, &[via], global_body), limited(RateLimitScope::Global, 500));
+        assert_eq!(class_of(429, &[via], body), limited(RateLimitScope::User, 64_570));
     }
 
     #[test]
     fn a_429_that_does_not_say_how_long_waits_all_the_same() {
         for body in ["{}", r#"{"retry_after":"soon"}"#, r#"{"retry_after":-4}"#, r#"{"retry_after":1e99}"#] {
             let class = class_of(429, &[("x-ratelimit-scope", "user"), ("retry-after", "-1")], body);
-            assert_eq!(class, Class::RateLimited { scope: Scope::User, retry_after: DEFAULT_WAIT }, "{body}");
+            assert_eq!(
+                class,
+                ResponseClass::RateLimited { scope: RateLimitScope::User, retry_after: DEFAULT_WAIT },
+                "{body}"
+            );
         }
     }
 
@@ -280,19 +284,19 @@ mod tests {
         let page = "<html><h1>Error 1015</h1></html>";
         let fixed = r#"{"message": "You are being blocked from accessing our API temporarily", "code": 0}"#;
         let genuine = r#"{"message":"You are being rate limited.","retry_after":2.5,"global":false}"#;
-        let blocked = |seconds: Option<u64>| Class::Blocked { retry_after: seconds.map(Duration::from_secs) };
+        let blocked = |seconds: Option<u64>| ResponseClass::Blocked { retry_after: seconds.map(Duration::from_secs) };
         assert_eq!(class_of(429, &[], page), blocked(None));
         assert_eq!(class_of(429, &[("retry-after", "3600")], page), blocked(Some(3_600)));
         assert_eq!(class_of(429, &[], fixed), blocked(None));
         assert_eq!(class_of(429, &[("via", "1.1 google")], fixed), blocked(None), "no rate headers, and no wait");
         assert_eq!(class_of(429, &[("via", "1.1 google")], page), blocked(None), "not JSON");
-        assert!(matches!(class_of(429, &[], genuine), Class::Blocked { retry_after: Some(_) }), "no `Via`");
+        assert!(matches!(class_of(429, &[], genuine), ResponseClass::Blocked { retry_after: Some(_) }), "no `Via`");
     }
 
     #[test]
     fn a_403_or_a_502_as_a_page_is_no_ban() {
-        assert_eq!(class_of(403, &[], "<html>Sorry, you have been blocked</html>"), Class::Forbidden);
-        assert_eq!(class_of(502, &[], "<html>Bad gateway</html>"), Class::ServerError);
+        assert_eq!(class_of(403, &[], "<html>Sorry, you have been blocked</html>"), ResponseClass::Forbidden);
+        assert_eq!(class_of(502, &[], "<html>Bad gateway</html>"), ResponseClass::ServerError);
     }
 
     #[test]
@@ -300,23 +304,23 @@ mod tests {
         let wrong = br#"{"message":"401: Unauthorized","code":0}"#;
         let ended = br#"{"message":"Invalid Webhook Token","code":50027}"#;
         let class = |who, body| classify(who, StatusCode::UNAUTHORIZED, &HeaderMap::new(), body).class;
-        assert_eq!(class(BOT, wrong), Class::Unauthorized);
-        assert_eq!(class(BOT, ended), Class::InteractionEnded);
-        assert_eq!(class(Credential::Anonymous, wrong), Class::InteractionEnded);
+        assert_eq!(class(BOT, wrong), ResponseClass::Unauthorized);
+        assert_eq!(class(BOT, ended), ResponseClass::InteractionEnded);
+        assert_eq!(class(Credential::Anonymous, wrong), ResponseClass::InteractionEnded);
     }
 
     #[test]
     fn other_answers_have_the_class_of_their_status_and_the_code_of_their_body() {
         let body = br#"{"message":"Missing Permissions","code":50013}"#;
         for (status, class) in [
-            (204, Class::Success),
-            (302, Class::Rejected),
-            (400, Class::Rejected),
-            (403, Class::Forbidden),
-            (404, Class::NotFound),
-            (405, Class::Rejected),
-            (500, Class::ServerError),
-            (524, Class::ServerError),
+            (204, ResponseClass::Success),
+            (302, ResponseClass::Rejected),
+            (400, ResponseClass::Rejected),
+            (403, ResponseClass::Forbidden),
+            (404, ResponseClass::NotFound),
+            (405, ResponseClass::Rejected),
+            (500, ResponseClass::ServerError),
+            (524, ResponseClass::ServerError),
         ] {
             let found = classify(BOT, StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body);
             assert_eq!(found.class, class, "{status}");
@@ -339,7 +343,7 @@ mod tests {
                 .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap()))
                 .collect();
             let found = classify(BOT, StatusCode::from_u16(status).unwrap(), &headers, &body);
-            prop_assert_eq!(found.class == Class::Success, (200..300).contains(&status));
+            prop_assert_eq!(found.class == ResponseClass::Success, (200..300).contains(&status));
         }
 
         #[test]

@@ -9,15 +9,15 @@
 //! Nothing here decides when a call may go, or whether it is made again: that is the gate's and the operations' business.
 
 mod call;
-mod calls;
+mod call_builder;
 mod classify;
-mod leased;
-mod message;
+mod leased_connector;
+mod nonce;
 mod raw;
 mod transport;
 
-pub use call::{AnswerOf, Call, CallError, ReadError, with_reason};
-pub use calls::{Calls, Edit, Page};
-pub use classify::{Classified, classify};
-pub use raw::{RawError, raw};
+pub use call::{Call, CallError, DecodeError, ResponseDecoder, with_reason};
+pub use call_builder::{CallBuilder, MessagePage, OriginalEdit};
+pub use classify::{Classification, classify};
+pub use raw::{RawRequestError, raw};
 pub use transport::{Authorization, HyperTransport, TransportConfig, TransportConfigError};

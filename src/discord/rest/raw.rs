@@ -1,13 +1,13 @@
 //! Calls by method and path, for what has no typed form: made sure of before anything else sees them.
 
-use guildhall_actors::rest::{Body, Request};
-use guildhall_core::{answer::Credential, route::SubLimit};
+use guildhall_actors::rest::{RequestBody, RestRequest};
+use guildhall_core::{response::Credential, route::SublimitKind};
 use http::{HeaderMap, Method};
 use serde::{Deserialize, de::IgnoredAny};
 
 /// Why a path or a method cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RawError {
+pub enum RawRequestError {
     /// It does not start with a slash.
     #[error("a path starts with a slash and stands below the API's version, such as /users/@me")]
     NoSlash,
@@ -37,14 +37,14 @@ pub fn raw(
     method: Method,
     path: &str,
     headers: HeaderMap,
-    body: Body,
+    body: RequestBody,
     credential: Credential,
-) -> Result<Request, RawError> {
+) -> Result<RestRequest, RawRequestError> {
     if !matches!(method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
-        return Err(RawError::Method);
+        return Err(RawRequestError::Method);
     }
     check(path)?;
-    let mut request = Request::new(method, path, credential);
+    let mut request = RestRequest::new(method, path, credential);
     request.headers = headers;
     request.body = body;
     complete(&mut request);
@@ -52,20 +52,20 @@ pub fn raw(
 }
 
 /// Limits and permissions are decided by what the path says, so it may say one thing only.
-fn check(path: &str) -> Result<(), RawError> {
+fn check(path: &str) -> Result<(), RawRequestError> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        return Err(RawError::Character);
+        return Err(RawRequestError::Character);
     }
     let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
-    let below = path.strip_prefix('/').ok_or(RawError::NoSlash)?;
+    let below = path.strip_prefix('/').ok_or(RawRequestError::NoSlash)?;
     // Encoded once more, a proxy that decodes twice would be needed to read it so; cheap to refuse, too.
     if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
-        return Err(RawError::EncodedSlash);
+        return Err(RawRequestError::EncodedSlash);
     }
     for segment in below.split('/') {
         match segment.replace("%25", "%").replace("%2e", ".").as_str() {
-            "" => return Err(RawError::EmptySegment),
-            "." | ".." => return Err(RawError::DotSegment),
+            "" => return Err(RawRequestError::EmptySegment),
+            "." | ".." => return Err(RawRequestError::DotSegment),
             _ => {}
         }
     }
@@ -73,16 +73,17 @@ fn check(path: &str) -> Result<(), RawError> {
 }
 
 /// Fills in what follows from path and body: the guild that pays, and the limit within the limit.
-pub(super) fn complete(request: &mut Request) {
+pub(super) fn complete(request: &mut RestRequest) {
     let path = request.path.split_once('?').map_or(request.path.as_str(), |(path, _)| path);
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     if let ["guilds", id, ..] = parts.as_slice() {
         request.guild = id.parse().ok();
     }
-    if let (&Method::PATCH, ["channels", _], Body::Whole(body)) = (&request.method, parts.as_slice(), &request.body)
+    if let (&Method::PATCH, ["channels", _], RequestBody::Whole(body)) =
+        (&request.method, parts.as_slice(), &request.body)
         && renames(body)
     {
-        request.sub = Some(SubLimit::ChannelName);
+        request.sub = Some(SublimitKind::ChannelName);
     }
 }
 
@@ -111,39 +112,42 @@ mod tests {
 
     const BOT: Credential = Credential::Application(5);
 
-    fn path(path: &str) -> Result<Request, RawError> {
-        raw(Method::GET, path, HeaderMap::new(), Body::Empty, BOT)
+    fn path(path: &str) -> Result<RestRequest, RawRequestError> {
+        raw(Method::GET, path, HeaderMap::new(), RequestBody::Empty, BOT)
     }
 
     #[test]
     fn a_path_that_could_be_read_in_two_ways_is_refused_with_the_reason() {
         for (text, error) in [
-            ("", RawError::NoSlash),
-            ("users/@me", RawError::NoSlash),
-            ("?a=/", RawError::NoSlash),
-            ("http://elsewhere/", RawError::NoSlash),
-            ("/guilds/../users/@me", RawError::DotSegment),
-            ("/guilds/./1", RawError::DotSegment),
-            ("/guilds/1/..", RawError::DotSegment),
-            ("/guilds/%2e%2E/1", RawError::DotSegment),
-            ("/guilds/.%2e/1", RawError::DotSegment),
-            ("/guilds/%252e./1", RawError::DotSegment),
-            ("/guilds/1%2Froles", RawError::EncodedSlash),
-            ("/guilds/1%5croles", RawError::EncodedSlash),
-            ("/guilds/1%252froles", RawError::EncodedSlash),
-            ("/guilds\\1", RawError::EncodedSlash),
-            ("//elsewhere/x", RawError::EmptySegment),
-            ("/guilds//1", RawError::EmptySegment),
-            ("/guilds/1/", RawError::EmptySegment),
-            ("/", RawError::EmptySegment),
-            ("/a b", RawError::Character),
-            ("/a\r\nx: y", RawError::Character),
-            ("/a#b", RawError::Character),
-            ("/ü", RawError::Character),
+            ("", RawRequestError::NoSlash),
+            ("users/@me", RawRequestError::NoSlash),
+            ("?a=/", RawRequestError::NoSlash),
+            ("http://elsewhere/", RawRequestError::NoSlash),
+            ("/guilds/../users/@me", RawRequestError::DotSegment),
+            ("/guilds/./1", RawRequestError::DotSegment),
+            ("/guilds/1/..", RawRequestError::DotSegment),
+            ("/guilds/%2e%2E/1", RawRequestError::DotSegment),
+            ("/guilds/.%2e/1", RawRequestError::DotSegment),
+            ("/guilds/%252e./1", RawRequestError::DotSegment),
+            ("/guilds/1%2Froles", RawRequestError::EncodedSlash),
+            ("/guilds/1%5croles", RawRequestError::EncodedSlash),
+            ("/guilds/1%252froles", RawRequestError::EncodedSlash),
+            ("/guilds\\1", RawRequestError::EncodedSlash),
+            ("//elsewhere/x", RawRequestError::EmptySegment),
+            ("/guilds//1", RawRequestError::EmptySegment),
+            ("/guilds/1/", RawRequestError::EmptySegment),
+            ("/", RawRequestError::EmptySegment),
+            ("/a b", RawRequestError::Character),
+            ("/a\r\nx: y", RawRequestError::Character),
+            ("/a#b", RawRequestError::Character),
+            ("/ü", RawRequestError::Character),
         ] {
             assert_eq!(path(text).err(), Some(error), "{text}");
         }
-        assert_eq!(raw(Method::CONNECT, "/a", HeaderMap::new(), Body::Empty, BOT).err(), Some(RawError::Method));
+        assert_eq!(
+            raw(Method::CONNECT, "/a", HeaderMap::new(), RequestBody::Empty, BOT).err(),
+            Some(RawRequestError::Method)
+        );
     }
 
     #[test]
@@ -153,16 +157,18 @@ mod tests {
         {
             assert_eq!(path(text).unwrap().path, text);
         }
-        let request = raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), Body::Empty, BOT).unwrap();
+        let request = raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), RequestBody::Empty, BOT).unwrap();
         assert_eq!((request.guild, request.effects), (Some(7), Effects::Creates));
     }
 
     #[test]
     fn a_change_of_a_channels_name_or_topic_has_a_limit_of_its_own() {
         let sub = |method, path, body: &'static str| {
-            raw(method, path, HeaderMap::new(), Body::Whole(Bytes::from_static(body.as_bytes())), BOT).unwrap().sub
+            raw(method, path, HeaderMap::new(), RequestBody::Whole(Bytes::from_static(body.as_bytes())), BOT)
+                .unwrap()
+                .sub
         };
-        let named = Some(SubLimit::ChannelName);
+        let named = Some(SublimitKind::ChannelName);
         assert_eq!(sub(Method::PATCH, "/channels/1", r#"{"name":"a"}"#), named);
         assert_eq!(sub(Method::PATCH, "/channels/1?x=1", r#"{"nsfw":true,"topic":null}"#), named);
         assert_eq!(sub(Method::PATCH, "/channels/1", r#"{"nsfw":true,"tags":[{"name":"a"}]}"#), None);

@@ -13,10 +13,10 @@ use std::{
 
 use bytes::Bytes;
 use guildhall_actors::{
-    rest::{Body, Cleared, Received, Request, Transport, TransportError},
-    right::Right,
+    lease_guard::LeaseGuard,
+    rest::{ClearedRequest, RawResponse, RequestBody, RestRequest, Transport, TransportError},
 };
-use guildhall_core::answer::Credential;
+use guildhall_core::response::Credential;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
 use hyper::body::{Body as _, Incoming};
@@ -31,13 +31,13 @@ use hyper_util::{
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    classify::{Classified, api_date, classify},
-    leased::LeasedConnector,
+    classify::{Classification, api_date, classify},
+    leased_connector::LeasedConnector,
 };
 use crate::{
-    causes::chain,
     clock::Clocks,
-    settings::{Settings, Token},
+    error_chain::chain,
+    settings::{SecretValue, Settings},
 };
 
 /// Who we are, in the form that Discord asks for.
@@ -70,7 +70,7 @@ const OWN_HEADERS: [header::HeaderName; 15] = [
 const TRACEPARENT: header::HeaderName = header::HeaderName::from_static("traceparent");
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type OutBody = UnsyncBoxBody<Bytes, BoxError>;
+type OutgoingBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// What the transport needs to know.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub struct TransportConfig {
     /// The REST API, without a slash at its end.
     pub api_url: String,
     /// The bot's token.
-    pub token: Token,
+    pub token: SecretValue,
     /// How long a call may wait for a connection, TLS included.
     pub connect_timeout: Duration,
     /// How long a call may take in all.
@@ -94,7 +94,7 @@ pub struct TransportConfig {
 impl TransportConfig {
     /// As the settings have it.
     #[must_use]
-    pub fn new(settings: &Settings, token: Token) -> Self {
+    pub fn new(settings: &Settings, token: SecretValue) -> Self {
         Self {
             api_url: settings.discord.api_url.clone(),
             token,
@@ -131,11 +131,11 @@ impl fmt::Debug for Authorization {
 }
 
 impl Authorization {
-    fn new(token: &Token) -> Result<Self, TransportConfigError> {
+    fn new(token: &SecretValue) -> Result<Self, TransportConfigError> {
         Ok(Self(Arc::new(RwLock::new(Self::written(token)?))))
     }
 
-    fn written(token: &Token) -> Result<HeaderValue, TransportConfigError> {
+    fn written(token: &SecretValue) -> Result<HeaderValue, TransportConfigError> {
         let written = HeaderValue::from_str(&format!("Bot {}", token.expose()));
         let mut header = written.map_err(|_| TransportConfigError::Token)?;
         header.set_sensitive(true);
@@ -147,7 +147,7 @@ impl Authorization {
     /// # Errors
     ///
     /// When it can be no part of an HTTP request; nothing has changed then.
-    pub fn set(&self, token: &Token) -> Result<(), TransportConfigError> {
+    pub fn set(&self, token: &SecretValue) -> Result<(), TransportConfigError> {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Self::written(token)?;
         Ok(())
     }
@@ -157,14 +157,14 @@ impl Authorization {
     }
 }
 
-type Pooled = Client<LeasedConnector<HttpsConnector<HttpConnector>>, OutBody>;
+type RestHttpClient = Client<LeasedConnector<HttpsConnector<HttpConnector>>, OutgoingBody>;
 
 /// Sends calls to Discord over pooled connections. It retries nothing and follows nothing.
 pub struct HyperTransport {
     /// For calls that may always be made.
-    client: Pooled,
+    client: RestHttpClient,
     /// For calls by a right that may end.
-    leased: Pooled,
+    leased: RestHttpClient,
     /// Whether all calls are such.
     leases_all: bool,
     pool_idle: Duration,
@@ -198,7 +198,7 @@ impl HyperTransport {
         }
         let authorization = Authorization::new(&config.token)?;
 
-        let client = pooled(config.connect_timeout, config.pool_idle, Right::always());
+        let client = pooled(config.connect_timeout, config.pool_idle, LeaseGuard::always());
         Ok(Self {
             leased: client.clone(),
             leases_all: false,
@@ -216,7 +216,7 @@ impl HyperTransport {
 
     /// The same, but what is sent by a right that may end is written only while this process's lease holds.
     #[must_use]
-    pub fn under(self, lease: Right) -> Self {
+    pub fn under(self, lease: LeaseGuard) -> Self {
         Self { leased: pooled(self.connect_timeout, self.pool_idle, lease), ..self }
     }
 
@@ -234,12 +234,12 @@ impl HyperTransport {
 
     /// The same, but nothing at all is written unless this process may send.
     #[must_use]
-    pub fn only_under(self, lease: Right) -> Self {
+    pub fn only_under(self, lease: LeaseGuard) -> Self {
         Self { leases_all: true, ..self.under(lease) }
     }
 
     /// Sends a call once, and reads the whole answer.
-    pub(crate) async fn exchange(&self, request: Request) -> Result<Received, TransportError> {
+    pub(crate) async fn exchange(&self, request: RestRequest) -> Result<RawResponse, TransportError> {
         let started = Instant::now();
         let sent = self.clocks.as_ref().map(Clocks::monotonic);
         let credential = request.credential;
@@ -263,17 +263,17 @@ impl HyperTransport {
         let (head, body) = answered.map_err(|error| failure(&error, &connection))?.into_parts();
         let arrived = self.clocks.as_ref().map(Clocks::monotonic);
         let body = timeout_at(deadline, self.read(body)).await.map_err(|_| TransportError::TimedOut)??;
-        let Classified { class, code, rate } = classify(credential, head.status, &head.headers, &body);
+        let Classification { class, code, rate } = classify(credential, head.status, &head.headers, &body);
         if let (Some(clocks), Some(sent), Some(arrived)) = (&self.clocks, sent, arrived)
             && let Some(date) = api_date(head.status, &head.headers, class)
         {
             clocks.observe_discord(date, sent, arrived);
         }
-        Ok(Received { status: head.status, headers: head.headers, body, class, code, rate })
+        Ok(RawResponse { status: head.status, headers: head.headers, body, class, code, rate })
     }
 
     /// The call as it goes on the wire.
-    fn prepare(&self, request: Request) -> Result<http::Request<OutBody>, TransportError> {
+    fn prepare(&self, request: RestRequest) -> Result<http::Request<OutgoingBody>, TransportError> {
         let malformed = |why: &str| TransportError::Malformed(why.to_owned());
         if request.method == Method::CONNECT {
             return Err(malformed("CONNECT is no method of a REST API"));
@@ -326,13 +326,16 @@ impl HyperTransport {
 }
 
 impl Transport for HyperTransport {
-    fn send(&self, call: Cleared) -> Pin<Box<dyn Future<Output = Result<Received, TransportError>> + Send + '_>> {
+    fn send(
+        &self,
+        call: ClearedRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<RawResponse, TransportError>> + Send + '_>> {
         Box::pin(self.exchange(call.into_request()))
     }
 }
 
 /// Connections that are kept for a while.
-fn pooled(connect_timeout: Duration, idle: Duration, right: Right) -> Pooled {
+fn pooled(connect_timeout: Duration, idle: Duration, right: LeaseGuard) -> RestHttpClient {
     let mut tcp = HttpConnector::new();
     // The connector around it sees to the scheme.
     tcp.enforce_http(false);
@@ -355,11 +358,11 @@ fn pooled(connect_timeout: Duration, idle: Duration, right: Right) -> Pooled {
         .build(LeasedConnector { inner: connector, right })
 }
 
-fn out_body(body: Body) -> OutBody {
+fn out_body(body: RequestBody) -> OutgoingBody {
     match body {
-        Body::Empty => Full::default().map_err(|never| match never {}).boxed_unsync(),
-        Body::Whole(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
-        Body::Stream(stream) => stream,
+        RequestBody::Empty => Full::default().map_err(|never| match never {}).boxed_unsync(),
+        RequestBody::Whole(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+        RequestBody::Stream(stream) => stream,
     }
 }
 

@@ -12,20 +12,20 @@ use super::{
     connect::{self, ADVISORY_LOCK},
     events::NewerStoreAccepted,
     let_go, lock_file,
-    row_security::{self, Mend},
+    row_security::{self, RepairMode},
     rows::query,
 };
 use crate::{
     events::emit,
-    settings::{Store as Settings, StoreUrl},
+    settings::{StoreSettings as Settings, StoreUrl},
 };
 
 /// The migrations that a program knows, the oldest first.
-type History = [Box<dyn Migration>];
+type KnownMigrations = [Box<dyn Migration>];
 
 /// One migration, and whether the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct MigrationStatus {
     /// Its name. They sort by age.
     pub name: String,
     /// Whether the store has it.
@@ -42,7 +42,7 @@ pub struct Step {
 
 /// Whether this program can work with a store that has, or lacks, a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit<'a> {
+pub enum Compatibility<'a> {
     /// The store lacks it.
     Pending,
     /// The store has it.
@@ -63,17 +63,17 @@ pub enum Fit<'a> {
     },
 }
 
-impl Step {
+impl MigrationStatus {
     /// Whether this program can work with it.
     #[must_use]
-    pub fn fit(&self) -> Fit<'_> {
+    pub fn fit(&self) -> Compatibility<'_> {
         match (self.applied, &self.known_hash, &self.stored_hash) {
-            (false, _, _) => Fit::Pending,
-            (true, Some(known), Some(stored)) if known != stored => Fit::Changed { stored, known },
-            (true, Some(_), _) => Fit::Applied,
+            (false, _, _) => Compatibility::Pending,
+            (true, Some(known), Some(stored)) if known != stored => Compatibility::Changed { stored, known },
+            (true, Some(_), _) => Compatibility::Applied,
             (true, None, _) => match self.compatible_from {
-                Some(needs) if needs <= self.newest_known => Fit::Newer,
-                needs => Fit::Incompatible { needs },
+                Some(needs) if needs <= self.newest_known => Compatibility::Newer,
+                needs => Compatibility::Incompatible { needs },
             },
         }
     }
@@ -92,11 +92,11 @@ impl Step {
     /// Why this program cannot work with a store that has it.
     pub(super) fn refusal(&self) -> Option<OpenError> {
         match self.fit() {
-            Fit::Pending | Fit::Applied | Fit::Newer => None,
-            Fit::Changed { stored, known } => {
+            Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => None,
+            Compatibility::Changed { stored, known } => {
                 Some(OpenError::Changed { name: self.name.clone(), stored: stored.to_owned(), known: known.to_owned() })
             }
-            Fit::Incompatible { needs } => Some(OpenError::Newer { unknown: self.name.clone(), needs }),
+            Compatibility::Incompatible { needs } => Some(OpenError::Newer { unknown: self.name.clone(), needs }),
         }
     }
 }
@@ -107,16 +107,16 @@ impl Step {
 ///
 /// When it cannot be opened, another process uses its file, its migrations are not those of this program, or it is newer than
 /// this program can work with.
-pub async fn up(settings: &Settings) -> Result<Vec<Step>, OpenError> {
+pub async fn up(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenError> {
     up_with(settings, &Migrator::migrations()).await
 }
 
-async fn up_with(settings: &Settings, history: &History) -> Result<Vec<Step>, OpenError> {
+async fn up_with(settings: &Settings, history: &KnownMigrations) -> Result<Vec<MigrationStatus>, OpenError> {
     let _file = lock_file(settings)?;
     let on = alone(settings).await?;
     let applied = apply_missing(&on, history).await;
     let applied = match applied {
-        Ok(()) => row_security::prepare(settings, Mend::Yes).await.map(|_| ()),
+        Ok(()) => row_security::prepare(settings, RepairMode::Yes).await.map(|_| ()),
         Err(error) => Err(error),
     };
     let steps = steps_of(&on, history).await;
@@ -129,7 +129,7 @@ async fn up_with(settings: &Settings, history: &History) -> Result<Vec<Step>, Op
 /// # Errors
 ///
 /// As [`up`]; also when the store has a migration that this program does not know.
-pub async fn down(settings: &Settings, count: u32) -> Result<Vec<Step>, OpenError> {
+pub async fn down(settings: &Settings, count: u32) -> Result<Vec<MigrationStatus>, OpenError> {
     let history = Migrator::migrations();
     let _file = lock_file(settings)?;
     let on = alone(settings).await?;
@@ -139,7 +139,7 @@ pub async fn down(settings: &Settings, count: u32) -> Result<Vec<Step>, OpenErro
     taken_back.and(steps)
 }
 
-async fn take_back(on: &DatabaseConnection, history: &History, count: u32) -> Result<(), OpenError> {
+async fn take_back(on: &DatabaseConnection, history: &KnownMigrations, count: u32) -> Result<(), OpenError> {
     let steps = steps_of(on, history).await?;
     refuse(&steps)?;
     if let Some(step) = steps.iter().find(|step| !step.is_known()) {
@@ -158,7 +158,7 @@ async fn take_back(on: &DatabaseConnection, history: &History, count: u32) -> Re
 }
 
 /// Applies what the store lacks, and records what was applied before hashes were. Only for whoever is [`alone`].
-async fn apply_missing(on: &DatabaseConnection, history: &History) -> Result<(), OpenError> {
+async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Result<(), OpenError> {
     record::install(on).await.map_err(OpenError::migration)?;
     let steps = steps_of(on, history).await?;
     refuse(&steps)?;
@@ -176,7 +176,7 @@ async fn apply_missing(on: &DatabaseConnection, history: &History) -> Result<(),
     for migration in missing {
         record::apply(on, migration).await.map_err(OpenError::migration)?;
     }
-    for migration in all().filter(|one| of_store(*one).is_some_and(Step::is_unrecorded)) {
+    for migration in all().filter(|one| of_store(*one).is_some_and(MigrationStatus::is_unrecorded)) {
         record::write(on, migration).await.map_err(OpenError::migration)?;
     }
     Ok(())
@@ -209,7 +209,7 @@ async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
 /// # Errors
 ///
 /// When it cannot be opened.
-pub async fn status(settings: &Settings) -> Result<Vec<Step>, OpenError> {
+pub async fn status(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenError> {
     if let StoreUrl::Sqlite(path) = &settings.url
         && !path.exists()
     {
@@ -226,13 +226,14 @@ pub(super) async fn prepare(settings: &Settings) -> Result<(), OpenError> {
     prepare_with(settings, &Migrator::migrations()).await
 }
 
-async fn prepare_with(settings: &Settings, history: &History) -> Result<(), OpenError> {
+async fn prepare_with(settings: &Settings, history: &KnownMigrations) -> Result<(), OpenError> {
     let on = connect::direct(settings).await.map_err(OpenError::engine)?;
     let steps = steps_of(&on, history).await;
     let_go(on).await;
     let steps = steps?;
     refuse(&steps)?;
-    let newer: Vec<_> = steps.iter().filter(|step| step.fit() == Fit::Newer).map(|step| step.name.as_str()).collect();
+    let newer: Vec<_> =
+        steps.iter().filter(|step| step.fit() == Compatibility::Newer).map(|step| step.name.as_str()).collect();
     if !newer.is_empty() {
         emit(NewerStoreAccepted { migrations: &newer.join(", ") });
     }
@@ -241,7 +242,7 @@ async fn prepare_with(settings: &Settings, history: &History) -> Result<(), Open
         let older = OpenError::Older { missing: missing.join(", ") };
         return if missing.is_empty() { Ok(()) } else { Err(older) };
     }
-    if missing.is_empty() && !steps.iter().any(Step::is_unrecorded) {
+    if missing.is_empty() && !steps.iter().any(MigrationStatus::is_unrecorded) {
         return Ok(());
     }
     // Another process may have done it by the time it is this one's turn.
@@ -270,27 +271,34 @@ async fn has_instances(on: &DatabaseConnection) -> Result<bool, DbErr> {
     Ok(!query(on, COLUMN, Vec::new()).await?.is_empty())
 }
 
-fn refuse(steps: &[Step]) -> Result<(), OpenError> {
-    steps.iter().find_map(Step::refusal).map_or(Ok(()), Err)
+fn refuse(steps: &[MigrationStatus]) -> Result<(), OpenError> {
+    steps.iter().find_map(MigrationStatus::refusal).map_or(Ok(()), Err)
 }
 
-pub(super) async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
+pub(super) async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<MigrationStatus>, OpenError> {
     steps_of(connection, &Migrator::migrations()).await
 }
 
-async fn steps_of(connection: &impl ConnectionTrait, history: &History) -> Result<Vec<Step>, OpenError> {
+async fn steps_of(
+    connection: &impl ConnectionTrait,
+    history: &KnownMigrations,
+) -> Result<Vec<MigrationStatus>, OpenError> {
     let applied = record::applied(connection).await.map_err(OpenError::engine)?;
     Ok(compare(history, connection.get_database_backend(), applied))
 }
 
 /// Every migration that the program knows or the store has, by age. One that has another name in the store is the same if it
 /// has the same number.
-fn compare(history: &History, engine: DbBackend, mut applied: Vec<record::Applied>) -> Vec<Step> {
+fn compare(
+    history: &KnownMigrations,
+    engine: DbBackend,
+    mut applied: Vec<record::AppliedMigration>,
+) -> Vec<MigrationStatus> {
     let newest_known = history.iter().map(|migration| migration.number()).max().unwrap_or(0);
     let known = history.iter().map(|migration| {
         let stored = applied.iter().position(|one| one.number == Some(migration.number()));
         let stored = stored.map(|at| applied.swap_remove(at));
-        Step {
+        MigrationStatus {
             name: migration.name().to_owned(),
             applied: stored.is_some(),
             known_hash: Some(migration.hash(engine)),
@@ -300,7 +308,7 @@ fn compare(history: &History, engine: DbBackend, mut applied: Vec<record::Applie
         }
     });
     let mut steps: Vec<_> = known.collect();
-    steps.extend(applied.into_iter().map(|stored| Step {
+    steps.extend(applied.into_iter().map(|stored| MigrationStatus {
         name: stored.name,
         applied: true,
         known_hash: None,

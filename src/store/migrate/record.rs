@@ -29,7 +29,7 @@ const TABLES: [&str; 2] = [
 
 /// A migration that a store has.
 #[derive(Clone, Debug)]
-pub(super) struct Applied {
+pub(super) struct AppliedMigration {
     /// Its name when it was applied.
     pub(super) name: String,
     pub(super) number: Option<u32>,
@@ -94,7 +94,7 @@ pub(super) async fn write(on: &impl ConnectionTrait, migration: &dyn Migration) 
 }
 
 /// Every migration that the store has.
-pub(super) async fn applied(on: &impl ConnectionTrait) -> Result<Vec<Applied>, DbErr> {
+pub(super) async fn applied(on: &impl ConnectionTrait) -> Result<Vec<AppliedMigration>, DbErr> {
     const RECORDS: &str = "SELECT number, sql_hash, compatible_from FROM applied_migrations";
     if !has_table(on, "seaql_migrations").await? {
         return Ok(Vec::new());
@@ -112,7 +112,7 @@ pub(super) async fn applied(on: &impl ConnectionTrait) -> Result<Vec<Applied>, D
         let number = guildhall_migrations::number(&name);
         let record = records.iter().find(|(recorded, ..)| number.map(i64::from) == Some(*recorded));
         let (hash, compatible_from) = record.map(|(_, hash, from)| (hash.clone(), u32::try_from(*from).ok())).unzip();
-        Applied { name, number, hash, compatible_from: compatible_from.flatten() }
+        AppliedMigration { name, number, hash, compatible_from: compatible_from.flatten() }
     });
     Ok(stored.collect())
 }

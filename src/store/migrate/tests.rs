@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use guildhall_actors::operations::{ListFilter, NewOperation, OperationStore as _, Submitted};
+use guildhall_actors::operations::{NewOperation, OperationFilter, OperationStore as _, SubmitResult};
 use guildhall_core::{
     access::Bounds,
-    operation::{Queue, State},
+    operation::{OperationState, Queue},
 };
 use guildhall_migrations::{Declared, Step as NewStep};
 use tempfile::TempDir;
@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::store::{
     Store,
-    confined::operation,
-    plans::{postgres::PostgresServer, settings},
+    query_plan_tests::{postgres::PostgresServer, settings},
+    tenant_isolation_tests::operation,
 };
 
 /// A migration of the next version that only expands the schema.
@@ -67,11 +67,11 @@ impl Places {
 async fn work_with(store: &Store, n: u8) {
     let new = NewOperation { bounds: Bounds::Anywhere, ..operation("default", 7, n) };
     let submitted = store.submit(vec![new.clone()]).await.unwrap().remove(0);
-    assert!(matches!(submitted, Submitted::Accepted { .. }), "{submitted:?}");
-    assert_eq!(store.show(new.id).await.unwrap().unwrap().stored.state, State::Queued);
+    assert!(matches!(submitted, SubmitResult::Accepted { .. }), "{submitted:?}");
+    assert_eq!(store.show(new.id).await.unwrap().unwrap().stored.state, OperationState::Queued);
     let page = store.load(Queue::Guild(7), 0, 99).await.unwrap();
     assert!(page.operations.iter().any(|stored| stored.operation.id == new.id));
-    let listed = store.list(ListFilter { limit: 99, ..ListFilter::default() }).await.unwrap();
+    let listed = store.list(OperationFilter { limit: 99, ..OperationFilter::default() }).await.unwrap();
     assert!(listed.iter().any(|shown| shown.stored.operation.id == new.id));
 }
 
@@ -89,7 +89,10 @@ async fn a_store_of_a_newer_compatible_version_is_used() {
         work_with(&store, 2).await;
         store.close().await;
         let steps = up(&settings).await.unwrap();
-        assert_eq!(steps.last().map(|step| (step.name.as_str(), step.fit())), Some(("9001_expand", Fit::Newer)));
+        assert_eq!(
+            steps.last().map(|step| (step.name.as_str(), step.fit())),
+            Some(("9001_expand", Compatibility::Newer))
+        );
         assert_eq!(status(&settings).await.unwrap(), steps);
         let error = down(&settings, 1).await.unwrap_err();
         assert_eq!(error, OpenError::Newer { unknown: "9001_expand".to_owned(), needs: None });
@@ -153,7 +156,7 @@ async fn a_changed_migration_is_refused_with_both_hashes() {
         // A migration with another number that comes between is applied, and nothing else is.
         let between = NewStep { name: "9000_between", up: &["CREATE TABLE late (id {uuid})"], down: &[] };
         let steps = up_with(&settings, &newer(vec![Box::new(between), Box::new(EXPAND)])).await.unwrap();
-        assert!(steps.iter().all(|step| step.fit() == Fit::Applied), "{steps:?}");
+        assert!(steps.iter().all(|step| step.fit() == Compatibility::Applied), "{steps:?}");
     }
 }
 
@@ -185,7 +188,7 @@ async fn a_breaking_migration_waits_until_older_processes_end() {
     let next = newer(vec![Box::new(EXPAND), breaking(9001)]);
     assert_eq!(up_with(&settings, &next).await, Err(OpenError::Alive { count: 1 }));
     let applied = status(&settings).await.unwrap();
-    assert!(applied.iter().all(Step::is_known), "nothing of it was applied");
+    assert!(applied.iter().all(MigrationStatus::is_known), "nothing of it was applied");
     // What only expands is applied under a process at work.
     up_with(&settings, &newer(vec![Box::new(EXPAND)])).await.unwrap();
     work_with(&store, 1).await;

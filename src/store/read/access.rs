@@ -2,36 +2,38 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::access::{Action, AuditFilter, AuditRow, Key, KeyFilter, NewKey, Note};
+use guildhall_actors::access::{
+    ApiKey, AuditAction, AuditFilter, AuditRecord, KeyFilter, NewApiKey, StoredAuditRecord,
+};
 use guildhall_core::{
     access::{Grant, KeyId},
     time::UnixMs,
 };
 use sea_orm::{ConnectionTrait, DbBackend, QueryResult};
 
-use super::{Where, limit};
+use super::{WhereClause, limit};
 use crate::store::{
+    error::EngineError,
     operation_row::time,
-    rows::{Cell, Holds, Rows, Shape, query, with_rows},
-    trouble::Trouble,
+    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
     write::signed,
 };
 
 const KEY_COLUMNS: &str =
     "SELECT k.id, k.tenant, k.name, k.digest, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.rotated_to";
 
-pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Result<Option<Key>, Trouble> {
+pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Result<Option<ApiKey>, EngineError> {
     let rows =
         query(on, &format!("{KEY_COLUMNS} FROM api_keys k WHERE k.id = $1"), vec![id.to_string().into()]).await?;
     rows.first().map(read_key).transpose()
 }
 
 /// The keys with these ids.
-pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<Key>, Trouble> {
-    const IDS: Shape = Shape(&[("id", Holds::Text)]);
+pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<ApiKey>, EngineError> {
+    const IDS: Columns = Columns(&[("id", ColumnType::Text)]);
     // A cross join, so that SQLite searches the keys by id, whatever it believes about their number.
     let sql = format!("{KEY_COLUMNS} FROM {{v}} CROSS JOIN api_keys k WHERE k.id = v.id");
-    let rows = Rows::of(ids.iter().map(|id| Cell::Text(id.as_str())));
+    let rows = Rows::of(ids.iter().map(|id| RowValue::Text(id.as_str())));
     with_rows(on, &sql, IDS, rows, Vec::new()).await?.iter().map(read_key).collect()
 }
 
@@ -40,20 +42,20 @@ pub(in crate::store) async fn key_ids(
     on: &impl ConnectionTrait,
     since: UnixMs,
     limit: usize,
-) -> Result<Vec<KeyId>, Trouble> {
+) -> Result<Vec<KeyId>, EngineError> {
     const IDS: &str = "SELECT k.id FROM api_keys k WHERE k.created_at >= $1 ORDER BY k.created_at DESC, k.id DESC
         LIMIT $2 + 0";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = query(on, IDS, vec![signed(since.millis()).into(), limit.into()]).await?;
     let read = |row: &QueryResult| {
         let id: String = row.try_get_by_index(0)?;
-        id.parse().map_err(|_| Trouble::Corrupt(format!("the key {id:?} has an id that cannot be read")))
+        id.parse().map_err(|_| EngineError::Corrupt(format!("the key {id:?} has an id that cannot be read")))
     };
     rows.iter().map(read).collect()
 }
 
-pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter) -> Result<Vec<Key>, Trouble> {
-    let mut conditions = Where::default();
+pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter) -> Result<Vec<ApiKey>, EngineError> {
+    let mut conditions = WhereClause::default();
     if let Some(tenant) = &filter.tenant {
         conditions.and("k.tenant = ?", tenant.to_string());
     }
@@ -65,17 +67,17 @@ pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter
     query(on, &format!("{KEY_COLUMNS} FROM api_keys k {rest}"), values).await?.iter().map(read_key).collect()
 }
 
-fn read_key(row: &QueryResult) -> Result<Key, Trouble> {
+fn read_key(row: &QueryResult) -> Result<ApiKey, EngineError> {
     let id: String = row.try_get_by_index(0)?;
-    let corrupt = |what: &str| Trouble::Corrupt(format!("the key {id:?} has {what} that cannot be read"));
+    let corrupt = |what: &str| EngineError::Corrupt(format!("the key {id:?} has {what} that cannot be read"));
     let named = |name: &str| name.parse::<KeyId>().map_err(|_| corrupt("an id"));
     let tenant: String = row.try_get_by_index(1)?;
     let digest: Vec<u8> = row.try_get_by_index(3)?;
     let scopes: String = row.try_get_by_index(4)?;
     let rotated_to: Option<String> = row.try_get_by_index(8)?;
     let moment = |column| row.try_get_by_index::<Option<i64>>(column).map(|at| at.map(time));
-    Ok(Key {
-        made: NewKey {
+    Ok(ApiKey {
+        made: NewApiKey {
             id: named(&id)?,
             tenant: Arc::from(tenant),
             name: row.try_get_by_index(2)?,
@@ -92,17 +94,20 @@ fn read_key(row: &QueryResult) -> Result<Key, Trouble> {
 const NOTE: &str = "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request";
 
 /// Notes, the newest first.
-pub(in crate::store) async fn audit(on: &impl ConnectionTrait, filter: &AuditFilter) -> Result<Vec<AuditRow>, Trouble> {
+pub(in crate::store) async fn audit(
+    on: &impl ConnectionTrait,
+    filter: &AuditFilter,
+) -> Result<Vec<StoredAuditRecord>, EngineError> {
     if filter.among.is_some() && on.get_database_backend() == DbBackend::Sqlite {
         return audit_of_guilds(on, filter, PIECES).await;
     }
-    let mut conditions = Where::default();
+    let mut conditions = WhereClause::default();
     narrow(&mut conditions, filter);
     let (rest, values) = conditions.ordered("a.place DESC", filter.limit);
     query(on, &format!("{NOTE} FROM audit a {rest}"), values).await?.iter().map(read_note).collect()
 }
 
-fn narrow(conditions: &mut Where, filter: &AuditFilter) {
+fn narrow(conditions: &mut WhereClause, filter: &AuditFilter) {
     if let Some(tenant) = &filter.tenant {
         conditions.and("a.tenant = ?", tenant.to_string());
     }
@@ -130,7 +135,7 @@ async fn audit_of_guilds(
     on: &impl ConnectionTrait,
     filter: &AuditFilter,
     at_once: i64,
-) -> Result<Vec<AuditRow>, Trouble> {
+) -> Result<Vec<StoredAuditRecord>, EngineError> {
     const ENDS: &str = "SELECT (SELECT MIN(place) FROM audit), (SELECT MAX(place) FROM audit)";
     let ends = query(on, ENDS, Vec::new()).await?;
     let end = |column| ends.first().map_or(Ok(None), |row| row.try_get_by_index::<Option<i64>>(column));
@@ -152,7 +157,7 @@ async fn audit_of_guilds(
 
 /// The statement that finds a guild's notes from one piece down to another.
 fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), most: usize) -> (String, Vec<sea_orm::Value>) {
-    let mut conditions = Where::after(vec![from.into(), to.into()]);
+    let mut conditions = WhereClause::after(vec![from.into(), to.into()]);
     narrow(&mut conditions, filter);
     let (rest, values) = conditions.ordered("a.place DESC", most);
     let select = format!(
@@ -162,25 +167,25 @@ fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), most: usize) -> (Stri
     (select, values)
 }
 
-fn read_note(row: &QueryResult) -> Result<AuditRow, Trouble> {
+fn read_note(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
     let text = |column| row.try_get_by_index::<String>(column);
     let (place, action): (i64, String) = (row.try_get_by_index(0)?, text(4)?);
-    let unknown = || Trouble::Corrupt(format!("the note {place} is about {action:?}, which nobody knows"));
-    let note = Note {
+    let unknown = || EngineError::Corrupt(format!("the note {place} is about {action:?}, which nobody knows"));
+    let note = AuditRecord {
         at: time(row.try_get_by_index(1)?),
         tenant: Arc::from(text(2)?),
         key: Arc::from(text(3)?),
-        action: Action::from_name(&action).ok_or_else(unknown)?,
+        action: AuditAction::from_name(&action).ok_or_else(unknown)?,
         guild: row.try_get_by_index::<Option<i64>>(5)?.map(i64::cast_unsigned),
         target: text(6)?,
         detail: text(7)?,
         request: Arc::from(text(8)?),
     };
-    Ok(AuditRow { place, note })
+    Ok(StoredAuditRecord { place, note })
 }
 
 /// Whose a guild is, if it is in the store.
-pub(in crate::store) async fn tenant(on: &impl ConnectionTrait, guild: u64) -> Result<Option<Arc<str>>, Trouble> {
+pub(in crate::store) async fn tenant(on: &impl ConnectionTrait, guild: u64) -> Result<Option<Arc<str>>, EngineError> {
     let select = "SELECT tenant FROM guild_queues WHERE queue = $1";
     let rows = query(on, select, vec![guild.cast_signed().into()]).await?;
     let tenant: Option<String> = rows.first().map(|row| row.try_get_by_index(0)).transpose()?;
@@ -192,7 +197,7 @@ mod tests {
     use sea_orm::Statement;
 
     use super::*;
-    use crate::store::{Store, connect, plans::settings};
+    use crate::store::{Store, connect, query_plan_tests::settings};
 
     /// Notes 1 to 9,000, of which every thousandth is guild 7's, and the last pieces nobody's.
     const FILL: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)

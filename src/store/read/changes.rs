@@ -1,17 +1,17 @@
 //! Operations as they change.
 
-use guildhall_actors::operations::{Changed, Followed, ListFilter};
-use guildhall_core::operation::{Frontier, Seen};
+use guildhall_actors::operations::{ChangePage, ChangedOperation, OperationFilter};
+use guildhall_core::operation::{ChangeCursor, VisibleChanges};
 use sea_orm::{ConnectionTrait, DbBackend, QueryResult, Value};
 
 use super::{
-    Where, limit,
+    WhereClause, limit,
     operations::{BESIDE, narrow},
 };
 use crate::store::{
+    error::EngineError,
     operation_row::{self, AFTER_SHOWN, SHOWN, STORED},
     rows::query,
-    trouble::Trouble,
     write::{FORGOTTEN, signed},
 };
 
@@ -24,25 +24,25 @@ fn moment(engine: DbBackend) -> String {
     format!("(SELECT {seen}, (SELECT at FROM marks WHERE name = '{FORGOTTEN}') AS forgotten) moment")
 }
 
-pub(in crate::store) async fn seen(on: &impl ConnectionTrait) -> Result<Seen, Trouble> {
+pub(in crate::store) async fn seen(on: &impl ConnectionTrait) -> Result<VisibleChanges, EngineError> {
     let select =
         format!("SELECT moment.seen, moment.highest, moment.forgotten FROM {}", moment(on.get_database_backend()));
     let rows = query(on, &select, Vec::new()).await?;
-    let row = rows.first().ok_or_else(|| Trouble::Corrupt("nothing can be seen at all".to_owned()))?;
+    let row = rows.first().ok_or_else(|| EngineError::Corrupt("nothing can be seen at all".to_owned()))?;
     Ok(read_moment(row, 0)?.0)
 }
 
 /// The statement that finds what there is after a frontier.
 pub(in crate::store) fn follow_sql(
     engine: DbBackend,
-    from: &Frontier,
-    filter: &ListFilter,
+    from: &ChangeCursor,
+    filter: &OperationFilter,
     most: usize,
 ) -> (String, Vec<Value>) {
     let (next, open, within) = (from.next(), from.open(), from.within());
     // Where nothing is open, and nothing else was begun, all that follows lies in one piece.
     let begun = within.filter(|(change, _)| change + 1 == next);
-    let mut pieces = Pieces { engine, filter, most, sql: Vec::new(), values: Vec::new() };
+    let mut pieces = ChangesQuery { engine, filter, most, sql: Vec::new(), values: Vec::new() };
     pieces.add(|piece| match begun {
         Some((change, last)) => piece.and_pair("(o.changed, o.id) > (?, ?)", signed(change), last),
         None => piece.and("o.changed >= ?", signed(next)),
@@ -54,7 +54,7 @@ pub(in crate::store) fn follow_sql(
         let open: Vec<_> = open.iter().map(ToString::to_string).collect();
         pieces.add(|piece| piece.and_that(&format!("o.changed IN ({})", open.join(", "))));
     }
-    let Pieces { sql, values, .. } = pieces;
+    let ChangesQuery { sql, values, .. } = pieces;
     let found = sql.join(" UNION ALL ");
     let select = format!(
         "SELECT {STORED}, {SHOWN}, found.changed, moment.seen, moment.highest, moment.forgotten
@@ -65,17 +65,17 @@ pub(in crate::store) fn follow_sql(
 }
 
 /// Pieces of what follows, each with as much as is asked for in all: which of them come first is found out afterwards.
-struct Pieces<'a> {
+struct ChangesQuery<'a> {
     engine: DbBackend,
-    filter: &'a ListFilter,
+    filter: &'a OperationFilter,
     most: usize,
     sql: Vec<String>,
     values: Vec<Value>,
 }
 
-impl Pieces<'_> {
-    fn add(&mut self, which: impl FnOnce(&mut Where)) {
-        let mut piece = Where::after(std::mem::take(&mut self.values));
+impl ChangesQuery<'_> {
+    fn add(&mut self, which: impl FnOnce(&mut WhereClause)) {
+        let mut piece = WhereClause::after(std::mem::take(&mut self.values));
         which(&mut piece);
         narrow(&mut piece, self.filter);
         if self.engine == DbBackend::Postgres {
@@ -91,13 +91,13 @@ impl Pieces<'_> {
 
 pub(in crate::store) async fn follow(
     on: &impl ConnectionTrait,
-    from: &Frontier,
-    filter: &ListFilter,
+    from: &ChangeCursor,
+    filter: &OperationFilter,
     most: usize,
-) -> Result<Followed, Trouble> {
+) -> Result<ChangePage, EngineError> {
     let (sql, values) = follow_sql(on.get_database_backend(), from, filter, most);
     let rows = query(on, &sql, values).await?;
-    let first = rows.first().ok_or_else(|| Trouble::Corrupt("nothing can be seen at all".to_owned()))?;
+    let first = rows.first().ok_or_else(|| EngineError::Corrupt("nothing can be seen at all".to_owned()))?;
     // After the operation come the change, what could be seen, and what was forgotten.
     let (seen, forgotten) = read_moment(first, AFTER_SHOWN + 1)?;
     let mut changed = Vec::new();
@@ -106,7 +106,7 @@ pub(in crate::store) async fn follow(
         if let Some(change) = row.try_get_by_index::<Option<i64>>(AFTER_SHOWN)? {
             found += 1;
             let shown = operation_row::unless_corrupt(operation_row::shown(row))?;
-            changed.extend(shown.map(|shown| Changed { change: change.unsigned_abs(), shown }));
+            changed.extend(shown.map(|shown| ChangedOperation { change: change.unsigned_abs(), shown }));
         }
     }
     changed.sort_by_key(|one| from.order(one.change, one.shown.stored.operation.id.uuid()));
@@ -120,33 +120,33 @@ pub(in crate::store) async fn follow(
         changed.truncate(first);
         more = false;
     }
-    Ok(Followed { seen, forgotten, changed, more })
+    Ok(ChangePage { seen, forgotten, changed, more })
 }
 
 /// What could be seen, and what was forgotten, from this column on.
-fn read_moment(row: &QueryResult, from: usize) -> Result<(Seen, Option<u64>), Trouble> {
+fn read_moment(row: &QueryResult, from: usize) -> Result<(VisibleChanges, Option<u64>), EngineError> {
     let seen: Option<String> = row.try_get_by_index(from)?;
     let highest: Option<i64> = row.try_get_by_index(from + 1)?;
     let forgotten: Option<i64> = row.try_get_by_index(from + 2)?;
     let forgotten = forgotten.map(i64::unsigned_abs);
     let seen = match seen {
         Some(text) => {
-            of_snapshot(&text).ok_or_else(|| Trouble::Corrupt(format!("a snapshot that is none: {text:?}")))?
+            of_snapshot(&text).ok_or_else(|| EngineError::Corrupt(format!("a snapshot that is none: {text:?}")))?
         }
         None => {
             let last = highest.map(i64::unsigned_abs).max(forgotten);
-            Seen { next: last.map_or(0, |last| last + 1), ..Seen::default() }
+            VisibleChanges { next: last.map_or(0, |last| last + 1), ..VisibleChanges::default() }
         }
     };
     Ok((seen, forgotten))
 }
 
 /// Reads `xmin:xmax:xip,xip`: all below xmin has ended, nothing from xmax on, and of the others these have not.
-fn of_snapshot(text: &str) -> Option<Seen> {
+fn of_snapshot(text: &str) -> Option<VisibleChanges> {
     let mut parts = text.split(':');
     let (_, next, open) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
     let open = open.split(',').filter(|open| !open.is_empty()).map(|open| open.parse().ok());
-    Some(Seen { next, open: open.collect::<Option<_>>()? })
+    Some(VisibleChanges { next, open: open.collect::<Option<_>>()? })
 }
 
 #[cfg(test)]
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_read_as_postgres_writes_it() {
-        assert_eq!(of_snapshot("10:10:"), Some(Seen { next: 10, ..Seen::default() }));
-        assert_eq!(of_snapshot("10:20:10,14,15"), Some(Seen { next: 20, open: [10, 14, 15].into() }));
+        assert_eq!(of_snapshot("10:10:"), Some(VisibleChanges { next: 10, ..VisibleChanges::default() }));
+        assert_eq!(of_snapshot("10:20:10,14,15"), Some(VisibleChanges { next: 20, open: [10, 14, 15].into() }));
         for wrong in ["", "10", "10:20", "10:x:", "10:20:1,x"] {
             assert_eq!(of_snapshot(wrong), None, "{wrong}");
         }
@@ -166,17 +166,17 @@ mod tests {
 
     #[test]
     fn what_follows_lies_in_one_piece_unless_something_was_open() {
-        let pieces = |from: &Frontier| {
-            let (sql, values) = follow_sql(DbBackend::Sqlite, from, &ListFilter::default(), 10);
+        let pieces = |from: &ChangeCursor| {
+            let (sql, values) = follow_sql(DbBackend::Sqlite, from, &OperationFilter::default(), 10);
             (sql.matches("UNION ALL").count() + 1, values.len())
         };
-        let mut from = Frontier::at(Seen { next: 10, ..Seen::default() });
+        let mut from = ChangeCursor::at(VisibleChanges { next: 10, ..VisibleChanges::default() });
         assert_eq!(pieces(&from), (1, 2));
-        from.on_told(&Seen { next: 20, ..Seen::default() }, 12, Uuid::nil());
+        from.on_told(&VisibleChanges { next: 20, ..VisibleChanges::default() }, 12, Uuid::nil());
         assert_eq!(pieces(&from), (1, 3));
-        let mut from = Frontier::at(Seen { next: 10, open: [5, 7].into() });
+        let mut from = ChangeCursor::at(VisibleChanges { next: 10, open: [5, 7].into() });
         assert_eq!(pieces(&from).0, 2);
-        from.on_told(&Seen { next: 20, ..Seen::default() }, 5, Uuid::nil());
+        from.on_told(&VisibleChanges { next: 20, ..VisibleChanges::default() }, 5, Uuid::nil());
         assert_eq!(pieces(&from).0, 3, "5 was begun, 7 was open, and there is what comes after 10");
     }
 }

@@ -2,24 +2,24 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use guildhall_actors::events::{InboxEntry, InboxKey, KeptSession};
+use guildhall_actors::events::{InboxEntry, InboxKey, StoredSession};
 use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait, QueryResult};
 
 use super::{MOST, limit};
 use crate::store::{
+    error::EngineError,
     operation_row::{small, time},
-    rows::{Cell, Holds, Rows, Shape, kept, query, with_rows},
-    trouble::Trouble,
+    rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows},
     write::signed,
 };
 
 pub(in crate::store) const SESSIONS: &str =
     "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions ORDER BY shards, shard";
 
-pub(in crate::store) async fn sessions(on: &impl ConnectionTrait) -> Result<Vec<KeptSession>, Trouble> {
+pub(in crate::store) async fn sessions(on: &impl ConnectionTrait) -> Result<Vec<StoredSession>, EngineError> {
     let session = |row: &QueryResult| {
-        Ok(KeptSession {
+        Ok(StoredSession {
             shards: small(row, 0)?,
             shard: small(row, 1)?,
             session: Arc::from(row.try_get_by_index::<String>(2)?),
@@ -40,7 +40,7 @@ pub(in crate::store) async fn handled_after(
     on: &impl ConnectionTrait,
     session: &str,
     seq: u64,
-) -> Result<Vec<(u64, Arc<str>)>, Trouble> {
+) -> Result<Vec<(u64, Arc<str>)>, EngineError> {
     let mut found: Vec<(u64, Arc<str>)> = Vec::new();
     // No handler sorts after the first number that is meant, and before its first handler.
     let mut after = (signed(seq.saturating_add(1)), String::new());
@@ -68,7 +68,7 @@ pub(in crate::store) async fn inbox(
     on: &impl ConnectionTrait,
     after: i64,
     most: usize,
-) -> Result<Vec<InboxEntry>, Trouble> {
+) -> Result<Vec<InboxEntry>, EngineError> {
     query(on, WAITING, vec![after.into(), limit(most).into()]).await?.iter().map(entry).collect()
 }
 
@@ -76,12 +76,12 @@ pub(in crate::store) async fn dead(
     on: &impl ConnectionTrait,
     before: Option<i64>,
     most: usize,
-) -> Result<Vec<InboxEntry>, Trouble> {
+) -> Result<Vec<InboxEntry>, EngineError> {
     let before = before.unwrap_or(i64::MAX);
     query(on, DEAD, vec![before.into(), limit(most).into()]).await?.iter().map(entry).collect()
 }
 
-fn entry(row: &QueryResult) -> Result<InboxEntry, Trouble> {
+fn entry(row: &QueryResult) -> Result<InboxEntry, EngineError> {
     let key = InboxKey {
         session: Arc::from(row.try_get_by_index::<String>(1)?),
         seq: row.try_get_by_index::<i64>(2)?.unsigned_abs(),
@@ -100,7 +100,7 @@ fn entry(row: &QueryResult) -> Result<InboxEntry, Trouble> {
     })
 }
 
-pub(in crate::store) const NAMED: Shape = Shape(&[("its_key", Holds::Text)]);
+pub(in crate::store) const NAMED: Columns = Columns(&[("its_key", ColumnType::Text)]);
 
 pub(in crate::store) const VALUES: &str = "SELECT s.key, s.value FROM {v} JOIN state s ON s.key = v.its_key
     WHERE s.expires_at IS NULL OR s.expires_at > $2";
@@ -110,10 +110,10 @@ pub(in crate::store) async fn values(
     on: &impl ConnectionTrait,
     keys: &[String],
     now: UnixMs,
-) -> Result<Vec<Option<String>>, Trouble> {
-    let rows = Rows::of(keys.iter().map(|key| Cell::Text(key)));
+) -> Result<Vec<Option<String>>, EngineError> {
+    let rows = Rows::of(keys.iter().map(|key| RowValue::Text(key)));
     let found = with_rows(on, VALUES, NAMED, rows, vec![signed(now.millis()).into()]).await?;
-    let value = |row: &QueryResult| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+    let value = |row: &QueryResult| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
     let found: HashMap<String, String> = found.iter().map(value).collect::<Result<_, _>>()?;
     Ok(keys.iter().map(|key| found.get(&kept(key)).cloned()).collect())
 }

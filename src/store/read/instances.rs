@@ -8,10 +8,10 @@ use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
 use crate::store::{
-    members::Standing,
+    cluster::MemberPhase,
+    error::EngineError,
     operation_row::{small, time},
     rows::query,
-    trouble::Trouble,
     write::signed,
 };
 
@@ -22,7 +22,7 @@ pub(in crate::store) async fn instances(
     on: &impl ConnectionTrait,
     me: Uuid,
     now: UnixMs,
-) -> Result<Vec<Instance>, Trouble> {
+) -> Result<Vec<Instance>, EngineError> {
     // Leases are by the database's clock, and a file of SQLite has none of its own.
     let clock = match on.get_database_backend() {
         DbBackend::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
@@ -55,8 +55,8 @@ pub(in crate::store) async fn instances(
             // Nobody waits for the heartbeat of a process that is alone.
             lag: if alone { Duration::ZERO } else { millis(lag) },
             lease_left: (!alone).then(|| millis(left)),
-            arriving: standing == Standing::Arriving.number(),
-            leaving: standing == Standing::Leaving.number(),
+            arriving: standing == MemberPhase::Arriving.number(),
+            leaving: standing == MemberPhase::Leaving.number(),
             queues: queues.unsigned_abs(),
             highest_fence: fence.map(i64::unsigned_abs),
             shards: shards.remove(&id).unwrap_or_default(),
@@ -66,7 +66,7 @@ pub(in crate::store) async fn instances(
 }
 
 /// The shards of each, in order.
-async fn shards(on: &impl ConnectionTrait) -> Result<HashMap<Uuid, Vec<u32>>, Trouble> {
+async fn shards(on: &impl ConnectionTrait) -> Result<HashMap<Uuid, Vec<u32>>, EngineError> {
     const OWNED: &str = "SELECT owner, shard FROM shard_owners WHERE owner IS NOT NULL ORDER BY shard";
     let mut owned: HashMap<Uuid, Vec<u32>> = HashMap::new();
     for row in query(on, OWNED, Vec::new()).await? {

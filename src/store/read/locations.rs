@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use guildhall_actors::access::DEFAULT_TENANT;
-use guildhall_core::{access::Whose, operation::payload::Location};
+use guildhall_core::{access::Owner, operation::payload::Location};
 use sea_orm::ConnectionTrait;
 
 use crate::store::{
-    rows::{Cell, Holds, Rows, Shape, with_rows},
-    trouble::Trouble,
+    error::EngineError,
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows},
 };
 
 /// What [`WHOSE`] takes.
-pub(in crate::store) const NAMED: Shape = Shape(&[("its_id", Holds::Number), ("its_kind", Holds::Text)]);
+pub(in crate::store) const NAMED: Columns = Columns(&[("its_id", ColumnType::Number), ("its_kind", ColumnType::Text)]);
 
 /// Finds their guilds, and the tenants of those. A channel that an operation has made under a key is known by that.
 pub(in crate::store) const WHOSE: &str = "SELECT v.its_kind, v.its_id,
@@ -25,15 +25,15 @@ pub(in crate::store) const WHOSE: &str = "SELECT v.its_kind, v.its_id,
 pub(in crate::store) async fn whose(
     on: &impl ConnectionTrait,
     locations: &[Location],
-) -> Result<Vec<Option<Whose>>, Trouble> {
+) -> Result<Vec<Option<Owner>>, EngineError> {
     let mut rows = Rows::new();
     for location in locations {
-        rows.push(&[Cell::Number(location.id().cast_signed()), Cell::Text(location.what())]);
+        rows.push(&[RowValue::Number(location.id().cast_signed()), RowValue::Text(location.what())]);
     }
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let mut found: HashMap<(String, i64), Whose> = HashMap::new();
+    let mut found: HashMap<(String, i64), Owner> = HashMap::new();
     for row in with_rows(on, WHOSE, NAMED, rows, Vec::new()).await? {
         let guild: Option<i64> = row.try_get_by_index(2)?;
         let tenant: Option<String> = row.try_get_by_index(3)?;
@@ -47,7 +47,7 @@ pub(in crate::store) async fn whose(
 }
 
 /// Whose something is that belongs to this guild; 0 is none.
-fn in_guild(guild: i64, tenant: Option<String>) -> Whose {
+fn in_guild(guild: i64, tenant: Option<String>) -> Owner {
     let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
-    Whose { guild: (guild != 0).then(|| guild.cast_unsigned()), tenant }
+    Owner { guild: (guild != 0).then(|| guild.cast_unsigned()), tenant }
 }

@@ -2,17 +2,17 @@
 
 pub(super) mod access;
 pub(super) mod changes;
+pub(super) mod dead_letters;
 pub(super) mod events;
 pub(super) mod instances;
 pub(super) mod interactions;
-pub(super) mod letters;
 pub(super) mod locations;
 pub(super) mod operations;
 pub(super) mod resolve;
 pub(super) mod spend;
 pub(super) mod totals;
 pub(super) mod usage;
-mod waits;
+mod wait_reasons;
 
 /// How much one read gives at most, whatever was asked for.
 pub(super) const MOST: usize = 10_000;
@@ -24,12 +24,12 @@ pub(super) fn limit(asked: usize) -> i64 {
 
 /// Conditions and the values that they need, put together one by one.
 #[derive(Debug, Default)]
-pub(super) struct Where {
+pub(super) struct WhereClause {
     sql: String,
     values: Vec<sea_orm::Value>,
 }
 
-impl Where {
+impl WhereClause {
     /// Conditions that stand after others, which have these values.
     pub(super) fn after(values: Vec<sea_orm::Value>) -> Self {
         Self { sql: String::new(), values }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use guildhall_actors::operations::{Attempt, ListFilter, Page, Shown};
+use guildhall_actors::operations::{Attempt, OperationDetails, OperationFilter, OperationPage};
 use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,
@@ -10,11 +10,11 @@ use guildhall_core::{
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
-use super::{Where, limit, waits};
+use super::{WhereClause, limit, wait_reasons};
 use crate::store::{
+    error::EngineError,
     operation_row::{self, AFTER_STORED, SHOWN, STORED},
-    rows::{Cell, Holds, Rows, Shape, query, with_rows},
-    trouble::Trouble,
+    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
     write::{FIRST_SCHEDULED, signed},
 };
 
@@ -34,7 +34,7 @@ pub(in crate::store) async fn load(
     queue: Queue,
     after: u64,
     most: usize,
-) -> Result<Page, Trouble> {
+) -> Result<OperationPage, EngineError> {
     let values = vec![queue.number().into(), signed(after).into(), limit(most).into()];
     let rows = query(on, &load_sql(), values).await?;
     let first: Option<i64> = match rows.first() {
@@ -44,7 +44,7 @@ pub(in crate::store) async fn load(
             rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?
         }
     };
-    let mut page = Page { scheduled: first.map(operation_row::time), ..Page::default() };
+    let mut page = OperationPage { scheduled: first.map(operation_row::time), ..OperationPage::default() };
     for row in &rows {
         match operation_row::stored_or_unreadable(row)? {
             Ok(stored) => page.operations.push(stored),
@@ -55,7 +55,11 @@ pub(in crate::store) async fn load(
 }
 
 /// How many of a queue are scheduled, up to a bound.
-pub(in crate::store) async fn scheduled(on: &impl ConnectionTrait, queue: Queue, most: usize) -> Result<u64, Trouble> {
+pub(in crate::store) async fn scheduled(
+    on: &impl ConnectionTrait,
+    queue: Queue,
+    most: usize,
+) -> Result<u64, EngineError> {
     const SELECT: &str =
         "SELECT COUNT(*) FROM (SELECT 1 FROM operations o WHERE o.queue = $1 AND o.joins_at IS NOT NULL
         LIMIT $2 + 0) counted";
@@ -72,38 +76,44 @@ fn shown_from() -> String {
     format!("SELECT {STORED}, {SHOWN} FROM operations o {BESIDE}")
 }
 
-pub(in crate::store) async fn show(on: &impl ConnectionTrait, id: OperationId) -> Result<Option<Shown>, Trouble> {
+pub(in crate::store) async fn show(
+    on: &impl ConnectionTrait,
+    id: OperationId,
+) -> Result<Option<OperationDetails>, EngineError> {
     const ATTEMPTS: &str = "SELECT n, started_at, ended_at, status, class, detail FROM operation_attempts
         WHERE operation_id = $1 ORDER BY n, started_at LIMIT $2 + 0";
     let rows = query(on, &format!("{} WHERE o.id = $1", shown_from()), vec![id.uuid().into()]).await?;
     let Some(mut shown) = rows.first().map(operation_row::shown).transpose()? else { return Ok(None) };
     let attempts = query(on, ATTEMPTS, vec![id.uuid().into(), MOST_ATTEMPTS.into()]).await?;
     shown.attempts = attempts.iter().map(operation_row::attempt).collect::<Result<_, _>>()?;
-    waits::fill_in(on, std::slice::from_mut(&mut shown)).await?;
+    wait_reasons::fill_in(on, std::slice::from_mut(&mut shown)).await?;
     Ok(Some(shown))
 }
 
 /// What [`ENDED`] and others take.
-pub(in crate::store) const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+pub(in crate::store) const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
 /// Those that are done, or are not there any more.
 pub(in crate::store) const ENDED: &str = "SELECT v.op FROM {v} LEFT JOIN operations o ON o.id = v.op
     WHERE o.id IS NULL OR o.finished_at IS NOT NULL";
 
 fn rows_of(ids: &[OperationId]) -> Rows {
-    Rows::of(ids.iter().map(|id| Cell::Uuid(id.uuid())))
+    Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())))
 }
 
 pub(in crate::store) async fn ended(
     on: &impl ConnectionTrait,
     ids: &[OperationId],
-) -> Result<Vec<OperationId>, Trouble> {
+) -> Result<Vec<OperationId>, EngineError> {
     let rows = with_rows(on, ENDED, IDS, rows_of(ids), Vec::new()).await?;
     Ok(rows.iter().map(|row| row.try_get_by_index(0).map(OperationId::from_uuid)).collect::<Result<_, _>>()?)
 }
 
 /// Operations with their tries.
-pub(in crate::store) async fn show_all(on: &impl ConnectionTrait, ids: &[OperationId]) -> Result<Vec<Shown>, Trouble> {
+pub(in crate::store) async fn show_all(
+    on: &impl ConnectionTrait,
+    ids: &[OperationId],
+) -> Result<Vec<OperationDetails>, EngineError> {
     const ATTEMPTS: &str = "SELECT a.n, a.started_at, a.ended_at, a.status, a.class, a.detail, a.operation_id
         FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
     let select = format!("SELECT {STORED}, {SHOWN} FROM {{v}} JOIN operations o ON o.id = v.op {BESIDE}");
@@ -122,7 +132,7 @@ pub(in crate::store) async fn show_all(on: &impl ConnectionTrait, ids: &[Operati
 }
 
 /// What a filter asks of operations, whichever way they are found.
-pub(super) fn narrow(conditions: &mut Where, filter: &ListFilter) {
+pub(super) fn narrow(conditions: &mut WhereClause, filter: &OperationFilter) {
     if let Some(tenant) = &filter.tenant {
         conditions.and("o.tenant = ?", tenant.to_string());
     }
@@ -159,7 +169,7 @@ fn first_name(at: UnixMs) -> Uuid {
 }
 
 /// What a filter asks of operations when they are listed, the newest first.
-fn narrow_list(conditions: &mut Where, filter: &ListFilter) {
+fn narrow_list(conditions: &mut WhereClause, filter: &OperationFilter) {
     narrow(conditions, filter);
     if let Some(after) = filter.created_after {
         conditions.and("o.id >= ?", first_name(after));
@@ -173,11 +183,11 @@ fn narrow_list(conditions: &mut Where, filter: &ListFilter) {
 }
 
 /// The statement that lists what a filter lets through.
-pub(in crate::store) fn list_sql(engine: DbBackend, filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
+pub(in crate::store) fn list_sql(engine: DbBackend, filter: &OperationFilter) -> (String, Vec<sea_orm::Value>) {
     match &filter.among {
         Some(guilds) if engine == DbBackend::Sqlite => list_of_guilds(guilds, filter),
         Some(_) | None => {
-            let mut conditions = Where::default();
+            let mut conditions = WhereClause::default();
             narrow_list(&mut conditions, filter);
             let (rest, values) = conditions.ordered("o.id DESC", filter.limit);
             (format!("{} {rest}", shown_from()), values)
@@ -187,8 +197,8 @@ pub(in crate::store) fn list_sql(engine: DbBackend, filter: &ListFilter) -> (Str
 
 /// The same of guilds on SQLite, where operations that are done, those that wait in their guild's own queue and those that wait
 /// in others each have an index. The newest of all are among the newest of each.
-fn list_of_guilds(guilds: &[u64], filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
-    type Which = fn(&mut Where, &[u64]);
+fn list_of_guilds(guilds: &[u64], filter: &OperationFilter) -> (String, Vec<sea_orm::Value>) {
+    type Which = fn(&mut WhereClause, &[u64]);
     const DONE: (&str, Which) = ("operations_guild", |done, _| done.and_that("o.finished_at IS NOT NULL"));
     const WAITING: (&str, Which) = ("operations_pending", |waiting, guilds| {
         waiting.and_that("o.finished_at IS NULL");
@@ -204,14 +214,14 @@ fn list_of_guilds(guilds: &[u64], filter: &ListFilter) -> (String, Vec<sea_orm::
     };
     let (mut found, mut values) = (Vec::new(), Vec::new());
     for (nth, (index, which)) in pieces.iter().enumerate() {
-        let mut piece = Where::after(values);
+        let mut piece = WhereClause::after(values);
         which(&mut piece, guilds);
         narrow_list(&mut piece, filter);
         let (rest, so_far) = piece.ordered("o.id DESC", filter.limit);
         values = so_far;
         found.push(format!("SELECT * FROM (SELECT o.id FROM operations o INDEXED BY {index} {rest}) piece{nth}"));
     }
-    let (rest, values) = Where::after(values).ordered("o.id DESC", filter.limit);
+    let (rest, values) = WhereClause::after(values).ordered("o.id DESC", filter.limit);
     let found = found.join(" UNION ALL ");
     (
         format!("SELECT {STORED}, {SHOWN} FROM ({found}) found JOIN operations o ON o.id = found.id {BESIDE} {rest}"),
@@ -219,9 +229,12 @@ fn list_of_guilds(guilds: &[u64], filter: &ListFilter) -> (String, Vec<sea_orm::
     )
 }
 
-pub(in crate::store) async fn list(on: &impl ConnectionTrait, filter: &ListFilter) -> Result<Vec<Shown>, Trouble> {
+pub(in crate::store) async fn list(
+    on: &impl ConnectionTrait,
+    filter: &OperationFilter,
+) -> Result<Vec<OperationDetails>, EngineError> {
     let (sql, values) = list_sql(on.get_database_backend(), filter);
     let mut shown = operation_row::readable(&query(on, &sql, values).await?, operation_row::shown)?;
-    waits::fill_in(on, &mut shown).await?;
+    wait_reasons::fill_in(on, &mut shown).await?;
     Ok(shown)
 }

@@ -2,45 +2,45 @@
 
 use std::collections::{HashMap, HashSet};
 
-use guildhall_actors::operations::{Resolved, Wanted};
+use guildhall_actors::operations::{ResolvedReference, UnresolvedReference};
 use guildhall_core::operation::{ManagedKind, OperationId};
 use sea_orm::ConnectionTrait;
 use uuid::Uuid;
 
 use crate::store::{
+    error::EngineError,
     operation_row::state_named,
-    rows::{Cell, Holds, Rows, Shape, kept, with_rows},
-    trouble::Trouble,
+    rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows},
     write::guild_number,
 };
 
 pub(in crate::store) async fn resolve(
     on: &impl ConnectionTrait,
     guild: Option<u64>,
-    wanted: &[Wanted],
-) -> Result<Vec<Resolved>, Trouble> {
+    wanted: &[UnresolvedReference],
+) -> Result<Vec<ResolvedReference>, EngineError> {
     let keys = keys(on, guild, wanted).await?;
     let operations = operations(on, guild, wanted).await?;
-    let resolved = |want: &Wanted| match want {
-        Wanted::Key(kind, key) => keys.get(&(kind.name().to_owned(), kept(key))).copied(),
-        Wanted::Operation(id) => operations.get(id).copied(),
+    let resolved = |want: &UnresolvedReference| match want {
+        UnresolvedReference::Key(kind, key) => keys.get(&(kind.name().to_owned(), kept(key))).copied(),
+        UnresolvedReference::Operation(id) => operations.get(id).copied(),
     };
-    Ok(wanted.iter().map(|want| resolved(want).unwrap_or(Resolved::Nothing(None))).collect())
+    Ok(wanted.iter().map(|want| resolved(want).unwrap_or(ResolvedReference::Nothing(None))).collect())
 }
 
 async fn keys(
     on: &impl ConnectionTrait,
     guild: Option<u64>,
-    wanted: &[Wanted],
-) -> Result<HashMap<(String, String), Resolved>, Trouble> {
-    const SHAPE: Shape = Shape(&[("kind", Holds::Text), ("key", Holds::Text)]);
+    wanted: &[UnresolvedReference],
+) -> Result<HashMap<(String, String), ResolvedReference>, EngineError> {
+    const SHAPE: Columns = Columns(&[("kind", ColumnType::Text), ("key", ColumnType::Text)]);
     const SELECT: &str = "SELECT m.kind, m.key, m.discord_id, m.channel_id FROM {v}
         JOIN managed_objects m ON m.guild_id = $2 AND m.kind = v.kind AND m.key = v.key";
     let mut rows = Rows::new();
     for want in wanted {
         match want {
-            Wanted::Key(kind, key) => rows.push(&[Cell::Text(kind.name()), Cell::Text(key)]),
-            Wanted::Operation(_) => {}
+            UnresolvedReference::Key(kind, key) => rows.push(&[RowValue::Text(kind.name()), RowValue::Text(key)]),
+            UnresolvedReference::Operation(_) => {}
         }
     }
     if rows.is_empty() {
@@ -50,7 +50,7 @@ async fn keys(
     for row in with_rows(on, SELECT, SHAPE, rows, vec![guild_number(guild).into()]).await? {
         let id: i64 = row.try_get_by_index(2)?;
         let channel: Option<i64> = row.try_get_by_index(3)?;
-        let object = Resolved::Object { id: id.cast_unsigned(), channel: channel.map(i64::cast_unsigned) };
+        let object = ResolvedReference::Object { id: id.cast_unsigned(), channel: channel.map(i64::cast_unsigned) };
         found.insert((row.try_get_by_index(0)?, row.try_get_by_index(1)?), object);
     }
     Ok(found)
@@ -59,9 +59,9 @@ async fn keys(
 async fn operations(
     on: &impl ConnectionTrait,
     guild: Option<u64>,
-    wanted: &[Wanted],
-) -> Result<HashMap<OperationId, Resolved>, Trouble> {
-    const SHAPE: Shape = Shape(&[("op", Holds::Uuid)]);
+    wanted: &[UnresolvedReference],
+) -> Result<HashMap<OperationId, ResolvedReference>, EngineError> {
+    const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
     // A message that was made is known with its channel if it has a key.
     const SELECT: &str = "SELECT o.id, o.guild_id, o.state, o.made, m.channel_id FROM {v}
         JOIN operations o ON o.id = v.op
@@ -69,8 +69,8 @@ async fn operations(
     let mut rows = Rows::new();
     for want in wanted {
         match want {
-            Wanted::Operation(id) => rows.push(&[Cell::Uuid(id.uuid())]),
-            Wanted::Key(..) => {}
+            UnresolvedReference::Operation(id) => rows.push(&[RowValue::Uuid(id.uuid())]),
+            UnresolvedReference::Key(..) => {}
         }
     }
     if rows.is_empty() {
@@ -87,11 +87,11 @@ async fn operations(
         let made: Option<i64> = row.try_get_by_index(3)?;
         let channel: Option<i64> = row.try_get_by_index(4)?;
         let resolved = match (state.is_final(), made) {
-            (false, _) => Resolved::Pending,
+            (false, _) => ResolvedReference::Pending,
             (true, Some(made)) => {
-                Resolved::Object { id: made.cast_unsigned(), channel: channel.map(i64::cast_unsigned) }
+                ResolvedReference::Object { id: made.cast_unsigned(), channel: channel.map(i64::cast_unsigned) }
             }
-            (true, None) => Resolved::Nothing(Some(state)),
+            (true, None) => ResolvedReference::Nothing(Some(state)),
         };
         found.insert(OperationId::from_uuid(id), resolved);
     }
@@ -99,7 +99,7 @@ async fn operations(
 }
 
 /// What [`BOUND`] takes.
-pub(in crate::store) const OBJECTS: Shape = Shape(&[("object", Holds::Number)]);
+pub(in crate::store) const OBJECTS: Columns = Columns(&[("object", ColumnType::Number)]);
 
 /// Finds objects that have a key, or were made by an operation.
 pub(in crate::store) const BOUND: &str = "SELECT v.object FROM {v}
@@ -111,11 +111,11 @@ pub(in crate::store) async fn bound(
     on: &impl ConnectionTrait,
     kind: ManagedKind,
     ids: &[u64],
-) -> Result<Vec<u64>, Trouble> {
+) -> Result<Vec<u64>, EngineError> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = Rows::of(ids.iter().map(|id| Cell::Number(id.cast_signed())));
+    let rows = Rows::of(ids.iter().map(|id| RowValue::Number(id.cast_signed())));
     let found = with_rows(on, BOUND, OBJECTS, rows, vec![kind.name().into()]).await?;
     let found: HashSet<i64> = found.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
     Ok(ids.iter().copied().filter(|id| found.contains(&id.cast_signed())).collect())

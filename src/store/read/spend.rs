@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::budgets::HourSpent;
+use guildhall_actors::budget::HourlySpend;
 use guildhall_core::budget::{BudgetName, Hour};
 use sea_orm::ConnectionTrait;
 
 use super::{MOST, limit};
-use crate::store::{rows::query, trouble::Trouble, write::signed};
+use crate::store::{error::EngineError, rows::query, write::signed};
 
 /// By hour, and by whether this process spent it.
 pub(in crate::store) async fn since(
@@ -15,13 +15,13 @@ pub(in crate::store) async fn since(
     process: &str,
     name: &BudgetName,
     since: Hour,
-) -> Result<BTreeMap<Hour, HourSpent>, Trouble> {
+) -> Result<BTreeMap<Hour, HourlySpend>, EngineError> {
     // PostgreSQL's sums are of another type than what they add up.
     const SPENT: &str = "SELECT hour, CASE WHEN process = $3 THEN 1 ELSE 0 END, CAST(SUM(micros) AS BIGINT),
         CAST(SUM(calls) AS BIGINT) FROM budget_spend WHERE name = $1 AND hour >= $2
         GROUP BY 1, 2 ORDER BY 1 DESC LIMIT $4 + 0";
     let values = vec![name.as_str().into(), signed(since.number()).into(), process.into(), limit(MOST).into()];
-    let mut spent: BTreeMap<Hour, HourSpent> = BTreeMap::new();
+    let mut spent: BTreeMap<Hour, HourlySpend> = BTreeMap::new();
     for row in query(on, SPENT, values).await? {
         let hour: i64 = row.try_get_by_index(0)?;
         let own = match row.try_get_by_index::<i32>(1) {

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use guildhall_core::{
-    operation::{Queue, State},
+    operation::{OperationState, Queue},
     time::UnixMs,
 };
 use sea_orm::ConnectionTrait;
 
 use super::MOST;
 use crate::store::{
+    error::EngineError,
     operation_row::{state_named, time},
     rows::query,
-    trouble::Trouble,
     write::{PAUSED, signed},
 };
 
@@ -21,7 +21,7 @@ const DEAD_LETTERS: &str = "dead_letters";
 /// And events that were given up.
 const DEAD_EVENTS: &str = "dead_events";
 
-pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, Trouble> {
+pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, EngineError> {
     const SELECT: &str = "SELECT ready_at FROM guild_queues
         WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM switches WHERE name = $1 AND is_on = 1) ORDER BY ready_at LIMIT 1";
@@ -32,7 +32,7 @@ pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Opti
 pub(in crate::store) async fn paused(
     on: &impl ConnectionTrait,
     of: Option<&str>,
-) -> Result<(bool, Vec<Queue>), Trouble> {
+) -> Result<(bool, Vec<Queue>), EngineError> {
     let all = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
     let most = i64::try_from(MOST).unwrap_or(i64::MAX);
     let select = "SELECT queue FROM guild_queues WHERE paused = 1 AND tenant = COALESCE($2, tenant)
@@ -42,10 +42,11 @@ pub(in crate::store) async fn paused(
     Ok((!all.is_empty(), queues))
 }
 
-pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeMap<&'static str, u64>, Trouble> {
-    let pending = State::ALL.into_iter().filter(|state| !state.is_final());
+pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeMap<&'static str, u64>, EngineError> {
+    let pending = OperationState::ALL.into_iter().filter(|state| !state.is_final());
     // One count a state, each out of the index by state: grouping would look at those that are done, too.
-    let count = |state: State| format!("SELECT '{0}', COUNT(*) FROM operations WHERE state = '{0}'", state.name());
+    let count =
+        |state: OperationState| format!("SELECT '{0}', COUNT(*) FROM operations WHERE state = '{0}'", state.name());
     let select = pending.map(count).collect::<Vec<_>>().join(" UNION ALL ");
     let mut depths = BTreeMap::new();
     for row in query(on, &select, Vec::new()).await? {
@@ -70,7 +71,7 @@ pub(in crate::store) async fn state(
     on: &impl ConnectionTrait,
     key: &str,
     now: UnixMs,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, EngineError> {
     let select = "SELECT value FROM state WHERE key = $1 AND (expires_at IS NULL OR expires_at > $2)";
     let rows = query(on, select, vec![key.into(), signed(now.millis()).into()]).await?;
     Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?)

@@ -5,9 +5,9 @@ use guildhall_core::usage::{Usage, UsageLimits, UsageScope};
 use sea_orm::ConnectionTrait;
 
 use crate::store::{
+    error::EngineError,
     rows::query,
-    trouble::Trouble,
-    write::{FileRoom, measure_file, used},
+    write::{FileCapacity, measure_file, used},
 };
 
 /// How many scopes are told of at most.
@@ -18,7 +18,7 @@ pub(in crate::store) async fn usage(
     limits: UsageLimits,
     max_bytes: u64,
     scopes: Option<Vec<UsageScope>>,
-) -> Result<StoreUsage, Trouble> {
+) -> Result<StoreUsage, EngineError> {
     let found = match scopes {
         Some(scopes) => these(on, scopes).await?,
         None => all(on).await?,
@@ -28,13 +28,13 @@ pub(in crate::store) async fn usage(
         0 => None,
         most => {
             let used = measure_file(on).await?;
-            Some(FileUsage { used, accepts_until: FileRoom::for_operations(most), most })
+            Some(FileUsage { used, accepts_until: FileCapacity::for_operations(most), most })
         }
     };
     Ok(StoreUsage { scopes: scopes.collect(), file })
 }
 
-async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec<(UsageScope, Usage)>, Trouble> {
+async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
     let names: Vec<String> = scopes.iter().map(ToString::to_string).collect();
     let mut found = used(on, names.iter().map(String::as_str)).await?;
     let each = |scope: UsageScope| {
@@ -44,7 +44,7 @@ async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec
     Ok(scopes.into_iter().map(each).collect())
 }
 
-async fn all(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, Trouble> {
+async fn all(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, EngineError> {
     const SELECT: &str = "SELECT scope, CAST(SUM(operations) AS BIGINT), CAST(SUM(bytes) AS BIGINT)
         FROM usage WHERE scope NOT LIKE 'audit:%' GROUP BY scope ORDER BY scope LIMIT $1 + 0";
     let mut found = Vec::new();

@@ -1,40 +1,44 @@
 //! Keys, and notes of who did what.
 
-use guildhall_actors::access::{Added, NewKey, Note, Revoked, Rotated};
+use guildhall_actors::access::{AddKeyResult, AuditRecord, NewApiKey, RevokeResult, RotateResult};
 use guildhall_core::{
-    access::{Guilds, KeyId},
+    access::{GuildSet, KeyId},
     time::UnixMs,
     usage::UsageScope,
 };
 use sea_orm::{DatabaseTransaction, QueryResult};
 
-use super::{Context, Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
+use super::{Context, EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows};
 
 /// How much of a kind one sweep removes at most.
 const SWEEP: i64 = 500;
 
 /// The queues of the guilds that a key is for.
-pub(super) fn lines(new: &NewKey) -> Vec<i64> {
+pub(super) fn lines(new: &NewApiKey) -> Vec<i64> {
     match new.grant.guilds() {
-        Guilds::All => Vec::new(),
-        Guilds::Only(guilds) => guilds.iter().map(|guild| guild.cast_signed()).collect(),
+        GuildSet::All => Vec::new(),
+        GuildSet::Only(guilds) => guilds.iter().map(|guild| guild.cast_signed()).collect(),
     }
 }
 
 /// Keeps a key, if no guild that it is for belongs to another tenant.
-pub(super) async fn add(on: &DatabaseTransaction, context: &Context, new: &NewKey) -> Result<Added, Trouble> {
-    const LINES: Shape = Shape(&[("line", Holds::Number)]);
+pub(super) async fn add(
+    on: &DatabaseTransaction,
+    context: &Context,
+    new: &NewApiKey,
+) -> Result<AddKeyResult, EngineError> {
+    const LINES: Columns = Columns(&[("line", ColumnType::Number)]);
     const TAKEN: &str = "SELECT q.queue FROM {v} JOIN guild_queues q ON q.queue = v.line WHERE q.tenant <> $2";
     const TAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
         SELECT line, $2, 1, 0, 0, $3 FROM {v} WHERE 1 = 1 ON CONFLICT (queue) DO NOTHING";
     const INSERT: &str = "INSERT INTO api_keys (id, tenant, name, digest, scopes, created_at, expires_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    let lines = Rows::of(lines(new).into_iter().map(Cell::Number));
+    let lines = Rows::of(lines(new).into_iter().map(RowValue::Number));
     if !lines.is_empty() {
         let taken = with_rows(on, TAKEN, LINES, lines.clone(), vec![new.tenant.to_string().into()]).await?;
         if let Some(row) = taken.first() {
-            return Ok(Added::GuildTaken(row.try_get_by_index::<i64>(0)?.cast_unsigned()));
+            return Ok(AddKeyResult::GuildTaken(row.try_get_by_index::<i64>(0)?.cast_unsigned()));
         }
         let values = vec![new.tenant.to_string().into(), context.first_fence().into()];
         with_rows(on, TAKE, LINES, lines, values).await?;
@@ -49,19 +53,19 @@ pub(super) async fn add(on: &DatabaseTransaction, context: &Context, new: &NewKe
         new.expires_at.map(|at| signed(at.millis())).into(),
     ];
     query(on, INSERT, values).await?;
-    Ok(Added::Done)
+    Ok(AddKeyResult::Done)
 }
 
 /// Takes a key back.
-pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> Result<Revoked, Trouble> {
+pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> Result<RevokeResult, EngineError> {
     const REVOKE: &str = "UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND (revoked_at IS NULL OR revoked_at > $2)
         RETURNING id";
     let values = vec![id.to_string().into(), signed(now.millis()).into()];
     if !query(on, REVOKE, values).await?.is_empty() {
-        return Ok(Revoked::Now);
+        return Ok(RevokeResult::Now);
     }
     let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![id.to_string().into()]).await?;
-    Ok(if there.is_empty() { Revoked::Unknown } else { Revoked::Before })
+    Ok(if there.is_empty() { RevokeResult::Unknown } else { RevokeResult::Before })
 }
 
 /// Keeps a key in the place of another, which ends soon.
@@ -69,9 +73,9 @@ pub(super) async fn rotate(
     on: &DatabaseTransaction,
     context: &Context,
     old: KeyId,
-    new: &NewKey,
+    new: &NewApiKey,
     until: UnixMs,
-) -> Result<Rotated, Trouble> {
+) -> Result<RotateResult, EngineError> {
     const END: &str = "UPDATE api_keys SET rotated_to = $2, revoked_at = $3
         WHERE id = $1 AND rotated_to IS NULL AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4)
         RETURNING id";
@@ -79,12 +83,14 @@ pub(super) async fn rotate(
     let values = vec![old.to_string().into(), new.id.to_string().into(), until.into(), now.into()];
     if query(on, END, values).await?.is_empty() {
         let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![old.to_string().into()]).await?;
-        return Ok(if there.is_empty() { Rotated::Unknown } else { Rotated::Over });
+        return Ok(if there.is_empty() { RotateResult::Unknown } else { RotateResult::Over });
     }
     match add(on, context, new).await? {
-        Added::Done => Ok(Rotated::Done),
+        AddKeyResult::Done => Ok(RotateResult::Done),
         // Its guilds are those of the key before it, which took them.
-        Added::GuildTaken(guild) => Err(Trouble::Corrupt(format!("guild {guild} left the tenant of key {old}"))),
+        AddKeyResult::GuildTaken(guild) => {
+            Err(EngineError::Corrupt(format!("guild {guild} left the tenant of key {old}")))
+        }
     }
 }
 
@@ -92,17 +98,17 @@ pub(super) async fn rotate(
 pub(super) async fn note<'a>(
     on: &DatabaseTransaction,
     context: &Context,
-    notes: impl Iterator<Item = &'a Note>,
-) -> Result<(), Trouble> {
-    const NOTES: Shape = Shape(&[
-        ("at", Holds::Number),
-        ("tenant", Holds::Text),
-        ("api_key", Holds::Text),
-        ("action", Holds::Text),
-        ("guild_id", Holds::Number),
-        ("target", Holds::Text),
-        ("detail", Holds::Text),
-        ("request", Holds::Text),
+    notes: impl Iterator<Item = &'a AuditRecord>,
+) -> Result<(), EngineError> {
+    const NOTES: Columns = Columns(&[
+        ("at", ColumnType::Number),
+        ("tenant", ColumnType::Text),
+        ("api_key", ColumnType::Text),
+        ("action", ColumnType::Text),
+        ("guild_id", ColumnType::Number),
+        ("target", ColumnType::Text),
+        ("detail", ColumnType::Text),
+        ("request", ColumnType::Text),
     ]);
     // What whoever runs the daemon does in somebody's guild is for that somebody to see, and for no other tenant.
     const INSERT: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
@@ -112,14 +118,14 @@ pub(super) async fn note<'a>(
     for note in notes {
         context.usage.audited(&note.key, 1);
         rows.push(&[
-            Cell::Number(signed(note.at.millis())),
-            Cell::Text(&note.tenant),
-            Cell::Text(&note.key),
-            Cell::Text(note.action.name()),
+            RowValue::Number(signed(note.at.millis())),
+            RowValue::Text(&note.tenant),
+            RowValue::Text(&note.key),
+            RowValue::Text(note.action.name()),
             note.guild.map(u64::cast_signed).into(),
-            Cell::Text(&note.target),
-            Cell::Text(&note.detail),
-            Cell::Text(&note.request),
+            RowValue::Text(&note.target),
+            RowValue::Text(&note.detail),
+            RowValue::Text(&note.request),
         ]);
     }
     if !rows.is_empty() {
@@ -129,7 +135,7 @@ pub(super) async fn note<'a>(
 }
 
 /// Forgets notes from before this, and keys that have been over for as long.
-pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: UnixMs) -> Result<u64, Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: UnixMs) -> Result<u64, EngineError> {
     const FORGET: &str = "DELETE FROM audit WHERE place IN
         (SELECT place FROM audit WHERE at <= $1 ORDER BY at LIMIT $2 + 0) RETURNING api_key";
     const KEYS: &str = "DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys
@@ -148,7 +154,7 @@ pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: U
 }
 
 /// Removes the oldest rows of a key that has more than it may.
-async fn trim(on: &DatabaseTransaction, context: &Context) -> Result<Vec<QueryResult>, Trouble> {
+async fn trim(on: &DatabaseTransaction, context: &Context) -> Result<Vec<QueryResult>, EngineError> {
     const OVER: &str =
         "SELECT scope, CAST(SUM(operations) AS BIGINT) FROM usage WHERE scope LIKE 'audit:%' GROUP BY scope
         HAVING SUM(operations) > $1 LIMIT 1";

@@ -1,19 +1,19 @@
 //! Attempts of operations: what happened each time, for people. The first and the last of each operation are stored.
 
-use guildhall_actors::operations::Change;
+use guildhall_actors::operations::OperationUpdate;
 use guildhall_core::usage::{FIRST_ATTEMPTS, LAST_ATTEMPTS, attempt_bytes};
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
+use super::{EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
 /// Attempts and delays of an operation up to and with this change.
-fn count(change: &Change) -> u32 {
+fn count(change: &OperationUpdate) -> u32 {
     change.attempts.saturating_add(change.delays)
 }
 
 /// By how many bytes an operation grows with a change.
-pub(super) fn grown(change: &Change, error: Option<&str>) -> i64 {
+pub(super) fn grown(change: &OperationUpdate, error: Option<&str>) -> i64 {
     let attempt = change.attempt.as_ref().map_or(0, |_| attempt_bytes(count(change)));
     let end = match change.state.is_final() {
         true => change.result.as_ref().map_or(0, String::len) + error.map_or(0, str::len),
@@ -23,27 +23,27 @@ pub(super) fn grown(change: &Change, error: Option<&str>) -> i64 {
     signed(attempt + (end + progress) as u64)
 }
 
-pub(super) async fn insert(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("op", Holds::Uuid),
-        ("n", Holds::Number),
-        ("started_at", Holds::Number),
-        ("ended_at", Holds::Number),
-        ("status", Holds::Number),
-        ("class", Holds::Text),
-        ("detail", Holds::Text),
+pub(super) async fn insert(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[
+        ("op", ColumnType::Uuid),
+        ("n", ColumnType::Number),
+        ("started_at", ColumnType::Number),
+        ("ended_at", ColumnType::Number),
+        ("status", ColumnType::Number),
+        ("class", ColumnType::Text),
+        ("detail", ColumnType::Text),
     ]);
     const INSERT: &str = "INSERT INTO operation_attempts (operation_id, n, started_at, ended_at, status, class, detail)
         SELECT op, n, started_at, ended_at, status, class, detail FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let mut rows = Rows::new();
     for (change, attempt) in done.iter().filter_map(|change| change.attempt.as_ref().map(|attempt| (change, attempt))) {
         rows.push(&[
-            Cell::Uuid(change.id.uuid()),
-            Cell::Number(attempt.n.into()),
-            Cell::Number(signed(attempt.started_at.millis())),
-            Cell::Number(signed(attempt.ended_at.millis())),
+            RowValue::Uuid(change.id.uuid()),
+            RowValue::Number(attempt.n.into()),
+            RowValue::Number(signed(attempt.started_at.millis())),
+            RowValue::Number(signed(attempt.ended_at.millis())),
             attempt.status.map(i64::from).into(),
-            Cell::Text(&attempt.class),
+            RowValue::Text(&attempt.class),
             attempt.detail.as_deref().into(),
         ]);
     }
@@ -55,10 +55,10 @@ pub(super) async fn insert(on: &DatabaseTransaction, done: &[&Change]) -> Result
 }
 
 /// Removes attempts between the first and the last ones.
-async fn trim(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+async fn trim(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+    const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
     let many = done.iter().filter(|change| change.attempt.is_some() && count(change) > FIRST_ATTEMPTS + LAST_ATTEMPTS);
-    let rows = Rows::of(many.map(|change| Cell::Uuid(change.id.uuid())));
+    let rows = Rows::of(many.map(|change| RowValue::Uuid(change.id.uuid())));
     let edge = |order: &str, nth: u32| {
         format!(
             "(SELECT a.started_at FROM operation_attempts a WHERE a.operation_id = operation_attempts.operation_id

@@ -5,20 +5,20 @@ use std::collections::HashMap;
 
 use guildhall_actors::{
     crash::{CRASHES_BEFORE_SET_ASIDE, CrashedInput, Input},
-    operations::{Change, Claim, Fence, Intent, Recorded},
+    operations::{Claim, Fence, IntentUpdate, OperationUpdate, UpdateResult},
     telemetry::crash::OperationSetAside,
 };
 use guildhall_core::{
-    operation::{Failure, FailureClass, Kind, OperationId, Queue, State},
+    operation::{Failure, FailureClass, OperationId, OperationKind, OperationState, Queue},
     time::UnixMs,
 };
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, Trouble, record};
+use super::{Context, EngineError, record};
 use crate::store::{
-    crashes::{Key, OPERATION},
+    crashes::{CrashKey, OPERATION},
     operation_row::{small, time},
-    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
 };
 
 /// How much of a kind one sweep removes at most.
@@ -34,13 +34,13 @@ pub(in crate::store) const CRASHED: &str =
 
 /// An operation that was ended because it ended processes.
 #[derive(Debug)]
-pub(super) struct SetAside {
+pub(super) struct SetAsideOperation {
     crashed: CrashedInput,
-    kind: Option<Kind>,
-    change: Change,
+    kind: Option<OperationKind>,
+    change: OperationUpdate,
 }
 
-impl SetAside {
+impl SetAsideOperation {
     /// What there is to say of it.
     pub(super) fn told(&self) -> OperationSetAside<'_> {
         let Self { crashed, kind, change } = self;
@@ -53,7 +53,7 @@ pub(super) async fn set_aside(
     on: &DatabaseTransaction,
     context: &Context,
     claims: &[Claim],
-) -> Result<Vec<SetAside>, Trouble> {
+) -> Result<Vec<SetAsideOperation>, EngineError> {
     if claims.is_empty() {
         return Ok(Vec::new());
     }
@@ -74,12 +74,12 @@ pub(super) async fn set_aside(
             cause: row.try_get_by_index(3)?,
         };
         // A value that makes no sense must not keep the queue from being claimed.
-        let state = State::from_name(&row.try_get_by_index::<String>(5)?);
-        let started = state.is_none_or(|state| matches!(state, State::Running | State::Reconciling));
+        let state = OperationState::from_name(&row.try_get_by_index::<String>(5)?);
+        let started = state.is_none_or(|state| matches!(state, OperationState::Running | OperationState::Reconciling));
         let sent = started || row.try_get_by_index::<i64>(11)? != 0;
         let (end, error) = verdict(&crashed, sent);
         let at = UnixMs::new(u64::try_from(context.now()).unwrap_or(0));
-        let change = Change {
+        let change = OperationUpdate {
             queue,
             fence,
             id,
@@ -92,7 +92,7 @@ pub(super) async fn set_aside(
             error: Some(error),
             result: None,
             made: None,
-            intent: Intent::Keep,
+            intent: IntentUpdate::Keep,
             progress: None,
             attempt: None,
             unknown_outcome: None,
@@ -100,24 +100,28 @@ pub(super) async fn set_aside(
             unbind: Vec::new(),
             at,
         };
-        ended.push(SetAside { crashed, kind: Kind::from_name(&row.try_get_by_index::<String>(10)?), change });
+        ended.push(SetAsideOperation {
+            crashed,
+            kind: OperationKind::from_name(&row.try_get_by_index::<String>(10)?),
+            change,
+        });
     }
-    let changes: Vec<Change> = ended.iter().map(|one| one.change.clone()).collect();
+    let changes: Vec<OperationUpdate> = ended.iter().map(|one| one.change.clone()).collect();
     let recorded = record::all(on, context, &[(0, changes.as_slice())]).await?;
     forget(on, ended.iter().map(|one| &one.crashed.input)).await?;
     let mut recorded = recorded.into_iter().flat_map(|(_, recorded)| recorded);
-    ended.retain(|_| recorded.next() == Some(Recorded::Done));
+    ended.retain(|_| recorded.next() == Some(UpdateResult::Done));
     Ok(ended)
 }
 
 /// How an operation ends that ended processes: one whose call may have left has to be looked at by a person.
-fn verdict(crashed: &CrashedInput, sent: bool) -> (State, Failure) {
+fn verdict(crashed: &CrashedInput, sent: bool) -> (OperationState, Failure) {
     let reason = crashed.reason();
     if sent {
         let message = format!("{reason}. Its call may have been sent: check in Discord whether it happened");
-        (State::NeedsReview, Failure::new(FailureClass::Poison, message))
+        (OperationState::NeedsReview, Failure::new(FailureClass::Poison, message))
     } else {
-        (State::Dead, Failure::new(FailureClass::Poison, reason))
+        (OperationState::Dead, Failure::new(FailureClass::Poison, reason))
     }
 }
 
@@ -125,24 +129,24 @@ fn verdict(crashed: &CrashedInput, sent: bool) -> (State, Failure) {
 pub(super) async fn forget<'a>(
     on: &DatabaseTransaction,
     inputs: impl IntoIterator<Item = &'a Input>,
-) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("its_kind", Holds::Text),
-        ("its_operation", Holds::Uuid),
-        ("its_session", Holds::Text),
-        ("its_seq", Holds::Number),
-        ("its_handler", Holds::Text),
+) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[
+        ("its_kind", ColumnType::Text),
+        ("its_operation", ColumnType::Uuid),
+        ("its_session", ColumnType::Text),
+        ("its_seq", ColumnType::Number),
+        ("its_handler", ColumnType::Text),
     ]);
     const FORGET: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
         (SELECT its_kind, its_operation, its_session, its_seq, its_handler FROM {v})";
     let mut rows = Rows::new();
-    for key in inputs.into_iter().map(Key::of) {
+    for key in inputs.into_iter().map(CrashKey::of) {
         rows.push(&[
-            Cell::Text(key.kind),
-            Cell::Uuid(key.operation),
-            Cell::Text(&key.session),
-            Cell::Number(key.seq),
-            Cell::Text(&key.handler),
+            RowValue::Text(key.kind),
+            RowValue::Uuid(key.operation),
+            RowValue::Text(&key.session),
+            RowValue::Number(key.seq),
+            RowValue::Text(&key.handler),
         ]);
     }
     with_rows(on, FORGET, SHAPE, rows, Vec::new()).await?;
@@ -150,7 +154,7 @@ pub(super) async fn forget<'a>(
 }
 
 /// Removes crashes that were not repeated since then; how many.
-pub(super) async fn sweep(on: &DatabaseTransaction, before: i64) -> Result<usize, Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, before: i64) -> Result<usize, EngineError> {
     const DELETE: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
         (SELECT kind, operation, session, seq, handler FROM crashed_inputs WHERE last_at < $1
         ORDER BY last_at LIMIT $2 + 0) RETURNING kind";

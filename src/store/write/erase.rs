@@ -3,19 +3,19 @@
 //! Rows are examined in the order of their keys. The engine passes on the text of those that contain the id at all; whether it
 //! is a number of its own there is decided here, since one id may be a part of another.
 
-use guildhall_actors::access::{DataSubject, Erased, ErasureCursor};
+use guildhall_actors::access::{DataSubject, ErasureCursor, ErasureStep};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, Trouble, stamp, sweep};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use super::{Context, EngineError, change_seq, sweep};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// How many rows one step examines: few enough not to delay other writes.
 const STEP: i64 = 1_000;
 
 /// A table that holds data about users or guilds.
 #[derive(Clone, Copy, Debug)]
-enum Table {
+enum ErasureTable {
     Operations,
     DeadLetters,
     Results,
@@ -26,20 +26,20 @@ enum Table {
 }
 
 /// In the order in which they are examined. A cursor counts on it.
-const TABLES: [Table; 7] = [
-    Table::Operations,
-    Table::DeadLetters,
-    Table::Results,
-    Table::Events,
-    Table::State,
-    Table::ManagedObjects,
-    Table::Channels,
+const TABLES: [ErasureTable; 7] = [
+    ErasureTable::Operations,
+    ErasureTable::DeadLetters,
+    ErasureTable::Results,
+    ErasureTable::Events,
+    ErasureTable::State,
+    ErasureTable::ManagedObjects,
+    ErasureTable::Channels,
 ];
 
-const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
 /// What was found among the rows of one step.
-struct Page<K> {
+struct ErasurePage<K> {
     /// The keys of rows to remove.
     remove: Vec<K>,
     /// How many mention the subject and stay.
@@ -54,17 +54,17 @@ pub(super) async fn step(
     context: &Context,
     subject: DataSubject,
     from: &ErasureCursor,
-) -> Result<Erased, Trouble> {
-    let mut erased = Erased::default();
+) -> Result<ErasureStep, EngineError> {
+    let mut erased = ErasureStep::default();
     let Some(table) = TABLES.get(from.table) else { return Ok(erased) };
     let after = match table {
-        Table::Operations => operations(on, context, subject, &from.after, &mut erased).await?,
-        Table::DeadLetters => dead_letters(on, context, subject, &from.after, &mut erased).await?,
-        Table::Results => results(on, subject, &from.after, &mut erased).await?,
-        Table::Events => events(on, subject, &from.after, &mut erased).await?,
-        Table::State => state(on, subject, &from.after, &mut erased).await?,
-        Table::ManagedObjects => managed_objects(on, subject, &mut erased).await?,
-        Table::Channels => channels(on, subject, &mut erased).await?,
+        ErasureTable::Operations => operations(on, context, subject, &from.after, &mut erased).await?,
+        ErasureTable::DeadLetters => dead_letters(on, context, subject, &from.after, &mut erased).await?,
+        ErasureTable::Results => results(on, subject, &from.after, &mut erased).await?,
+        ErasureTable::Events => events(on, subject, &from.after, &mut erased).await?,
+        ErasureTable::State => state(on, subject, &from.after, &mut erased).await?,
+        ErasureTable::ManagedObjects => managed_objects(on, subject, &mut erased).await?,
+        ErasureTable::Channels => channels(on, subject, &mut erased).await?,
     };
     erased.next = match after {
         Some(after) => Some(ErasureCursor { table: from.table, after }),
@@ -78,9 +78,9 @@ pub(super) async fn step(
 fn page<K>(
     subject: DataSubject,
     rows: &[QueryResult],
-    key: impl Fn(&QueryResult) -> Result<K, Trouble>,
-) -> Result<Page<K>, Trouble> {
-    let mut page = Page { remove: Vec::new(), kept: 0, last: None };
+    key: impl Fn(&QueryResult) -> Result<K, EngineError>,
+) -> Result<ErasurePage<K>, EngineError> {
+    let mut page = ErasurePage { remove: Vec::new(), kept: 0, last: None };
     for row in rows {
         let text: Option<String> = row.try_get("", "text")?;
         let is_its = row.try_get::<i64>("", "its")? != 0;
@@ -112,7 +112,7 @@ fn uuid_after(after: &str) -> Value {
     after.parse::<Uuid>().unwrap_or_default().into()
 }
 
-fn uuid_of(row: &QueryResult) -> Result<Uuid, Trouble> {
+fn uuid_of(row: &QueryResult) -> Result<Uuid, EngineError> {
     Ok(row.try_get_by_index(0)?)
 }
 
@@ -122,8 +122,8 @@ async fn operations(
     context: &Context,
     subject: DataSubject,
     after: &str,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const SELECT: &str = "SELECT o.id,
         CASE WHEN o.payload LIKE $1 OR o.result LIKE $1 OR o.error LIKE $1 OR o.reason LIKE $1 OR o.progress LIKE $1
             THEN o.payload || ' ' || COALESCE(o.result, '') || ' ' || COALESCE(o.error, '') || ' ' || COALESCE(o.reason, '')
@@ -140,11 +140,11 @@ async fn operations(
     let [pattern, guild] = values(subject);
     let rows = query(on, SELECT, vec![pattern, guild, uuid_after(after), STEP.into()]).await?;
     let page = page(subject, &rows, uuid_of)?;
-    let ids = || Rows::of(page.remove.iter().copied().map(Cell::Uuid));
+    let ids = || Rows::of(page.remove.iter().copied().map(RowValue::Uuid));
     with_rows(on, CLEAR, IDS, ids(), Vec::new()).await?;
     let gone = with_rows(on, REMOVE, IDS, ids(), Vec::new()).await?;
     if let Some(change) = sweep::after_removal(on, context, &gone).await? {
-        stamp::forget(on, change).await?;
+        change_seq::forget(on, change).await?;
     }
     count(erased, "operations", page.remove.len(), page.kept);
     Ok(page.last.map(|id| id.to_string()))
@@ -155,8 +155,8 @@ async fn dead_letters(
     context: &Context,
     subject: DataSubject,
     after: &str,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const SELECT: &str = "SELECT l.id,
         CASE WHEN l.payload LIKE $1 OR l.error LIKE $1 OR l.reason LIKE $1
             THEN l.payload || ' ' || l.error || ' ' || COALESCE(l.reason, '') END AS text,
@@ -166,7 +166,8 @@ async fn dead_letters(
     let [pattern, guild] = values(subject);
     let rows = query(on, SELECT, vec![pattern, guild, uuid_after(after), STEP.into()]).await?;
     let page = page(subject, &rows, uuid_of)?;
-    let gone = with_rows(on, REMOVE, IDS, Rows::of(page.remove.iter().copied().map(Cell::Uuid)), Vec::new()).await?;
+    let gone =
+        with_rows(on, REMOVE, IDS, Rows::of(page.remove.iter().copied().map(RowValue::Uuid)), Vec::new()).await?;
     context.count_removed(&gone, 0)?;
     count(erased, "dead_letters", page.remove.len(), page.kept);
     Ok(page.last.map(|id| id.to_string()))
@@ -177,12 +178,12 @@ async fn results(
     on: &DatabaseTransaction,
     subject: DataSubject,
     after: &str,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const SELECT: &str = "SELECT i.scope, i.key, CASE WHEN i.result LIKE $1 THEN i.result END AS text,
         CAST(0 AS BIGINT) AS its, CAST(CASE WHEN i.state IS NULL THEN 1 ELSE 0 END AS BIGINT) AS stays
         FROM idempotency i WHERE (i.scope, i.key) > ($2, $3) ORDER BY i.scope, i.key LIMIT $4 + 0";
-    const KEYS: Shape = Shape(&[("its_scope", Holds::Text), ("its_key", Holds::Text)]);
+    const KEYS: Columns = Columns(&[("its_scope", ColumnType::Text), ("its_key", ColumnType::Text)]);
     const CLEAR: &str =
         "UPDATE idempotency SET result = NULL WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})";
     let [pattern, _] = values(subject);
@@ -193,7 +194,7 @@ async fn results(
         page(subject, &rows, |row| Ok((row.try_get_by_index::<String>(0)?, row.try_get_by_index::<String>(1)?)))?;
     let mut keys = Rows::new();
     for (scope, key) in &page.remove {
-        keys.push(&[Cell::Text(scope), Cell::Text(key)]);
+        keys.push(&[RowValue::Text(scope), RowValue::Text(key)]);
     }
     with_rows(on, CLEAR, KEYS, keys, Vec::new()).await?;
     count(erased, "results", page.remove.len(), page.kept);
@@ -205,20 +206,20 @@ async fn events(
     on: &DatabaseTransaction,
     subject: DataSubject,
     after: &str,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const SELECT: &str = "SELECT e.place,
         CASE WHEN e.event LIKE $1 OR e.why LIKE $1 OR e.dead LIKE $1
             THEN e.event || ' ' || COALESCE(e.why, '') || ' ' || COALESCE(e.dead, '') END AS text,
         CAST(0 AS BIGINT) AS its, CAST(CASE WHEN e.dead IS NULL THEN 1 ELSE 0 END AS BIGINT) AS stays
         FROM inbox e WHERE e.place > $2 ORDER BY e.place LIMIT $3 + 0";
-    const PLACES: Shape = Shape(&[("its_place", Holds::Number)]);
+    const PLACES: Columns = Columns(&[("its_place", ColumnType::Number)]);
     const REMOVE: &str = "DELETE FROM inbox WHERE place IN (SELECT its_place FROM {v}) AND dead IS NOT NULL";
     let [pattern, _] = values(subject);
     let from = after.parse::<i64>().unwrap_or(i64::MIN);
     let rows = query(on, SELECT, vec![pattern, from.into(), STEP.into()]).await?;
     let page = page(subject, &rows, |row| Ok(row.try_get_by_index::<i64>(0)?))?;
-    with_rows(on, REMOVE, PLACES, Rows::of(page.remove.iter().copied().map(Cell::Number)), Vec::new()).await?;
+    with_rows(on, REMOVE, PLACES, Rows::of(page.remove.iter().copied().map(RowValue::Number)), Vec::new()).await?;
     count(erased, "events", page.remove.len(), page.kept);
     Ok(page.last.map(|place| place.to_string()))
 }
@@ -228,18 +229,18 @@ async fn state(
     on: &DatabaseTransaction,
     subject: DataSubject,
     after: &str,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const SELECT: &str =
         "SELECT s.key, CASE WHEN s.key LIKE $1 OR s.value LIKE $1 THEN s.key || ' ' || s.value END AS text,
         CAST(0 AS BIGINT) AS its, CAST(0 AS BIGINT) AS stays
         FROM state s WHERE s.key > $2 AND s.key NOT LIKE 'gate:%' ORDER BY s.key LIMIT $3 + 0";
-    const KEYS: Shape = Shape(&[("its_key", Holds::Text)]);
+    const KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
     const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
     let [pattern, _] = values(subject);
     let rows = query(on, SELECT, vec![pattern, after.into(), STEP.into()]).await?;
     let page = page(subject, &rows, |row| Ok(row.try_get_by_index::<String>(0)?))?;
-    with_rows(on, REMOVE, KEYS, Rows::of(page.remove.iter().map(|key| Cell::Text(key))), Vec::new()).await?;
+    with_rows(on, REMOVE, KEYS, Rows::of(page.remove.iter().map(|key| RowValue::Text(key))), Vec::new()).await?;
     count(erased, "state", page.remove.len(), page.kept);
     Ok(page.last)
 }
@@ -248,8 +249,8 @@ async fn state(
 async fn managed_objects(
     on: &DatabaseTransaction,
     subject: DataSubject,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const PENDING: &str = "SELECT 1 FROM operations WHERE guild_id = $1 AND finished_at IS NULL LIMIT 1";
     const COUNT: &str = "SELECT COUNT(*) FROM managed_objects WHERE guild_id = $1";
     const REMOVE: &str = "DELETE FROM managed_objects WHERE (guild_id, kind, key) IN
@@ -270,8 +271,8 @@ async fn managed_objects(
 async fn channels(
     on: &DatabaseTransaction,
     subject: DataSubject,
-    erased: &mut Erased,
-) -> Result<Option<String>, Trouble> {
+    erased: &mut ErasureStep,
+) -> Result<Option<String>, EngineError> {
     const REMOVE: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
         (SELECT kind, id FROM channel_guilds WHERE guild_id = $1 LIMIT $2 + 0) RETURNING id";
     let DataSubject::Guild(guild) = subject else { return Ok(None) };
@@ -280,7 +281,7 @@ async fn channels(
     Ok((removed as i64 == STEP).then(|| "more".to_owned()))
 }
 
-fn count(erased: &mut Erased, what: &'static str, removed: usize, kept: u64) {
+fn count(erased: &mut ErasureStep, what: &'static str, removed: usize, kept: u64) {
     if removed > 0 {
         *erased.removed.entry(what).or_default() += removed as u64;
     }

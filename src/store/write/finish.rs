@@ -3,27 +3,27 @@
 use std::collections::{BTreeMap, HashMap};
 
 use guildhall_core::{
-    operation::{OperationId, Queue, State},
+    operation::{OperationId, OperationState, Queue},
     time::UnixMs,
     usage::Usage,
 };
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Context, Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
+use super::{Context, EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
 /// An operation that has just ended.
 #[derive(Debug)]
-pub(super) struct Ended<'a> {
+pub(super) struct FinishedOperation<'a> {
     pub(super) id: OperationId,
     pub(super) queue: Queue,
-    pub(super) state: State,
+    pub(super) state: OperationState,
     pub(super) result: Option<&'a str>,
     pub(super) at: UnixMs,
 }
 
-impl Ended<'_> {
+impl FinishedOperation<'_> {
     /// By how many bytes its idempotency key grows.
     fn grown(&self) -> i64 {
         signed(self.result.map_or(0, str::len) as u64)
@@ -31,7 +31,11 @@ impl Ended<'_> {
 }
 
 /// Counts the results that idempotency keys store.
-fn count_results(context: &Context, ended: &[(&Ended<'_>, Traces)], keys: &[QueryResult]) -> Result<(), Trouble> {
+fn count_results(
+    context: &Context,
+    ended: &[(&FinishedOperation<'_>, RelatedRows)],
+    keys: &[QueryResult],
+) -> Result<(), EngineError> {
     if keys.is_empty() {
         return Ok(());
     }
@@ -46,9 +50,9 @@ fn count_results(context: &Context, ended: &[(&Ended<'_>, Traces)], keys: &[Quer
 
 /// What there is about an operation in other tables. Most have nothing there, and are spared a look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Traces(i64);
+pub(super) struct RelatedRows(i64);
 
-impl Traces {
+impl RelatedRows {
     const ANY: Self = Self(7);
 
     /// From a sum: a key is 1, what it refers to is 2, an intent is 4.
@@ -69,11 +73,15 @@ impl Traces {
     }
 }
 
-const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
 /// Counts operations out of their queues, tells their keys, and lets go of what they referred to.
-pub(super) async fn all(on: &DatabaseTransaction, context: &Context, ended: &[Ended<'_>]) -> Result<(), Trouble> {
-    let ended: Vec<_> = ended.iter().map(|end| (end, Traces::ANY)).collect();
+pub(super) async fn all(
+    on: &DatabaseTransaction,
+    context: &Context,
+    ended: &[FinishedOperation<'_>],
+) -> Result<(), EngineError> {
+    let ended: Vec<_> = ended.iter().map(|end| (end, RelatedRows::ANY)).collect();
     with_traces(on, context, &ended).await
 }
 
@@ -81,16 +89,16 @@ pub(super) async fn all(on: &DatabaseTransaction, context: &Context, ended: &[En
 pub(super) async fn with_traces(
     on: &DatabaseTransaction,
     context: &Context,
-    ended: &[(&Ended<'_>, Traces)],
-) -> Result<(), Trouble> {
-    const COUNTS: Shape = Shape(&[("line", Holds::Number), ("n", Holds::Number)]);
+    ended: &[(&FinishedOperation<'_>, RelatedRows)],
+) -> Result<(), EngineError> {
+    const COUNTS: Columns = Columns(&[("line", ColumnType::Number), ("n", ColumnType::Number)]);
     const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
-    const KEYS: Shape = Shape(&[
-        ("op", Holds::Uuid),
-        ("state", Holds::Text),
-        ("result", Holds::Text),
-        ("expires_at", Holds::Number),
-        ("grown", Holds::Number),
+    const KEYS: Columns = Columns(&[
+        ("op", ColumnType::Uuid),
+        ("state", ColumnType::Text),
+        ("result", ColumnType::Text),
+        ("expires_at", ColumnType::Number),
+        ("grown", ColumnType::Number),
     ]);
     const TELL: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
         bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope, idempotency.tenant";
@@ -107,34 +115,34 @@ pub(super) async fn with_traces(
         }
         let expires_at = end.at + context.keep_keys;
         keys.push(&[
-            Cell::Uuid(end.id.uuid()),
-            Cell::Text(end.state.name()),
+            RowValue::Uuid(end.id.uuid()),
+            RowValue::Text(end.state.name()),
             end.result.into(),
-            Cell::Number(signed(expires_at.millis())),
-            Cell::Number(end.grown()),
+            RowValue::Number(signed(expires_at.millis())),
+            RowValue::Number(end.grown()),
         ]);
     }
     let mut rows = Rows::new();
     for (queue, count) in counts {
-        rows.push(&[Cell::Number(queue), Cell::Number(count)]);
+        rows.push(&[RowValue::Number(queue), RowValue::Number(count)]);
     }
     with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
     let ended_keys = with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
     count_results(context, ended, &ended_keys)?;
-    let those = |have: fn(Traces) -> bool| -> Vec<OperationId> {
+    let those = |have: fn(RelatedRows) -> bool| -> Vec<OperationId> {
         ended.iter().filter(|(_, traces)| have(*traces)).map(|(end, _)| end.id).collect()
     };
-    with_rows(on, LET_GO, IDS, rows_of(&those(Traces::refers)), Vec::new()).await?;
-    close_intents(on, &those(Traces::has_intent)).await
+    with_rows(on, LET_GO, IDS, rows_of(&those(RelatedRows::refers)), Vec::new()).await?;
+    close_intents(on, &those(RelatedRows::has_intent)).await
 }
 
 /// What came of these is known.
-pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId]) -> Result<(), Trouble> {
+pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId]) -> Result<(), EngineError> {
     const CLOSE: &str = "DELETE FROM intents WHERE operation_id IN (SELECT op FROM {v})";
     with_rows(on, CLOSE, IDS, rows_of(ids), Vec::new()).await?;
     Ok(())
 }
 
 fn rows_of(ids: &[OperationId]) -> Rows {
-    Rows::of(ids.iter().map(|id| Cell::Uuid(id.uuid())))
+    Rows::of(ids.iter().map(|id| RowValue::Uuid(id.uuid())))
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::{Identifies, Identify};
+use guildhall_actors::events::{IdentifyDecision, IdentifyRequest};
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, queues, signed};
+use super::{EngineError, queues, signed};
 use crate::store::rows::query;
 
 /// What is counted over.
@@ -24,25 +24,25 @@ pub(in crate::store) const FORGET: &str =
     "DELETE FROM identifies WHERE id IN (SELECT id FROM identifies WHERE at <= $1 ORDER BY at LIMIT 500)";
 
 /// Whether a shard may identify; it is counted if so.
-pub(super) async fn ask(on: &DatabaseTransaction, ask: Identifies) -> Result<Identify, Trouble> {
+pub(super) async fn ask(on: &DatabaseTransaction, ask: IdentifyRequest) -> Result<IdentifyDecision, EngineError> {
     const COUNT: &str = "INSERT INTO identifies (bucket, at) VALUES ($1, $2)";
     queues::take_turn(on, "identifies").await?;
     let (bucket, now) = (i64::from(ask.bucket), signed(ask.now.millis()));
-    let Some(newer) = ask.a_day.checked_sub(1) else { return Ok(Identify::Spent(millis(DAY))) };
+    let Some(newer) = ask.a_day.checked_sub(1) else { return Ok(IdentifyDecision::Spent(millis(DAY))) };
     let spent = query(on, LAST_OF_BUDGET, vec![(now - DAY).into(), i64::from(newer).into()]).await?;
     if let Some(row) = spent.first() {
         let at: i64 = row.try_get_by_index(0)?;
-        return Ok(Identify::Spent(millis((at + DAY - now).min(DAY))));
+        return Ok(IdentifyDecision::Spent(millis((at + DAY - now).min(DAY))));
     }
     let spacing = i64::try_from(ask.spacing.as_micros().div_ceil(1_000)).unwrap_or(DAY).min(DAY);
     let near = vec![bucket.into(), (now - spacing).into(), (now + spacing).into()];
     if let Some(row) = query(on, LAST_OF_BUCKET, near).await?.first() {
         let at: i64 = row.try_get_by_index(0)?;
-        return Ok(Identify::Wait(millis(at + spacing - now)));
+        return Ok(IdentifyDecision::Wait(millis(at + spacing - now)));
     }
     query(on, COUNT, vec![bucket.into(), now.into()]).await?;
     query(on, FORGET, vec![(now - 2 * DAY).into()]).await?;
-    Ok(Identify::Now)
+    Ok(IdentifyDecision::Now)
 }
 
 fn millis(millis: i64) -> Duration {

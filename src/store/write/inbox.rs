@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use guildhall_actors::events::{InboxEntry, InboxKey, Later};
+use guildhall_actors::events::{InboxDisposition, InboxEntry, InboxKey};
 use guildhall_core::time::UnixMs;
 use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{
-    Trouble,
-    handled::{KEYS, Key, key, key_in, rows_of},
+    EngineError,
+    event_commit::{HandledKey, KEYS, key, key_in, rows_of},
     queues, signed,
 };
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// An entry that is to be put at the end.
-pub(super) struct New<'a> {
-    key: &'a Key,
+pub(super) struct NewInboxEntry<'a> {
+    key: &'a HandledKey,
     lane: i64,
     name: &'a str,
     event: &'a str,
@@ -27,8 +27,8 @@ pub(super) struct New<'a> {
     died_at: Option<i64>,
 }
 
-impl<'a> New<'a> {
-    pub(super) fn of(entry: &'a InboxEntry, key: &'a Key, now: UnixMs) -> Self {
+impl<'a> NewInboxEntry<'a> {
+    pub(super) fn of(entry: &'a InboxEntry, key: &'a HandledKey, now: UnixMs) -> Self {
         Self {
             key,
             lane: entry.lane,
@@ -50,8 +50,8 @@ pub(in crate::store) const PRESENT: &str = "SELECT session, seq, handler FROM in
 /// Which of these wait, or are dead. Nobody else changes them until the transaction ends.
 pub(super) async fn present<'a>(
     on: &DatabaseTransaction,
-    keys: impl IntoIterator<Item = &'a Key>,
-) -> Result<HashSet<Key>, Trouble> {
+    keys: impl IntoIterator<Item = &'a HandledKey>,
+) -> Result<HashSet<HandledKey>, EngineError> {
     let lock = if queues::is_shared(on) { " ORDER BY session, seq, handler FOR UPDATE" } else { "" };
     let select = format!("{PRESENT}{lock}");
     with_rows(on, &select, KEYS, rows_of(keys), Vec::new()).await?.iter().map(key_in).collect()
@@ -59,8 +59,8 @@ pub(super) async fn present<'a>(
 
 pub(super) async fn remove<'a>(
     on: &DatabaseTransaction,
-    keys: impl IntoIterator<Item = &'a Key>,
-) -> Result<(), Trouble> {
+    keys: impl IntoIterator<Item = &'a HandledKey>,
+) -> Result<(), EngineError> {
     const REMOVE: &str =
         "DELETE FROM inbox WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
     with_rows(on, REMOVE, KEYS, rows_of(keys), Vec::new()).await?;
@@ -68,21 +68,21 @@ pub(super) async fn remove<'a>(
 }
 
 /// Puts entries at the end, in this order.
-pub(super) async fn insert(on: &DatabaseTransaction, entries: &[New<'_>]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("n", Holds::Number),
-        ("session", Holds::Text),
-        ("seq", Holds::Number),
-        ("handler", Holds::Text),
-        ("lane", Holds::Number),
-        ("name", Holds::Text),
-        ("event", Holds::Text),
-        ("attempts", Holds::Number),
-        ("eligible_at", Holds::Number),
-        ("dead", Holds::Text),
-        ("why", Holds::Text),
-        ("created_at", Holds::Number),
-        ("died_at", Holds::Number),
+pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_>]) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[
+        ("n", ColumnType::Number),
+        ("session", ColumnType::Text),
+        ("seq", ColumnType::Number),
+        ("handler", ColumnType::Text),
+        ("lane", ColumnType::Number),
+        ("name", ColumnType::Text),
+        ("event", ColumnType::Text),
+        ("attempts", ColumnType::Number),
+        ("eligible_at", ColumnType::Number),
+        ("dead", ColumnType::Text),
+        ("why", ColumnType::Text),
+        ("created_at", ColumnType::Number),
+        ("died_at", ColumnType::Number),
     ]);
     // The condition holds for every row that is meant: without one, SQLite puts the order before the limit of `{v}`, and
     // takes the room that is left there for rows.
@@ -98,18 +98,18 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[New<'_>]) -> Res
     for (n, new) in entries.iter().enumerate() {
         let (session, seq, handler) = new.key;
         rows.push(&[
-            Cell::Number(signed(n as u64)),
-            Cell::Text(session),
-            Cell::Number(*seq),
-            Cell::Text(handler),
-            Cell::Number(new.lane),
-            Cell::Text(new.name),
-            Cell::Text(new.event),
-            Cell::Number(new.attempts),
-            Cell::Number(new.eligible_at),
+            RowValue::Number(signed(n as u64)),
+            RowValue::Text(session),
+            RowValue::Number(*seq),
+            RowValue::Text(handler),
+            RowValue::Number(new.lane),
+            RowValue::Text(new.name),
+            RowValue::Text(new.event),
+            RowValue::Number(new.attempts),
+            RowValue::Number(new.eligible_at),
             new.dead.into(),
             new.why.into(),
-            Cell::Number(new.created_at),
+            RowValue::Number(new.created_at),
             new.died_at.into(),
         ]);
     }
@@ -117,14 +117,14 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[New<'_>]) -> Res
     Ok(())
 }
 
-pub(in crate::store) const PUTTING_OFF: Shape = Shape(&[
-    ("its_session", Holds::Text),
-    ("its_seq", Holds::Number),
-    ("its_handler", Holds::Text),
-    ("tried", Holds::Number),
-    ("says", Holds::Text),
-    ("again_at", Holds::Number),
-    ("ends_at", Holds::Number),
+pub(in crate::store) const PUTTING_OFF: Columns = Columns(&[
+    ("its_session", ColumnType::Text),
+    ("its_seq", ColumnType::Number),
+    ("its_handler", ColumnType::Text),
+    ("tried", ColumnType::Number),
+    ("says", ColumnType::Text),
+    ("again_at", ColumnType::Number),
+    ("ends_at", ColumnType::Number),
 ]);
 
 pub(in crate::store) const PUT_OFF: &str =
@@ -138,35 +138,35 @@ pub(in crate::store) const PUT_OFF: &str =
 /// comes late.
 pub(super) async fn put_off(
     on: &DatabaseTransaction,
-    asked: &[(usize, (&InboxKey, &Later, UnixMs))],
-) -> Result<Vec<(usize, bool)>, Trouble> {
-    let keys: Vec<Key> = asked.iter().map(|(_, (which, ..))| key(which)).collect();
+    asked: &[(usize, (&InboxKey, &InboxDisposition, UnixMs))],
+) -> Result<Vec<(usize, bool)>, EngineError> {
+    let keys: Vec<HandledKey> = asked.iter().map(|(_, (which, ..))| key(which)).collect();
     // In order, and of those about one entry the last.
-    let last: BTreeMap<&Key, &(&InboxKey, &Later, UnixMs)> =
+    let last: BTreeMap<&HandledKey, &(&InboxKey, &InboxDisposition, UnixMs)> =
         keys.iter().zip(asked.iter().map(|(_, asked)| asked)).collect();
     let mut rows = Rows::new();
     for ((session, seq, handler), (_, later, now)) in last {
         let (attempts, why, again_at) = match later {
-            Later::Again { at, attempts, why } => (*attempts, why, Some(signed(at.millis()))),
-            Later::Dead { attempts, why } => (*attempts, why, None),
+            InboxDisposition::Again { at, attempts, why } => (*attempts, why, Some(signed(at.millis()))),
+            InboxDisposition::Dead { attempts, why } => (*attempts, why, None),
         };
         rows.push(&[
-            Cell::Text(session),
-            Cell::Number(*seq),
-            Cell::Text(handler),
-            Cell::Number(attempts.into()),
-            Cell::Text(why),
+            RowValue::Text(session),
+            RowValue::Number(*seq),
+            RowValue::Text(handler),
+            RowValue::Number(attempts.into()),
+            RowValue::Text(why),
             again_at.into(),
-            Cell::Number(signed(now.millis())),
+            RowValue::Number(signed(now.millis())),
         ]);
     }
     let changed = with_rows(on, PUT_OFF, PUTTING_OFF, rows, Vec::new()).await?;
-    let changed: HashSet<Key> = changed.iter().map(key_in).collect::<Result<_, _>>()?;
+    let changed: HashSet<HandledKey> = changed.iter().map(key_in).collect::<Result<_, _>>()?;
     Ok(asked.iter().zip(&keys).map(|((place, _), key)| (*place, changed.contains(key))).collect())
 }
 
 /// Puts a dead entry at the end, as if nobody had tried it; whether there is one.
-pub(super) async fn revive(on: &DatabaseTransaction, place: i64, now: UnixMs) -> Result<bool, Trouble> {
+pub(super) async fn revive(on: &DatabaseTransaction, place: i64, now: UnixMs) -> Result<bool, EngineError> {
     const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
         RETURNING session, seq, handler, lane, name, event, why, created_at";
     let rows = query(on, TAKE, vec![place.into()]).await?;
@@ -175,11 +175,11 @@ pub(super) async fn revive(on: &DatabaseTransaction, place: i64, now: UnixMs) ->
     Ok(true)
 }
 
-async fn put_back(on: &DatabaseTransaction, row: &QueryResult, now: UnixMs) -> Result<(), Trouble> {
+async fn put_back(on: &DatabaseTransaction, row: &QueryResult, now: UnixMs) -> Result<(), EngineError> {
     let name: String = row.try_get_by_index(4)?;
     let event: String = row.try_get_by_index(5)?;
     let why: Option<String> = row.try_get_by_index(6)?;
-    let new = New {
+    let new = NewInboxEntry {
         key: &key_in(row)?,
         lane: row.try_get_by_index(3)?,
         name: &name,

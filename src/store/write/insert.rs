@@ -6,12 +6,12 @@ use guildhall_actors::operations::{DelayedBy, NewOperation};
 use guildhall_core::operation::{OperationId, Queue, QueueClass};
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, Trouble, signed, usage};
-use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
+use super::{Context, EngineError, signed, usage};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
 /// A new operation, with its place in its queue and whose it is.
 #[derive(Debug)]
-pub(super) struct New<'a> {
+pub(super) struct OperationInsert<'a> {
     pub(super) operation: &'a NewOperation,
     pub(super) queue: Queue,
     /// The class and key of its queue, unless it is a guild's.
@@ -25,25 +25,25 @@ pub(super) struct New<'a> {
     pub(super) of: Option<&'a str>,
 }
 
-const OPERATIONS: Shape = Shape(&[
-    ("id", Holds::Uuid),
-    ("tenant", Holds::Text),
-    ("queue", Holds::Number),
-    ("guild_id", Holds::Number),
-    ("caller", Holds::Text),
-    ("packed", Holds::Number),
-    ("seq", Holds::Number),
-    ("kind", Holds::Text),
-    ("payload", Holds::Text),
-    ("payload_hash", Holds::Bytes),
-    ("lane", Holds::Text),
-    ("eligible_at", Holds::Number),
-    ("deadline_at", Holds::Number),
-    ("deployment_id", Holds::Uuid),
-    ("trace", Holds::Text),
-    ("reason", Holds::Text),
-    ("redrive_of", Holds::Uuid),
-    ("created_at", Holds::Number),
+const OPERATIONS: Columns = Columns(&[
+    ("id", ColumnType::Uuid),
+    ("tenant", ColumnType::Text),
+    ("queue", ColumnType::Number),
+    ("guild_id", ColumnType::Number),
+    ("caller", ColumnType::Text),
+    ("packed", ColumnType::Number),
+    ("seq", ColumnType::Number),
+    ("kind", ColumnType::Text),
+    ("payload", ColumnType::Text),
+    ("payload_hash", ColumnType::Bytes),
+    ("lane", ColumnType::Text),
+    ("eligible_at", ColumnType::Number),
+    ("deadline_at", ColumnType::Number),
+    ("deployment_id", ColumnType::Uuid),
+    ("trace", ColumnType::Text),
+    ("reason", ColumnType::Text),
+    ("redrive_of", ColumnType::Uuid),
+    ("created_at", ColumnType::Number),
 ]);
 
 const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
@@ -53,27 +53,27 @@ const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, calle
     (packed >> 26) & 255, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, packed >> 34, {changed} FROM {v}";
 
-const SCHEDULED: Shape = Shape(&[
-    ("id", Holds::Uuid),
-    ("tenant", Holds::Text),
-    ("queue", Holds::Number),
-    ("guild_id", Holds::Number),
-    ("caller", Holds::Text),
-    ("packed", Holds::Number),
-    ("seq", Holds::Number),
-    ("kind", Holds::Text),
-    ("payload", Holds::Text),
-    ("payload_hash", Holds::Bytes),
-    ("lane", Holds::Text),
-    ("eligible_at", Holds::Number),
-    ("deadline_at", Holds::Number),
-    ("deployment_id", Holds::Uuid),
-    ("trace", Holds::Text),
-    ("reason", Holds::Text),
-    ("redrive_of", Holds::Uuid),
-    ("created_at", Holds::Number),
-    ("joins_at", Holds::Number),
-    ("put_off", Holds::Number),
+const SCHEDULED: Columns = Columns(&[
+    ("id", ColumnType::Uuid),
+    ("tenant", ColumnType::Text),
+    ("queue", ColumnType::Number),
+    ("guild_id", ColumnType::Number),
+    ("caller", ColumnType::Text),
+    ("packed", ColumnType::Number),
+    ("seq", ColumnType::Number),
+    ("kind", ColumnType::Text),
+    ("payload", ColumnType::Text),
+    ("payload_hash", ColumnType::Bytes),
+    ("lane", ColumnType::Text),
+    ("eligible_at", ColumnType::Number),
+    ("deadline_at", ColumnType::Number),
+    ("deployment_id", ColumnType::Uuid),
+    ("trace", ColumnType::Text),
+    ("reason", ColumnType::Text),
+    ("redrive_of", ColumnType::Uuid),
+    ("created_at", ColumnType::Number),
+    ("joins_at", ColumnType::Number),
+    ("put_off", ColumnType::Number),
 ]);
 
 const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
@@ -85,13 +85,17 @@ const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild
 
 /// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
 /// are the engine's own.
-pub(super) async fn all(on: &DatabaseTransaction, context: &Context, accepted: &[New<'_>]) -> Result<(), Trouble> {
+pub(super) async fn all(
+    on: &DatabaseTransaction,
+    context: &Context,
+    accepted: &[OperationInsert<'_>],
+) -> Result<(), EngineError> {
     if accepted.is_empty() {
         return Ok(());
     }
     count_in(on, context, accepted).await?;
     // In order, so that no two processes wait for each other's keys: a key is one tenant's.
-    let mut groups: BTreeMap<Option<&str>, Vec<&New<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<&str>, Vec<&OperationInsert<'_>>> = BTreeMap::new();
     for new in accepted {
         groups.entry(new.of).or_default().push(new);
     }
@@ -104,19 +108,23 @@ pub(super) async fn all(on: &DatabaseTransaction, context: &Context, accepted: &
     Ok(())
 }
 
-async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_>]) -> Result<(), Trouble> {
-    const KEYS: Shape = Shape(&[
-        ("scope", Holds::Text),
-        ("key", Holds::Text),
-        ("payload_hash", Holds::Bytes),
-        ("operation_id", Holds::Uuid),
-        ("tenant", Holds::Text),
-        ("bytes", Holds::Number),
+async fn insert(
+    on: &DatabaseTransaction,
+    context: &Context,
+    accepted: &[&OperationInsert<'_>],
+) -> Result<(), EngineError> {
+    const KEYS: Columns = Columns(&[
+        ("scope", ColumnType::Text),
+        ("key", ColumnType::Text),
+        ("payload_hash", ColumnType::Bytes),
+        ("operation_id", ColumnType::Uuid),
+        ("tenant", ColumnType::Text),
+        ("bytes", ColumnType::Number),
     ]);
     // Another process may keep the same key at the same moment: what it has kept is found next time.
     const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id, tenant, bytes)
         SELECT scope, key, payload_hash, operation_id, tenant, bytes FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
-    const REFS: Shape = Shape(&[("operation_id", Holds::Uuid), ("target", Holds::Uuid)]);
+    const REFS: Columns = Columns(&[("operation_id", ColumnType::Uuid), ("target", ColumnType::Uuid)]);
     const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
         SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let (mut operations, mut scheduled) = (Rows::new(), Rows::new());
@@ -128,16 +136,16 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
             Some(joins_at) => {
                 push(&mut scheduled, new);
                 let put_off = i64::from(new.operation.delayed_by == DelayedBy::Policy);
-                scheduled.push(&[Cell::Number(joins_at), Cell::Number(put_off)]);
+                scheduled.push(&[RowValue::Number(joins_at), RowValue::Number(put_off)]);
             }
         }
         let operation = new.operation;
-        let id = Cell::Uuid(operation.id.uuid());
+        let id = RowValue::Uuid(operation.id.uuid());
         if let Some(key) = &operation.idempotency {
             keyed.insert(key, (operation, &new.tenant));
         }
         for target in &operation.refers_to {
-            refs.push(&[id, Cell::Uuid(target.uuid())]);
+            refs.push(&[id, RowValue::Uuid(target.uuid())]);
         }
     }
     let (insert, values) = context.stamp.put(INSERT, Vec::new(), 1);
@@ -151,16 +159,16 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
         let mut keys = Rows::new();
         for (key, (operation, tenant)) in &keyed {
             keys.push(&[
-                Cell::Text(&key.scope),
-                Cell::Text(&key.key),
-                Cell::Bytes(&operation.payload_hash),
-                Cell::Uuid(operation.id.uuid()),
-                Cell::Text(tenant),
-                Cell::Number(signed(usage::key_bytes(key))),
+                RowValue::Text(&key.scope),
+                RowValue::Text(&key.key),
+                RowValue::Bytes(&operation.payload_hash),
+                RowValue::Uuid(operation.id.uuid()),
+                RowValue::Text(tenant),
+                RowValue::Number(signed(usage::key_bytes(key))),
             ]);
         }
         if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
-            return Err(Trouble::Raced("an idempotency key was used by another process at the same moment"));
+            return Err(EngineError::Raced("an idempotency key was used by another process at the same moment"));
         }
     }
     if !refs.is_empty() {
@@ -169,27 +177,27 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
     Ok(())
 }
 
-fn push(rows: &mut Rows, New { operation, queue, seq, tenant, .. }: &New<'_>) {
+fn push(rows: &mut Rows, OperationInsert { operation, queue, seq, tenant, .. }: &OperationInsert<'_>) {
     let trace = operation.trace.map(|trace| trace.to_string());
     rows.push(&[
-        Cell::Uuid(operation.id.uuid()),
-        Cell::Text(tenant),
-        Cell::Number(queue.number()),
+        RowValue::Uuid(operation.id.uuid()),
+        RowValue::Text(tenant),
+        RowValue::Number(queue.number()),
         operation.guild.map(u64::cast_signed).into(),
-        Cell::Text(&operation.caller),
-        Cell::Number(packed(operation)),
-        Cell::Number(*seq),
-        Cell::Text(operation.kind.name()),
-        Cell::Text(&operation.payload),
-        Cell::Bytes(&operation.payload_hash),
-        Cell::Text(operation.lane.name()),
-        Cell::Number(signed(operation.eligible_at.millis())),
+        RowValue::Text(&operation.caller),
+        RowValue::Number(packed(operation)),
+        RowValue::Number(*seq),
+        RowValue::Text(operation.kind.name()),
+        RowValue::Text(&operation.payload),
+        RowValue::Bytes(&operation.payload_hash),
+        RowValue::Text(operation.lane.name()),
+        RowValue::Number(signed(operation.eligible_at.millis())),
         operation.deadline_at.map(|at| signed(at.millis())).into(),
         operation.deployment.map(OperationId::uuid).into(),
         trace.as_deref().into(),
         operation.reason.as_deref().into(),
         operation.redrive_of.map(OperationId::uuid).into(),
-        Cell::Number(signed(operation.created_at.millis())),
+        RowValue::Number(signed(operation.created_at.millis())),
     ]);
 }
 
@@ -204,7 +212,7 @@ fn packed(operation: &NewOperation) -> i64 {
 }
 
 /// What a batch adds to one queue.
-struct Added<'a> {
+struct QueueAddition<'a> {
     tenant: Arc<str>,
     identity: Option<&'a (QueueClass, Arc<str>)>,
     count: i64,
@@ -213,27 +221,31 @@ struct Added<'a> {
 }
 
 /// Counts operations into their queues, and makes the queues due when they are.
-async fn count_in(on: &DatabaseTransaction, context: &Context, accepted: &[New<'_>]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("line", Holds::Number),
-        ("tenant", Holds::Text),
-        ("next_seq", Holds::Number),
-        ("n", Holds::Number),
-        ("ready_at", Holds::Number),
+async fn count_in(
+    on: &DatabaseTransaction,
+    context: &Context,
+    accepted: &[OperationInsert<'_>],
+) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[
+        ("line", ColumnType::Number),
+        ("tenant", ColumnType::Text),
+        ("next_seq", ColumnType::Number),
+        ("n", ColumnType::Number),
+        ("ready_at", ColumnType::Number),
     ]);
     const UPSERT: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
         SELECT line, tenant, next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
         ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
         ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
         THEN excluded.ready_at ELSE guild_queues.ready_at END";
-    const KEYED: Shape = Shape(&[
-        ("line", Holds::Number),
-        ("tenant", Holds::Text),
-        ("next_seq", Holds::Number),
-        ("n", Holds::Number),
-        ("ready_at", Holds::Number),
-        ("class", Holds::Text),
-        ("key", Holds::Text),
+    const KEYED: Columns = Columns(&[
+        ("line", ColumnType::Number),
+        ("tenant", ColumnType::Text),
+        ("next_seq", ColumnType::Number),
+        ("n", ColumnType::Number),
+        ("ready_at", ColumnType::Number),
+        ("class", ColumnType::Text),
+        ("key", ColumnType::Text),
     ]);
     const UPSERT_KEYED: &str =
         "INSERT INTO guild_queues (queue, tenant, class, key, next_seq, pending, paused, ready_at, fence)
@@ -243,11 +255,11 @@ async fn count_in(on: &DatabaseTransaction, context: &Context, accepted: &[New<'
         THEN excluded.ready_at ELSE guild_queues.ready_at END
         WHERE guild_queues.tenant = excluded.tenant AND guild_queues.class = excluded.class
         AND guild_queues.key = excluded.key RETURNING queue";
-    let mut added: BTreeMap<Queue, Added<'_>> = BTreeMap::new();
-    for New { operation, queue, identity, seq, joins_at, tenant, .. } in accepted {
+    let mut added: BTreeMap<Queue, QueueAddition<'_>> = BTreeMap::new();
+    for OperationInsert { operation, queue, identity, seq, joins_at, tenant, .. } in accepted {
         let due = joins_at.unwrap_or_else(|| signed(operation.eligible_at.millis()));
         let (tenant, identity) = (Arc::clone(tenant), identity.as_ref());
-        let fresh = Added { tenant, identity, count: 0, next_seq: 0, ready_at: i64::MAX };
+        let fresh = QueueAddition { tenant, identity, count: 0, next_seq: 0, ready_at: i64::MAX };
         let line = added.entry(*queue).or_insert(fresh);
         line.count += 1;
         line.next_seq = seq.abs() + 1;
@@ -256,15 +268,15 @@ async fn count_in(on: &DatabaseTransaction, context: &Context, accepted: &[New<'
     let (mut rows, mut keyed, mut count) = (Rows::new(), Rows::new(), 0);
     for (queue, line) in &added {
         let cells = [
-            Cell::Number(queue.number()),
-            Cell::Text(&line.tenant),
-            Cell::Number(line.next_seq),
-            Cell::Number(line.count),
-            Cell::Number(line.ready_at),
+            RowValue::Number(queue.number()),
+            RowValue::Text(&line.tenant),
+            RowValue::Number(line.next_seq),
+            RowValue::Number(line.count),
+            RowValue::Number(line.ready_at),
         ];
         if let Some((class, key)) = line.identity {
             keyed.push(&cells);
-            keyed.push(&[Cell::Text(class.name()), Cell::Text(key)]);
+            keyed.push(&[RowValue::Text(class.name()), RowValue::Text(key)]);
             count += 1;
         } else {
             rows.push(&cells);
@@ -274,7 +286,7 @@ async fn count_in(on: &DatabaseTransaction, context: &Context, accepted: &[New<'
     with_rows(on, UPSERT, SHAPE, rows, fence()).await?;
     if with_rows(on, UPSERT_KEYED, KEYED, keyed, fence()).await?.len() < count {
         // It was not there when the queues were read.
-        return Err(Trouble::Raced("another process has made a queue with the same number at the same moment"));
+        return Err(EngineError::Raced("another process has made a queue with the same number at the same moment"));
     }
     Ok(())
 }

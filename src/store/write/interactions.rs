@@ -8,8 +8,8 @@ use guildhall_core::{
 };
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use super::{EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// The most rows that one sweep removes for one reason.
 const SWEEP: i64 = 500;
@@ -18,13 +18,13 @@ const SWEEP: i64 = 500;
 /// for 15 minutes.
 const MAX_RECORDED: i64 = 1_000_000;
 
-pub(in crate::store) const RECORDED: Shape = Shape(&[
-    ("its_token", Holds::Bytes),
-    ("its_id", Holds::Number),
-    ("its_application", Holds::Number),
-    ("its_guild", Holds::Number),
-    ("its_receipt", Holds::Number),
-    ("its_expiry", Holds::Number),
+pub(in crate::store) const RECORDED: Columns = Columns(&[
+    ("its_token", ColumnType::Bytes),
+    ("its_id", ColumnType::Number),
+    ("its_application", ColumnType::Number),
+    ("its_guild", ColumnType::Number),
+    ("its_receipt", ColumnType::Number),
+    ("its_expiry", ColumnType::Number),
 ]);
 
 pub(in crate::store) const RECORD: &str =
@@ -51,18 +51,18 @@ pub(super) struct SweptInteractions {
 pub(super) async fn record<'a>(
     on: &DatabaseTransaction,
     received: impl Iterator<Item = &'a ReceivedInteraction>,
-) -> Result<(), Trouble> {
+) -> Result<(), EngineError> {
     // In order, so that two processes that record the same interactions do not deadlock.
     let received: BTreeMap<TokenDigest, &ReceivedInteraction> = received.map(|one| (one.token, one)).collect();
     let mut rows = Rows::new();
     for (token, one) in &received {
         rows.push(&[
-            Cell::Bytes(&token.0),
-            Cell::Number(one.id.cast_signed()),
-            Cell::Number(one.application.cast_signed()),
-            Cell::Number(one.guild.unwrap_or(0).cast_signed()),
-            Cell::Number(signed(one.received_at.millis())),
-            Cell::Number(signed(one.expires_at.millis())),
+            RowValue::Bytes(&token.0),
+            RowValue::Number(one.id.cast_signed()),
+            RowValue::Number(one.application.cast_signed()),
+            RowValue::Number(one.guild.unwrap_or(0).cast_signed()),
+            RowValue::Number(signed(one.received_at.millis())),
+            RowValue::Number(signed(one.expires_at.millis())),
         ]);
     }
     with_rows(on, RECORD, RECORDED, rows, Vec::new()).await?;
@@ -70,13 +70,13 @@ pub(super) async fn record<'a>(
 }
 
 /// Removes expired interactions and those past the bound, a small batch of each.
-pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<SweptInteractions, Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<SweptInteractions, EngineError> {
     let expired = query(on, SWEEP_EXPIRED, vec![signed(now.millis()).into(), SWEEP.into()]).await?.len();
     let dropped = drop_past(on, MAX_RECORDED).await?;
     Ok(SweptInteractions { expired: expired as u64, dropped })
 }
 
-async fn drop_past(on: &DatabaseTransaction, bound: i64) -> Result<u64, Trouble> {
+async fn drop_past(on: &DatabaseTransaction, bound: i64) -> Result<u64, EngineError> {
     let past = query(on, PAST_BOUND, vec![bound.into()]).await?;
     let Some(row) = past.first() else { return Ok(0) };
     let until: i64 = row.try_get_by_index(0)?;
@@ -88,7 +88,7 @@ mod tests {
     use sea_orm::TransactionTrait as _;
 
     use super::*;
-    use crate::store::{Store, connect, plans::settings};
+    use crate::store::{Store, connect, query_plan_tests::settings};
 
     #[tokio::test]
     async fn oldest_interactions_past_the_bound_are_dropped() {

@@ -3,27 +3,29 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    access::{Added, DataSubject, Erased, ErasureCursor, NewKey, Note, Revoked, Rotated},
+    access::{
+        AddKeyResult, AuditRecord, DataSubject, ErasureCursor, ErasureStep, NewApiKey, RevokeResult, RotateResult,
+    },
     crash::Input,
     events::{
-        ClaimedShards, Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState, ShardClaim,
-        WantedShards,
+        ClaimedShards, CommitResult, DesiredShards, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition,
+        InboxKey, ShardClaim, StateWrite, StoredSession,
     },
     operations::{
-        Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
-        SubmitError, Submitted, Swept,
+        Claim, ClaimFrom, DeadLetterFilter, Fence, NewOperation, OperationUpdate, PauseTarget, Retention, StoreError,
+        SubmitError, SubmitResult, SweepSummary, UpdateResult,
     },
 };
 use guildhall_core::{
     access::KeyId,
-    budget::{Hour, Spend},
+    budget::{Hour, SpendRecord},
     interaction::ReceivedInteraction,
-    operation::{OperationId, Queue, State, payload::Location},
+    operation::{OperationId, OperationState, Queue, payload::Location},
     time::UnixMs,
 };
 use tokio::sync::oneshot;
 
-use super::schedule::Joined;
+use super::schedule::EnqueueResult;
 
 /// Something to write.
 #[derive(Debug)]
@@ -36,27 +38,27 @@ pub(in crate::store) enum Job {
     Join(Queue, UnixMs, usize),
     /// Makes queues due that nobody has and in which operations wait for the gate, so many at most.
     ReleaseHeld(UnixMs, usize),
-    Record(Vec<Change>),
+    Record(Vec<OperationUpdate>),
     Cancel(OperationId, UnixMs),
     Hasten(OperationId, UnixMs),
-    Discard(LetterFilter),
-    Pause(Pausable, bool),
+    Discard(DeadLetterFilter),
+    Pause(PauseTarget, bool),
     Sweep(Retention, UnixMs),
-    SetState(SetState),
-    Commit(Vec<Handled>),
-    KeepSessions(Vec<KeptSession>),
-    PutOff(InboxKey, Later, UnixMs),
+    SetState(StateWrite),
+    Commit(Vec<HandlerCommit>),
+    KeepSessions(Vec<StoredSession>),
+    PutOff(InboxKey, InboxDisposition, UnixMs),
     Revive(i64, UnixMs),
     SweepEvents(UnixMs),
     RecordInteractions(Vec<ReceivedInteraction>),
-    Identify(Identifies),
-    ClaimShards(WantedShards),
+    Identify(IdentifyRequest),
+    ClaimShards(DesiredShards),
     ReleaseShards(Vec<ShardClaim>),
-    AddKey(NewKey),
+    AddKey(NewApiKey),
     RevokeKey(KeyId, UnixMs),
     RotateKey {
         old: KeyId,
-        new: NewKey,
+        new: NewApiKey,
         until: UnixMs,
     },
     /// Where a channel or a webhook belongs.
@@ -64,7 +66,7 @@ pub(in crate::store) enum Job {
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),
-    KeepSpend(Arc<str>, Vec<Spend>),
+    KeepSpend(Arc<str>, Vec<SpendRecord>),
     SweepSpend(Hour),
     Erase(DataSubject, ErasureCursor),
     /// Inputs that ended a process and were set aside.
@@ -73,51 +75,51 @@ pub(in crate::store) enum Job {
 
 /// What came of it.
 #[derive(Debug)]
-pub(in crate::store) enum Answer {
-    Submitted(Result<Vec<Submitted>, SubmitError>),
+pub(in crate::store) enum JobResult {
+    Submitted(Result<Vec<SubmitResult>, SubmitError>),
     Redriven(Result<Vec<OperationId>, SubmitError>),
     Claimed(Vec<Claim>),
     Released(bool),
-    Joined(Joined),
+    Joined(EnqueueResult),
     MadeDue(usize),
-    Recorded(Vec<Recorded>),
-    Moved(Option<(State, Queue)>),
+    Recorded(Vec<UpdateResult>),
+    Moved(Option<(OperationState, Queue)>),
     Discarded(u64),
-    Swept(Swept),
-    Committed(Vec<Committed>),
-    Identified(Identify),
+    Swept(SweepSummary),
+    Committed(Vec<CommitResult>),
+    Identified(IdentifyDecision),
     Shards(ClaimedShards),
     /// Whether what was to be changed is there.
     Found(bool),
     SweptEvents(u64),
-    KeyAdded(Added),
-    KeyRevoked(Revoked),
-    KeyRotated(Rotated),
-    Erased(Erased),
+    KeyAdded(AddKeyResult),
+    KeyRevoked(RevokeResult),
+    KeyRotated(RotateResult),
+    Erased(ErasureStep),
     Kept,
 }
 
 /// A job, and who waits for it.
 #[derive(Debug)]
-pub(in crate::store) struct Request {
+pub(in crate::store) struct JobRequest {
     pub(in crate::store) job: Job,
     /// What is to be kept of it, if it changes something.
-    pub(in crate::store) note: Option<Note>,
+    pub(in crate::store) note: Option<AuditRecord>,
     /// For whose sake, if for a tenant's.
     pub(in crate::store) tenant: Option<Arc<str>>,
-    pub(in crate::store) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    pub(in crate::store) reply: oneshot::Sender<Result<JobResult, StoreError>>,
 }
 
 /// A job as the writer has it before it, and what is to be kept of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct BatchJob<'a> {
     pub(super) job: &'a Job,
-    pub(super) note: Option<&'a Note>,
+    pub(super) note: Option<&'a AuditRecord>,
     pub(super) tenant: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn of(request: &'a Request) -> Self {
+impl<'a> BatchJob<'a> {
+    pub(super) fn of(request: &'a JobRequest) -> Self {
         Self { job: &request.job, note: request.note.as_ref(), tenant: request.tenant.as_deref() }
     }
 }
@@ -169,7 +171,7 @@ impl Job {
 }
 
 /// The event that a handler is done with, as it is handed to the next process.
-pub(super) fn input_of(done: &Handled) -> Input {
+pub(super) fn input_of(done: &HandlerCommit) -> Input {
     if done.from_inbox {
         Input::InboxEntry(done.key.clone())
     } else {
@@ -177,19 +179,19 @@ pub(super) fn input_of(done: &Handled) -> Input {
     }
 }
 
-impl Answer {
+impl JobResult {
     /// Whether something was changed for whoever asked.
     pub(in crate::store) fn is_change(&self) -> bool {
         match self {
-            Self::Submitted(Ok(submitted)) => submitted.iter().any(|one| matches!(one, Submitted::Accepted { .. })),
+            Self::Submitted(Ok(submitted)) => submitted.iter().any(|one| matches!(one, SubmitResult::Accepted { .. })),
             Self::Redriven(Ok(kept)) => !kept.is_empty(),
             Self::Submitted(Err(_)) | Self::Redriven(Err(_)) => false,
-            Self::Moved(moved) => moved.is_some_and(|(state, _)| state == State::Cancelled || state.waits()),
+            Self::Moved(moved) => moved.is_some_and(|(state, _)| state == OperationState::Cancelled || state.waits()),
             Self::Discarded(count) => *count > 0,
             Self::Found(found) => *found,
-            Self::KeyAdded(added) => *added == Added::Done,
-            Self::KeyRevoked(revoked) => *revoked == Revoked::Now,
-            Self::KeyRotated(rotated) => *rotated == Rotated::Done,
+            Self::KeyAdded(added) => *added == AddKeyResult::Done,
+            Self::KeyRevoked(revoked) => *revoked == RevokeResult::Now,
+            Self::KeyRotated(rotated) => *rotated == RotateResult::Done,
             Self::Kept | Self::Erased(_) => true,
             Self::Claimed(_)
             | Self::Released(_)
@@ -205,12 +207,12 @@ impl Answer {
     }
 }
 
-impl Answer {
+impl JobResult {
     /// Whether operations may have changed, for whoever follows them.
     pub(super) fn touches_operations(&self) -> bool {
         match self {
-            Self::Recorded(recorded) => recorded.contains(&Recorded::Done),
-            Self::Committed(committed) => committed.iter().any(|one| matches!(one, Committed::Done(_))),
+            Self::Recorded(recorded) => recorded.contains(&UpdateResult::Done),
+            Self::Committed(committed) => committed.iter().any(|one| matches!(one, CommitResult::Done(_))),
             Self::Joined(joined) => joined.count > 0,
             Self::Submitted(_) | Self::Redriven(_) | Self::Moved(_) => self.is_change(),
             Self::Claimed(_)
@@ -274,7 +276,7 @@ impl Job {
         match self {
             Self::Submit(batch) | Self::Redrive(batch) => (batch.len(), payloads(batch)),
             Self::Record(changes) => {
-                let text = |change: &Change| change.result.as_ref().map_or(0, String::len);
+                let text = |change: &OperationUpdate| change.result.as_ref().map_or(0, String::len);
                 (changes.len(), changes.iter().map(text).sum())
             }
             Self::SetState(set) => (1, set.value.as_ref().map_or(0, String::len)),
@@ -313,7 +315,7 @@ impl Job {
     }
 }
 
-fn size_of_handled(done: &Handled) -> (usize, usize) {
+fn size_of_handled(done: &HandlerCommit) -> (usize, usize) {
     let values: usize = done.set.iter().map(|set| set.value.as_ref().map_or(0, String::len)).sum();
     let event = done.inbox.as_ref().map_or(0, |entry| entry.event.len());
     (1 + done.operations.len() + done.set.len(), payloads(&done.operations) + values + event)

@@ -5,8 +5,8 @@ use std::time::Duration;
 use guildhall_core::{operation::payload::Location, time::UnixMs};
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, Trouble, guild_number, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use super::{Context, EngineError, guild_number, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// How long it is kept where one belongs. It does not change; but many are gone by then, and looked up once more is soon done.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -19,7 +19,7 @@ pub(super) async fn learn(
     context: &Context,
     location: &Location,
     guild: Option<u64>,
-) -> Result<(), Trouble> {
+) -> Result<(), EngineError> {
     const KEEP: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
     let (kind, id) = (location.what(), location.id().cast_signed());
@@ -28,16 +28,16 @@ pub(super) async fn learn(
 }
 
 /// These channels are gone.
-pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result<(), Trouble> {
-    const GONE: Shape = Shape(&[("its_id", Holds::Number)]);
+pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result<(), EngineError> {
+    const GONE: Columns = Columns(&[("its_id", ColumnType::Number)]);
     const FORGET: &str = "DELETE FROM channel_guilds WHERE kind = 'channel' AND id IN (SELECT its_id FROM {v})";
-    let rows = Rows::of(channels.iter().map(|id| Cell::Number(id.cast_signed())));
+    let rows = Rows::of(channels.iter().map(|id| RowValue::Number(id.cast_signed())));
     with_rows(on, FORGET, GONE, rows, Vec::new()).await?;
     Ok(())
 }
 
 /// Forgets what was found out long ago; a small batch.
-pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<(), Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<(), EngineError> {
     const OLD: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
         (SELECT kind, id FROM channel_guilds WHERE seen_at <= $1 ORDER BY seen_at LIMIT $2 + 0)";
     query(on, OLD, vec![signed(now.before(KEPT).millis()).into(), SWEEP.into()]).await?;

@@ -3,27 +3,27 @@
 mod access;
 mod attempts;
 mod batch;
+mod cancel;
+mod change_seq;
 mod crashes;
+mod dead_letters;
 mod erase;
-mod file_room;
+mod event_commit;
+mod file_capacity;
 mod finish;
-mod handled;
-mod homes;
+mod guild_tenants;
 mod identify;
 mod inbox;
 mod insert;
 mod interactions;
 mod job;
-mod letters;
 mod locations;
 mod queues;
 mod record;
 mod schedule;
 mod sessions;
 mod shards;
-mod single;
 mod spend;
-mod stamp;
 mod state;
 mod submit;
 mod sweep;
@@ -41,7 +41,7 @@ use futures_util::FutureExt as _;
 use guildhall_actors::{
     crash,
     failpoint::{self, Point},
-    operations::Recorded,
+    operations::UpdateResult,
     supervision::{Part, spawn_work},
 };
 use guildhall_core::time::UnixMs;
@@ -54,19 +54,19 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::{batch::Done, job::Asked, usage::UsageCounters};
+use self::{batch::BatchResult, job::BatchJob, usage::UsageCounters};
 pub(super) use self::{
-    file_room::{FileRoom, measure as measure_file},
-    job::{Answer, Job, Request},
+    change_seq::{ChangeSeq, FORGOTTEN},
+    file_capacity::{FileCapacity, measure as measure_file},
+    job::{Job, JobRequest, JobResult},
     queues::{LINES, NEXT_DUE, PAUSED},
     record::guild_number,
     schedule::FIRST as FIRST_SCHEDULED,
-    stamp::{FORGOTTEN, Stamp},
     usage::used,
 };
 #[cfg(test)]
 pub(super) use self::{
-    handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
+    event_commit::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
     identify::{FORGET as FORGET_IDENTIFIES, LAST_OF_BUCKET, LAST_OF_BUDGET},
     inbox::{PRESENT as IN_INBOX, PUT_OFF, PUTTING_OFF},
     interactions::{PAST_BOUND, SWEEP_EXPIRED},
@@ -77,15 +77,17 @@ pub(super) use self::{
     sweep::OPERATIONS as SWEEP,
 };
 use super::{
-    Health, Meaning, Trouble,
-    connect::{self, Session},
-    events::{BatchCommitted, ChangesMended, ClaimsTaken, StoreAttached, StoreFailed, StoreStands, WritesFenced},
+    EngineError, ErrorClass, Health,
+    cluster::{ClusterMember, Notification},
+    connect::{self, TransactionSetup},
+    events::{
+        BatchCommitted, ChangeSeqsRepaired, QueuesClaimed, StoreAttached, StoreFailed, StoreHealthChanged, WritesFenced,
+    },
     file_lock::FileLock,
     let_go,
-    members::{Members, Said},
-    row_security::{OnBehalf, RowSecurity},
+    row_security::{TenantRole, TenantScope},
 };
-use crate::{clock::Clocks, events::emit, settings::Store as Settings};
+use crate::{clock::Clocks, events::emit, settings::StoreSettings as Settings};
 
 /// How many rows go into one transaction, about. What waits longer for a larger one loses more than it gains.
 const BATCH_ROWS: usize = 2_048;
@@ -102,7 +104,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     /// This process, among others.
-    members: Arc<Members>,
+    members: Arc<ClusterMember>,
     /// Store time.
     clocks: Clocks,
     /// What it tells the others on.
@@ -116,9 +118,9 @@ pub(super) struct Context {
     /// How long a process counts as alive after it has said so.
     lease: Duration,
     /// How a transaction becomes a tenant's.
-    row_security: Option<RowSecurity>,
+    row_security: Option<TenantRole>,
     /// The number of the present transaction.
-    stamp: Stamp,
+    stamp: ChangeSeq,
     /// Whether the other processes are told in this transaction that operations have changed.
     says_changes: bool,
     /// What each caller uses, and its bounds.
@@ -127,8 +129,8 @@ pub(super) struct Context {
 
 impl Context {
     /// What is done for a tenant, or for nobody in particular.
-    fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> OnBehalf<'a> {
-        OnBehalf::of(self.row_security.as_ref(), tenant)
+    fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> TenantScope<'a> {
+        TenantScope::of(self.row_security.as_ref(), tenant)
     }
 
     /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
@@ -152,7 +154,7 @@ pub(super) struct Writer {
     settings: Settings,
     context: Context,
     connection: Option<DatabaseConnection>,
-    session: Session,
+    session: TransactionSetup,
     /// The lock of a file; nothing else may write there.
     file: Option<Arc<FileLock>>,
     health: watch::Sender<Health>,
@@ -169,18 +171,18 @@ impl Writer {
     pub(super) async fn attach(
         settings: Settings,
         file: Option<Arc<FileLock>>,
-        members: Arc<Members>,
+        members: Arc<ClusterMember>,
         clocks: Clocks,
         channel: String,
-        row_security: Option<RowSecurity>,
+        row_security: Option<TenantRole>,
         health: watch::Sender<Health>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, EngineError> {
         let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
-        let stamp = if file.is_some() { Stamp::Counted(0) } else { Stamp::Postgres };
+        let stamp = if file.is_some() { ChangeSeq::Counted(0) } else { ChangeSeq::Postgres };
         let max_audit = settings.max_audit;
         let instance = if file.is_some() { usage::SETTLED } else { members.me() };
         let bounds = settings.usage.within_file(settings.max_bytes);
-        let usage = Arc::new(UsageCounters::new(bounds, instance, FileRoom::new(settings.max_bytes)));
+        let usage = Arc::new(UsageCounters::new(bounds, instance, FileCapacity::new(settings.max_bytes)));
         let context = Context {
             max_audit,
             members,
@@ -194,7 +196,7 @@ impl Writer {
             says_changes: false,
             usage,
         };
-        let session = Session::of(&settings);
+        let session = TransactionSetup::of(&settings);
         let mut writer = Self {
             settings,
             context,
@@ -211,7 +213,7 @@ impl Writer {
     }
 
     /// Writes until nobody can ask any more, or until it is told to stop and nothing waits.
-    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Request>, mut stop: watch::Receiver<bool>) {
+    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<JobRequest>, mut stop: watch::Receiver<bool>) {
         loop {
             let idle = if self.connection.is_some() { self.settings.timeout } else { LOOK_AGAIN };
             tokio::select! {
@@ -245,7 +247,7 @@ impl Writer {
             Some(connection) => {
                 let ping = connection.execute_unprepared("SELECT 1");
                 let answered = timeout(self.settings.timeout, ping).await;
-                answered.map_err(|_| late()).and_then(|answer| answer.map_err(Trouble::from)).map(drop)
+                answered.map_err(|_| late()).and_then(|answer| answer.map_err(EngineError::from)).map(drop)
             }
             None => self.connect().await,
         };
@@ -256,14 +258,14 @@ impl Writer {
     }
 
     /// Writes a batch, and answers all of it.
-    async fn write(&mut self, mut batch: VecDeque<Request>) {
+    async fn write(&mut self, mut batch: VecDeque<JobRequest>) {
         failpoint::message(Part::StoreWriter);
         if batch.len() == 1
             && let Some(request) = batch.pop_front()
         {
             return self.write_alone(request).await;
         }
-        let asked: Vec<Asked<'_>> = batch.iter().map(Asked::of).collect();
+        let asked: Vec<BatchJob<'_>> = batch.iter().map(BatchJob::of).collect();
         let outcome = match AssertUnwindSafe(self.attempt_again(&asked)).catch_unwind().await {
             Ok(outcome) => outcome,
             Err(panic) if batch.is_empty() => resume_unwind(panic),
@@ -283,15 +285,15 @@ impl Writer {
         }
     }
 
-    async fn write_each(&mut self, batch: VecDeque<Request>) {
+    async fn write_each(&mut self, batch: VecDeque<JobRequest>) {
         for request in batch {
             self.write_alone(request).await;
         }
     }
 
     /// Writes one request in a transaction of its own. If that panics, it was the input that the request is about.
-    async fn write_alone(&mut self, request: Request) {
-        let asked = [Asked::of(&request)];
+    async fn write_alone(&mut self, request: JobRequest) {
+        let asked = [BatchJob::of(&request)];
         let attempted = crash::within(request.job.input(), pin!(self.attempt_again(&asked))).await;
         match attempted {
             Ok(done) => self.answer(VecDeque::from([request]), done),
@@ -299,7 +301,7 @@ impl Writer {
         }
     }
 
-    fn refuse(&mut self, batch: VecDeque<Request>, trouble: &Trouble) {
+    fn refuse(&mut self, batch: VecDeque<JobRequest>, trouble: &EngineError) {
         self.fail("write", trouble);
         for request in batch {
             // Whoever does not wait any more does not care.
@@ -307,38 +309,38 @@ impl Writer {
         }
     }
 
-    fn answer(&mut self, batch: VecDeque<Request>, Done { answers, woken, set_aside }: Done) {
+    fn answer(&mut self, batch: VecDeque<JobRequest>, BatchResult { answers, woken, set_aside }: BatchResult) {
         self.tell(Health::Up);
         self.context.members.wake(woken);
-        if answers.iter().any(Answer::touches_operations) || !set_aside.is_empty() {
+        if answers.iter().any(JobResult::touches_operations) || !set_aside.is_empty() {
             self.changed();
         }
         set_aside.iter().for_each(|one| emit(one.told()));
         for (request, answer) in batch.into_iter().zip(answers) {
             let claims = match &answer {
-                Answer::Claimed(claims) => claims.clone(),
-                Answer::Recorded(recorded) => {
-                    emit(WritesFenced { writes: recorded.iter().filter(|one| **one == Recorded::Fenced).count() });
+                JobResult::Claimed(claims) => claims.clone(),
+                JobResult::Recorded(recorded) => {
+                    emit(WritesFenced { writes: recorded.iter().filter(|one| **one == UpdateResult::Fenced).count() });
                     Vec::new()
                 }
-                Answer::Submitted(_)
-                | Answer::Redriven(_)
-                | Answer::Released(_)
-                | Answer::Joined(_)
-                | Answer::MadeDue(_)
-                | Answer::Moved(_)
-                | Answer::Discarded(_)
-                | Answer::Swept(_)
-                | Answer::Committed(_)
-                | Answer::Identified(_)
-                | Answer::Shards(_)
-                | Answer::Found(_)
-                | Answer::SweptEvents(_)
-                | Answer::KeyAdded(_)
-                | Answer::KeyRevoked(_)
-                | Answer::KeyRotated(_)
-                | Answer::Erased(_)
-                | Answer::Kept => Vec::new(),
+                JobResult::Submitted(_)
+                | JobResult::Redriven(_)
+                | JobResult::Released(_)
+                | JobResult::Joined(_)
+                | JobResult::MadeDue(_)
+                | JobResult::Moved(_)
+                | JobResult::Discarded(_)
+                | JobResult::Swept(_)
+                | JobResult::Committed(_)
+                | JobResult::Identified(_)
+                | JobResult::Shards(_)
+                | JobResult::Found(_)
+                | JobResult::SweptEvents(_)
+                | JobResult::KeyAdded(_)
+                | JobResult::KeyRevoked(_)
+                | JobResult::KeyRotated(_)
+                | JobResult::Erased(_)
+                | JobResult::Kept => Vec::new(),
             };
             let tenure = self.context.members.tenure();
             if let Job::Release(queue, fence) = &request.job {
@@ -347,18 +349,18 @@ impl Writer {
             if let Job::ReleaseShards(claims) = &request.job {
                 claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
             }
-            if let Answer::Shards(claimed) = &answer {
+            if let JobResult::Shards(claimed) = &answer {
                 claimed.claims.iter().for_each(|claim| tenure.take_shard(claim));
             }
             // Before anybody can act on them.
             claims.iter().for_each(|claim| tenure.take(claim.queue.number(), signed(claim.fence.0)));
             let unheard = request.reply.send(Ok(answer)).err();
-            if let Some(Ok(Answer::Shards(claimed))) = &unheard {
+            if let Some(Ok(JobResult::Shards(claimed))) = &unheard {
                 // They are the store's word alone, and taken when somebody asks again.
                 claimed.claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
             }
             if unheard.is_none() {
-                emit(ClaimsTaken { queues: claims.len() });
+                emit(QueuesClaimed { queues: claims.len() });
             } else {
                 // Nobody will look after these: they go back.
                 claims.iter().for_each(|claim| tenure.let_go(claim.queue.number(), signed(claim.fence.0)));
@@ -368,11 +370,11 @@ impl Writer {
     }
 
     /// Does jobs; again if another process got in the way.
-    async fn attempt_again(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
+    async fn attempt_again(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let mut tried = 1;
         loop {
             match self.attempt(jobs).await {
-                Err(trouble) if trouble.meaning() == Meaning::Raced && tried < RACES => {
+                Err(trouble) if trouble.meaning() == ErrorClass::Raced && tried < RACES => {
                     tried += 1;
                     emit(StoreFailed { what: "write", why: trouble.meaning().name(), says: &trouble.says() });
                 }
@@ -382,7 +384,7 @@ impl Writer {
     }
 
     /// Does jobs in one transaction. In the end all of it is committed, or nothing, or nobody knows.
-    async fn attempt(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
+    async fn attempt(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let deadline = Instant::now() + self.settings.timeout;
         if self.connection.is_none() {
             tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| late())??;
@@ -397,7 +399,7 @@ impl Writer {
             Ok(_) => emit(BatchCommitted { requests: jobs.len(), took: began.elapsed() }),
             Err(trouble) => {
                 self.claims_in_doubt |= may_claim;
-                if trouble.meaning() == Meaning::Lost {
+                if trouble.meaning() == ErrorClass::Lost {
                     self.lose(trouble);
                 }
             }
@@ -405,7 +407,7 @@ impl Writer {
         outcome
     }
 
-    async fn transact(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
+    async fn transact(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let members = Arc::clone(&self.context.members);
         let _writes = members.writes().await.ok_or_else(|| lost("the process is ending"))?;
         self.context.stamp = self.context.stamp.next(now_in_micros());
@@ -429,7 +431,7 @@ impl Writer {
     }
 
     /// Begins a transaction.
-    async fn begin(&self) -> Result<DatabaseTransaction, Trouble> {
+    async fn begin(&self) -> Result<DatabaseTransaction, EngineError> {
         let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
         let options = TransactionOptions {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
@@ -441,7 +443,11 @@ impl Writer {
     }
 
     /// Commits what was done, or undoes it.
-    async fn end<T>(&mut self, transaction: DatabaseTransaction, done: Result<T, Trouble>) -> Result<T, Trouble> {
+    async fn end<T>(
+        &mut self,
+        transaction: DatabaseTransaction,
+        done: Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
         match done {
             Ok(done) => {
                 transaction.commit().await?;
@@ -461,7 +467,7 @@ impl Writer {
     }
 
     /// Makes the connection. Nobody knows what became of what the last one was in the middle of.
-    async fn connect(&mut self) -> Result<(), Trouble> {
+    async fn connect(&mut self) -> Result<(), EngineError> {
         self.connection = Some(connect::writing(&self.settings).await?);
         self.claims_in_doubt = true;
         if self.file.is_some() {
@@ -470,11 +476,11 @@ impl Writer {
             let freed = self.end(transaction, taken).await?;
             emit(StoreAttached { place: &self.settings.url.to_string(), freed });
             let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
-            self.context.stamp = Stamp::of_file(connection).await?;
+            self.context.stamp = ChangeSeq::of_file(connection).await?;
         } else {
             let transaction = self.begin().await?;
-            let mended = stamp::mend(&transaction).await;
-            emit(ChangesMended { operations: self.end(transaction, mended).await? });
+            let mended = change_seq::mend(&transaction).await;
+            emit(ChangeSeqsRepaired { operations: self.end(transaction, mended).await? });
             emit(StoreAttached { place: &self.settings.url.to_string(), freed: 0 });
         }
         self.tell(Health::Up);
@@ -503,14 +509,14 @@ impl Writer {
         self.said_changes = Some(Instant::now());
         let says = async {
             let transaction = self.begin().await?;
-            batch::say(&transaction, &self.context, &Said::changes()).await?;
-            transaction.commit().await.map_err(Trouble::from)
+            batch::say(&transaction, &self.context, &Notification::changes()).await?;
+            transaction.commit().await.map_err(EngineError::from)
         };
         // If they cannot be told, they find out by themselves, and what is wrong with the connection shows with the next write.
         let _ = timeout(self.settings.timeout, says).await;
     }
 
-    fn lose(&mut self, trouble: &Trouble) {
+    fn lose(&mut self, trouble: &EngineError) {
         if let Some(connection) = self.connection.take() {
             spawn_work(let_go(connection));
         }
@@ -518,18 +524,18 @@ impl Writer {
         self.tell(Health::Down(trouble.tell().to_string()));
     }
 
-    fn fail(&mut self, what: &'static str, trouble: &Trouble) {
+    fn fail(&mut self, what: &'static str, trouble: &EngineError) {
         let says = trouble.tell().to_string();
         emit(StoreFailed { what, why: trouble.meaning().name(), says: &says });
         match trouble.meaning() {
-            Meaning::Lost => self.lose(trouble),
-            Meaning::Busy | Meaning::Full => self.tell(Health::Down(says)),
-            Meaning::Refused | Meaning::Raced | Meaning::Corrupt => {}
+            ErrorClass::Lost => self.lose(trouble),
+            ErrorClass::Busy | ErrorClass::Full => self.tell(Health::Down(says)),
+            ErrorClass::Refused | ErrorClass::Raced | ErrorClass::Corrupt => {}
         }
     }
 
     fn tell(&self, health: Health) {
-        emit(StoreStands { up: health == Health::Up });
+        emit(StoreHealthChanged { up: health == Health::Up });
         self.health.send_if_modified(|was| {
             let changed = *was != health;
             *was = health;
@@ -539,7 +545,7 @@ impl Writer {
 }
 
 /// Takes all that waits with the first, up to a bound.
-fn gather(first: Request, waiting: &mut mpsc::Receiver<Request>) -> VecDeque<Request> {
+fn gather(first: JobRequest, waiting: &mut mpsc::Receiver<JobRequest>) -> VecDeque<JobRequest> {
     let mut size = first.job.size();
     let mut batch = VecDeque::from([first]);
     while size.0 < BATCH_ROWS && size.1 < BATCH_BYTES {
@@ -552,18 +558,18 @@ fn gather(first: Request, waiting: &mut mpsc::Receiver<Request>) -> VecDeque<Req
 }
 
 /// Whether one request of many may be at fault.
-fn is_ones_own(meaning: Meaning) -> bool {
+fn is_ones_own(meaning: ErrorClass) -> bool {
     match meaning {
-        Meaning::Refused | Meaning::Raced | Meaning::Corrupt => true,
-        Meaning::Lost | Meaning::Busy | Meaning::Full => false,
+        ErrorClass::Refused | ErrorClass::Raced | ErrorClass::Corrupt => true,
+        ErrorClass::Lost | ErrorClass::Busy | ErrorClass::Full => false,
     }
 }
 
-fn lost(says: &str) -> Trouble {
-    Trouble::Engine(DbErr::Conn(RuntimeErr::Internal(says.to_owned())))
+fn lost(says: &str) -> EngineError {
+    EngineError::Engine(DbErr::Conn(RuntimeErr::Internal(says.to_owned())))
 }
 
-pub(super) fn late() -> Trouble {
+pub(super) fn late() -> EngineError {
     lost("it did not answer within store.timeout_ms")
 }
 

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use guildhall_actors::operations::{Claim, ClaimFrom, Fence, Pausable};
+use guildhall_actors::operations::{Claim, ClaimFrom, Fence, PauseTarget};
 use guildhall_core::operation::{OperationId, Queue};
 use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, Trouble, signed};
+use super::{Context, EngineError, signed};
 use crate::store::{
-    members::SLOT,
-    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+    cluster::SLOT,
+    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
 };
 
 /// Queues by their numbers.
-pub(in crate::store) const LINES: Shape = Shape(&[("line", Holds::Number)]);
-const HELD: Shape = Shape(&[("line", Holds::Number), ("held", Holds::Number)]);
+pub(in crate::store) const LINES: Columns = Columns(&[("line", ColumnType::Number)]);
+const HELD: Columns = Columns(&[("line", ColumnType::Number), ("held", ColumnType::Number)]);
 
 /// The switch that pauses everything.
 pub(in crate::store) const PAUSED: &str = "paused";
@@ -49,7 +49,7 @@ pub(in crate::store) fn take_due_of_ours() -> String {
 const FOR_ITS_OWN: i64 = 3_000;
 
 /// Makes this process the one that lives; how many queues it freed.
-pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<u64, Trouble> {
+pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<u64, EngineError> {
     const BEGIN: &str = "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
         VALUES ($1, $2, $3, $3, $4, 0)";
     query(on, "DELETE FROM instances", Vec::new()).await?;
@@ -75,21 +75,21 @@ pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> R
 pub(super) async fn lock(
     on: &DatabaseTransaction,
     queues: impl IntoIterator<Item = i64>,
-) -> Result<HashMap<i64, Option<Uuid>>, Trouble> {
+) -> Result<HashMap<i64, Option<Uuid>>, EngineError> {
     const LOCK: &str = "SELECT q.queue, q.owner FROM guild_queues q WHERE q.queue IN (SELECT line FROM {v})
         ORDER BY q.queue FOR NO KEY UPDATE OF q";
     let lines: BTreeSet<i64> = queues.into_iter().collect();
     if lines.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows = with_rows(on, LOCK, LINES, Rows::of(lines.into_iter().map(Cell::Number)), Vec::new()).await?;
-    let owner = |row: &QueryResult| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+    let rows = with_rows(on, LOCK, LINES, Rows::of(lines.into_iter().map(RowValue::Number)), Vec::new()).await?;
+    let owner = |row: &QueryResult| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
     rows.iter().map(owner).collect()
 }
 
 /// Waits until no other process of this store has this turn, and has it until the transaction ends. For what has no row to
 /// lock; PostgreSQL alone needs it.
-pub(super) async fn take_turn(on: &DatabaseTransaction, what: &str) -> Result<(), Trouble> {
+pub(super) async fn take_turn(on: &DatabaseTransaction, what: &str) -> Result<(), EngineError> {
     const TAKE: &str =
         "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended(current_schema() || '/guildhall/' || $1, 0))";
     if is_shared(on) {
@@ -102,10 +102,10 @@ pub(super) async fn take_turn(on: &DatabaseTransaction, what: &str) -> Result<()
 pub(super) async fn of_operations(
     on: &DatabaseTransaction,
     operations: impl IntoIterator<Item = OperationId>,
-) -> Result<Vec<i64>, Trouble> {
-    const SHAPE: Shape = Shape(&[("op", Holds::Uuid)]);
+) -> Result<Vec<i64>, EngineError> {
+    const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
     const SELECT: &str = "SELECT o.queue FROM {v} JOIN operations o ON o.id = v.op";
-    let rows = Rows::of(operations.into_iter().map(|id| Cell::Uuid(id.uuid())));
+    let rows = Rows::of(operations.into_iter().map(|id| RowValue::Uuid(id.uuid())));
     if rows.is_empty() {
         return Ok(Vec::new());
     }
@@ -114,7 +114,7 @@ pub(super) async fn of_operations(
 }
 
 /// Frees queues that are this process's own by the store's word, and nobody's in the process.
-pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) -> Result<(), Trouble> {
+pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
     let lock = if is_shared(on) { "ORDER BY queue FOR UPDATE" } else { "" };
     let select = format!("SELECT queue, fence FROM guild_queues WHERE owner = $1 {lock}");
     let rows = query(on, &select, vec![context.members.me().into()]).await?;
@@ -122,7 +122,7 @@ pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) ->
     for row in rows {
         let (queue, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
         if !context.members.tenure().has(queue, fence) {
-            unknown.push(&[Cell::Number(queue), Cell::Number(fence)]);
+            unknown.push(&[RowValue::Number(queue), RowValue::Number(fence)]);
         }
     }
     if !unknown.is_empty() {
@@ -140,7 +140,7 @@ pub(super) async fn claim(
     on: &DatabaseTransaction,
     context: &Context,
     from: &ClaimFrom,
-) -> Result<Vec<Claim>, Trouble> {
+) -> Result<Vec<Claim>, EngineError> {
     const MAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
         SELECT line, 'default', 1, 0, 0, $2 FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     const TAKE: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 FROM {v}
@@ -168,17 +168,17 @@ pub(super) async fn claim(
         ClaimFrom::Queues(queues) => {
             let ours = |line: &i64| !shared || context.members.is_ours(*line);
             let lines: BTreeSet<i64> = queues.iter().map(|queue| queue.number()).filter(ours).collect();
-            let rows = || Rows::of(lines.iter().copied().map(Cell::Number));
+            let rows = || Rows::of(lines.iter().copied().map(RowValue::Number));
             if lines.is_empty() {
                 return Ok(Vec::new());
             }
             // Queues with keys of their own are there if something is in them.
-            let guilds = Rows::of(lines.iter().copied().filter(|line| *line > 0).map(Cell::Number));
+            let guilds = Rows::of(lines.iter().copied().filter(|line| *line > 0).map(RowValue::Number));
             with_rows(on, MAKE, LINES, guilds, vec![context.first_fence().into()]).await?;
             with_rows(on, if shared { TAKE_SHARED } else { TAKE }, LINES, rows(), vec![me.into()]).await?
         }
     };
-    let mut claims = rows.iter().map(|row| claim_of(row, all_paused)).collect::<Result<Vec<_>, Trouble>>()?;
+    let mut claims = rows.iter().map(|row| claim_of(row, all_paused)).collect::<Result<Vec<_>, EngineError>>()?;
     claims.sort_by_key(|(ready_at, claim)| (ready_at.unwrap_or(i64::MAX), claim.queue));
     Ok(claims.into_iter().map(|(_, claim)| claim).collect())
 }
@@ -190,12 +190,12 @@ pub(super) fn is_shared(on: &DatabaseTransaction) -> bool {
 
 /// Whether this process counts as alive, and goes on to until the transaction has ended: what a dead one takes would belong
 /// to nobody.
-pub(super) async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, Trouble> {
+pub(super) async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, EngineError> {
     let select = "SELECT 1 FROM instances WHERE id = $1 FOR KEY SHARE";
     Ok(!query(on, select, vec![me.into()]).await?.is_empty())
 }
 
-fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim), Trouble> {
+fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim), EngineError> {
     let queue = Queue::from_number(row.try_get_by_index(0)?);
     let fence: i64 = row.try_get_by_index(1)?;
     let paused: i64 = row.try_get_by_index(2)?;
@@ -208,14 +208,14 @@ pub(super) async fn release(
     on: &DatabaseTransaction,
     context: &Context,
     asked: &[(usize, (Queue, Fence))],
-) -> Result<Vec<(usize, bool)>, Trouble> {
+) -> Result<Vec<(usize, bool)>, EngineError> {
     if asked.is_empty() {
         return Ok(Vec::new());
     }
     let mut rows = Rows::new();
     let distinct: HashSet<(i64, i64)> = asked.iter().map(|(_, held)| numbers(*held)).collect();
     for (queue, fence) in &distinct {
-        rows.push(&[Cell::Number(*queue), Cell::Number(*fence)]);
+        rows.push(&[RowValue::Number(*queue), RowValue::Number(*fence)]);
     }
     let give_back = format!(
         "UPDATE guild_queues SET owner = NULL, ready_at = {NEXT_DUE} FROM {{v}}
@@ -224,7 +224,7 @@ pub(super) async fn release(
     let given = with_rows(on, &give_back, HELD, rows, vec![context.members.me().into()]).await?;
     let given: HashSet<(i64, i64)> = given
         .iter()
-        .map(|row| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?)))
+        .map(|row| Ok::<_, EngineError>((row.try_get_by_index(0)?, row.try_get_by_index(1)?)))
         .collect::<Result<_, _>>()?;
     Ok(asked.iter().map(|(place, held)| (*place, given.contains(&numbers(*held)))).collect())
 }
@@ -234,7 +234,7 @@ fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
 }
 
 /// Makes a queue that nobody has due when its next operation is.
-pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result<(), Trouble> {
+pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result<(), EngineError> {
     let update = format!("UPDATE guild_queues SET ready_at = {NEXT_DUE} WHERE queue = $1 AND owner IS NULL");
     query(on, &update, vec![queue.number().into()]).await?;
     Ok(())
@@ -246,7 +246,7 @@ pub(super) async fn release_held(
     now: UnixMs,
     limit: usize,
     woken: &mut BTreeSet<i64>,
-) -> Result<usize, Trouble> {
+) -> Result<usize, EngineError> {
     let page = if is_shared(on) { "LIMIT $2 FOR NO KEY UPDATE OF q" } else { "LIMIT $2 + 0" };
     // As `Failure` is written: the field is there only if the gate holds the operation.
     let update = format!(
@@ -266,10 +266,10 @@ pub(super) async fn release_held(
 pub(super) async fn pause(
     on: &DatabaseTransaction,
     context: &Context,
-    what: Pausable,
+    what: PauseTarget,
     paused: bool,
     of: Option<&str>,
-) -> Result<(), Trouble> {
+) -> Result<(), EngineError> {
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
     const KEYED: &str = "UPDATE guild_queues SET paused = $2 WHERE queue = $1 AND tenant = COALESCE($3, tenant)";
@@ -278,8 +278,8 @@ pub(super) async fn pause(
         WHERE guild_queues.tenant = COALESCE($4, guild_queues.tenant)";
     let paused = i64::from(paused);
     let values: Vec<Value> = match what {
-        Pausable::All => vec![PAUSED.into(), paused.into()],
-        Pausable::Queue(queue) => {
+        PauseTarget::All => vec![PAUSED.into(), paused.into()],
+        PauseTarget::Queue(queue) => {
             let of = of.map(str::to_owned);
             let fence = queue.guild().map(|_| context.first_fence().into());
             [queue.number().into(), paused.into()].into_iter().chain(fence).chain([of.into()]).collect()
@@ -287,9 +287,9 @@ pub(super) async fn pause(
     };
     // Who may pause everything may do so to everybody; one queue is for whose it is.
     let (sql, caller) = match what {
-        Pausable::All => (ALL, context.on_behalf(None)),
-        Pausable::Queue(Queue::Guild(_)) => (ONE, context.on_behalf(of)),
-        Pausable::Queue(Queue::Keyed(_)) => (KEYED, context.on_behalf(of)),
+        PauseTarget::All => (ALL, context.on_behalf(None)),
+        PauseTarget::Queue(Queue::Guild(_)) => (ONE, context.on_behalf(of)),
+        PauseTarget::Queue(Queue::Keyed(_)) => (KEYED, context.on_behalf(of)),
     };
     caller.begin(on).await?;
     query(on, sql, values).await?;
@@ -297,7 +297,7 @@ pub(super) async fn pause(
     Ok(())
 }
 
-async fn is_all_paused(on: &DatabaseTransaction) -> Result<bool, Trouble> {
+async fn is_all_paused(on: &DatabaseTransaction) -> Result<bool, EngineError> {
     let rows = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
     Ok(!rows.is_empty())
 }

@@ -5,40 +5,40 @@ use std::collections::{HashMap, HashSet};
 use guildhall_actors::{
     crash::{self, Input},
     failpoint,
-    operations::{Binding, Change, Intent, Recorded},
+    operations::{Binding, IntentUpdate, OperationUpdate, UpdateResult},
     supervision::Part,
 };
 use guildhall_core::{
-    operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, State},
+    operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, OperationState},
     usage::Usage,
 };
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Context, Trouble, attempts,
-    finish::{self, Ended, Traces},
+    Context, EngineError, attempts,
+    finish::{self, FinishedOperation, RelatedRows},
     locations, signed,
 };
-use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
 /// What [`UPDATE`] takes.
-pub(in crate::store) const CHANGES: Shape = Shape(&[
-    ("op", Holds::Uuid),
-    ("line", Holds::Number),
-    ("held", Holds::Number),
-    ("state", Holds::Text),
-    ("attempts", Holds::Number),
-    ("delays", Holds::Number),
-    ("eligible_at", Holds::Number),
-    ("parked", Holds::Number),
-    ("error", Holds::Text),
-    ("result", Holds::Text),
-    ("made", Holds::Number),
-    ("at", Holds::Number),
-    ("finished_at", Holds::Number),
-    ("grown", Holds::Number),
-    ("progress", Holds::Text),
+pub(in crate::store) const CHANGES: Columns = Columns(&[
+    ("op", ColumnType::Uuid),
+    ("line", ColumnType::Number),
+    ("held", ColumnType::Number),
+    ("state", ColumnType::Text),
+    ("attempts", ColumnType::Number),
+    ("delays", ColumnType::Number),
+    ("eligible_at", ColumnType::Number),
+    ("parked", ColumnType::Number),
+    ("error", ColumnType::Text),
+    ("result", ColumnType::Text),
+    ("made", ColumnType::Number),
+    ("at", ColumnType::Number),
+    ("finished_at", ColumnType::Number),
+    ("grown", ColumnType::Number),
+    ("progress", ColumnType::Text),
 ]);
 
 /// Changes operations that are not done, for those who have the right to; gives what there is about those that it ends.
@@ -56,7 +56,7 @@ pub(in crate::store) const UPDATE: &str =
     + CASE WHEN EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id) THEN 4 ELSE 0 END
     END AS BIGINT), operations.caller, operations.tenant";
 
-const STANDING: Shape = Shape(&[("op", Holds::Uuid), ("line", Holds::Number)]);
+const STANDING: Columns = Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number)]);
 
 const HOW_THEY_STAND: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fence, q.owner
     FROM {v} LEFT JOIN operations o ON o.id = v.op LEFT JOIN guild_queues q ON q.queue = v.line";
@@ -65,12 +65,12 @@ const HOW_THEY_STAND: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fenc
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
-    asked: &[(usize, &[Change])],
-) -> Result<Vec<(usize, Vec<Recorded>)>, Trouble> {
-    let mut answers: Vec<(usize, Vec<Recorded>)> = Vec::with_capacity(asked.len());
+    asked: &[(usize, &[OperationUpdate])],
+) -> Result<Vec<(usize, Vec<UpdateResult>)>, EngineError> {
+    let mut answers: Vec<(usize, Vec<UpdateResult>)> = Vec::with_capacity(asked.len());
     let mut flat = Vec::new();
     for (nth, (place, changes)) in asked.iter().enumerate() {
-        answers.push((*place, vec![Recorded::Gone; changes.len()]));
+        answers.push((*place, vec![UpdateResult::Gone; changes.len()]));
         flat.extend(changes.iter().enumerate().map(|(index, change)| (nth, index, change)));
     }
     // Within one statement an operation can change once: what changes it again comes after.
@@ -79,7 +79,7 @@ pub(super) async fn all(
         let mut seen = HashSet::new();
         let length = rest.iter().position(|(_, _, change)| !seen.insert(change.id)).unwrap_or(rest.len());
         let (wave, later) = rest.split_at(length);
-        let changes: Vec<&Change> = wave.iter().map(|(_, _, change)| *change).collect();
+        let changes: Vec<&OperationUpdate> = wave.iter().map(|(_, _, change)| *change).collect();
         for ((nth, index, _), recorded) in wave.iter().zip(apply(on, context, &changes).await?) {
             answers[*nth].1[*index] = recorded;
         }
@@ -89,7 +89,11 @@ pub(super) async fn all(
 }
 
 /// Keeps changes of different operations.
-async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change]) -> Result<Vec<Recorded>, Trouble> {
+async fn apply(
+    on: &DatabaseTransaction,
+    context: &Context,
+    changes: &[&OperationUpdate],
+) -> Result<Vec<UpdateResult>, EngineError> {
     let mut rows = Rows::new();
     let mut grown: HashMap<Uuid, i64> = HashMap::with_capacity(changes.len());
     for change in changes {
@@ -99,30 +103,30 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
         let more = attempts::grown(change, error.as_deref());
         grown.insert(change.id.uuid(), more);
         rows.push(&[
-            Cell::Uuid(change.id.uuid()),
-            Cell::Number(change.queue.number()),
-            Cell::Number(signed(change.fence.0)),
-            Cell::Text(change.state.name()),
-            Cell::Number(change.attempts.into()),
-            Cell::Number(change.delays.into()),
-            Cell::Number(signed(change.eligible_at.millis())),
-            Cell::Number(change.parked.into()),
+            RowValue::Uuid(change.id.uuid()),
+            RowValue::Number(change.queue.number()),
+            RowValue::Number(signed(change.fence.0)),
+            RowValue::Text(change.state.name()),
+            RowValue::Number(change.attempts.into()),
+            RowValue::Number(change.delays.into()),
+            RowValue::Number(signed(change.eligible_at.millis())),
+            RowValue::Number(change.parked.into()),
             error.as_deref().into(),
             change.result.as_deref().into(),
             change.made.map(u64::cast_signed).into(),
-            Cell::Number(signed(change.at.millis())),
+            RowValue::Number(signed(change.at.millis())),
             change.state.is_final().then(|| signed(change.at.millis())).into(),
-            Cell::Number(more),
+            RowValue::Number(more),
             change.progress.as_ref().map(|progress| progress.json.as_str()).into(),
         ]);
     }
     let finished: HashSet<Uuid> =
         changes.iter().filter(|change| change.state.is_final()).map(|change| change.id.uuid()).collect();
-    let mut kept: HashMap<Uuid, Traces> = HashMap::new();
+    let mut kept: HashMap<Uuid, RelatedRows> = HashMap::new();
     let (update, values) = context.stamp.put(UPDATE, vec![context.members.me().into()], 1);
     for row in with_rows(on, &update, CHANGES, rows, values).await? {
         let id: Uuid = row.try_get_by_index(0)?;
-        kept.insert(id, Traces::from_number(row.try_get_by_index(1)?));
+        kept.insert(id, RelatedRows::from_number(row.try_get_by_index(1)?));
         let more = grown.get(&id).copied().unwrap_or_default();
         let change = Usage { operations: -i64::from(finished.contains(&id)), bytes: more };
         if !change.is_zero() {
@@ -130,11 +134,11 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
             context.usage.add(&caller, &tenant, change);
         }
     }
-    let (done, left): (Vec<&Change>, Vec<&Change>) =
+    let (done, left): (Vec<&OperationUpdate>, Vec<&OperationUpdate>) =
         changes.iter().copied().partition(|change| kept.contains_key(&change.id.uuid()));
     let why = why_not(on, context, &left).await?;
     follow(on, context, &done, &kept).await?;
-    let answer = |change: &&Change| why.get(&change.id).copied().unwrap_or(Recorded::Done);
+    let answer = |change: &&OperationUpdate| why.get(&change.id).copied().unwrap_or(UpdateResult::Done);
     Ok(changes.iter().map(answer).collect())
 }
 
@@ -143,14 +147,14 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
 async fn why_not(
     on: &DatabaseTransaction,
     context: &Context,
-    left: &[&Change],
-) -> Result<HashMap<OperationId, Recorded>, Trouble> {
+    left: &[&OperationUpdate],
+) -> Result<HashMap<OperationId, UpdateResult>, EngineError> {
     if left.is_empty() {
         return Ok(HashMap::new());
     }
     let mut rows = Rows::new();
     for change in left {
-        rows.push(&[Cell::Uuid(change.id.uuid()), Cell::Number(change.queue.number())]);
+        rows.push(&[RowValue::Uuid(change.id.uuid()), RowValue::Number(change.queue.number())]);
     }
     let mut standing = HashMap::new();
     for row in with_rows(on, HOW_THEY_STAND, STANDING, rows, Vec::new()).await? {
@@ -162,18 +166,18 @@ async fn why_not(
         let owner: Option<Uuid> = row.try_get_by_index(5)?;
         standing.insert(id, (state, attempts, delays, fence, owner));
     }
-    let why = |change: &&Change| {
+    let why = |change: &&OperationUpdate| {
         let Some((state, attempts, delays, fence, owner)) = standing.get(&change.id.uuid()) else {
-            return (change.id, Recorded::Gone);
+            return (change.id, UpdateResult::Gone);
         };
         let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.members.me());
         let same = state.as_deref() == Some(change.state.name())
             && *attempts == Some(change.attempts.into())
             && *delays == Some(change.delays.into());
         let recorded = match (ours, same) {
-            (false, _) => Recorded::Fenced,
-            (true, true) => Recorded::Done,
-            (true, false) => Recorded::Gone,
+            (false, _) => UpdateResult::Fenced,
+            (true, true) => UpdateResult::Done,
+            (true, false) => UpdateResult::Gone,
         };
         (change.id, recorded)
     };
@@ -184,16 +188,16 @@ async fn why_not(
 async fn follow(
     on: &DatabaseTransaction,
     context: &Context,
-    done: &[&Change],
-    traces: &HashMap<Uuid, Traces>,
-) -> Result<(), Trouble> {
+    done: &[&OperationUpdate],
+    traces: &HashMap<Uuid, RelatedRows>,
+) -> Result<(), EngineError> {
     attempts::insert(on, done).await?;
     intents(on, done).await?;
     unknown_outcomes(on, done).await?;
     objects(on, done).await?;
     let mut ended = Vec::new();
     for change in done.iter().filter(|change| change.state.is_final()) {
-        ended.push(Ended {
+        ended.push(FinishedOperation {
             id: change.id,
             queue: change.queue,
             state: change.state,
@@ -206,21 +210,26 @@ async fn follow(
     dead_letters(on, context, done).await
 }
 
-async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[("op", Holds::Uuid), ("marker", Holds::Text), ("at", Holds::Number)]);
+async fn intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+    const SHAPE: Columns =
+        Columns(&[("op", ColumnType::Uuid), ("marker", ColumnType::Text), ("at", ColumnType::Number)]);
     const OPEN: &str = "INSERT INTO intents (operation_id, marker, at) SELECT op, marker, at FROM {v} WHERE 1 = 1
         ON CONFLICT (operation_id) DO NOTHING";
     let mut open = Rows::new();
     let mut closed = Vec::new();
     for change in done {
         match change.intent {
-            Intent::Open(at) if !change.state.is_final() => {
+            IntentUpdate::Open(at) if !change.state.is_final() => {
                 let marker = Marker::of(change.id).to_string();
-                open.push(&[Cell::Uuid(change.id.uuid()), Cell::Text(&marker), Cell::Number(signed(at.millis()))]);
+                open.push(&[
+                    RowValue::Uuid(change.id.uuid()),
+                    RowValue::Text(&marker),
+                    RowValue::Number(signed(at.millis())),
+                ]);
             }
             // Those of operations that end go with them.
-            Intent::Close if !change.state.is_final() => closed.push(change.id),
-            Intent::Open(_) | Intent::Close | Intent::Keep => {}
+            IntentUpdate::Close if !change.state.is_final() => closed.push(change.id),
+            IntentUpdate::Open(_) | IntentUpdate::Close | IntentUpdate::Keep => {}
         }
     }
     if !open.is_empty() {
@@ -230,14 +239,14 @@ async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
 }
 
 /// Stores which operations may have taken effect. Rare, so it is no column of [`UPDATE`].
-async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[("op", Holds::Uuid), ("unknown_outcome", Holds::Text)]);
+async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid), ("unknown_outcome", ColumnType::Text)]);
     const SET: &str = "UPDATE operations SET unknown_outcome = v.unknown_outcome FROM {v} WHERE id = v.op";
     let mut rows = Rows::new();
     for change in done {
         if let Some(unknown) = &change.unknown_outcome {
             let text = serde_json::to_string(unknown).expect("invariant: an unknown outcome is JSON");
-            rows.push(&[Cell::Uuid(change.id.uuid()), Cell::Text(&text)]);
+            rows.push(&[RowValue::Uuid(change.id.uuid()), RowValue::Text(&text)]);
         }
     }
     if !rows.is_empty() {
@@ -247,17 +256,17 @@ async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&Change]) -> Result<
 }
 
 /// What is left of the objects after all changes: each of them is bound to one key, or to none.
-async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const OBJECTS: Shape = Shape(&[("sort", Holds::Text), ("object", Holds::Number)]);
+async fn objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
+    const OBJECTS: Columns = Columns(&[("sort", ColumnType::Text), ("object", ColumnType::Number)]);
     const FORGET: &str = "DELETE FROM managed_objects WHERE (kind, discord_id) IN (SELECT sort, object FROM {v})";
-    const BINDINGS: Shape = Shape(&[
-        ("guild_id", Holds::Number),
-        ("kind", Holds::Text),
-        ("key", Holds::Text),
-        ("discord_id", Holds::Number),
-        ("channel_id", Holds::Number),
-        ("origin", Holds::Text),
-        ("updated_at", Holds::Number),
+    const BINDINGS: Columns = Columns(&[
+        ("guild_id", ColumnType::Number),
+        ("kind", ColumnType::Text),
+        ("key", ColumnType::Text),
+        ("discord_id", ColumnType::Number),
+        ("channel_id", ColumnType::Number),
+        ("origin", ColumnType::Text),
+        ("updated_at", ColumnType::Number),
     ]);
     const BIND: &str = "INSERT INTO managed_objects
         (guild_id, kind, key, discord_id, channel_id, origin, updated_at)
@@ -271,16 +280,16 @@ async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
     let mut objects = Rows::new();
     let mut bindings = Rows::new();
     for ((kind, object), binding) in &bound {
-        objects.push(&[Cell::Text(kind.name()), Cell::Number(object.cast_signed())]);
+        objects.push(&[RowValue::Text(kind.name()), RowValue::Number(object.cast_signed())]);
         if let Some((change, binding)) = binding {
             bindings.push(&[
-                Cell::Number(guild_number(change.guild)),
-                Cell::Text(kind.name()),
-                Cell::Text(&binding.key),
-                Cell::Number(object.cast_signed()),
+                RowValue::Number(guild_number(change.guild)),
+                RowValue::Text(kind.name()),
+                RowValue::Text(&binding.key),
+                RowValue::Number(object.cast_signed()),
                 binding.channel.map(u64::cast_signed).into(),
-                Cell::Text(binding.origin),
-                Cell::Number(signed(change.at.millis())),
+                RowValue::Text(binding.origin),
+                RowValue::Number(signed(change.at.millis())),
             ]);
         }
     }
@@ -293,10 +302,10 @@ async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
     Ok(())
 }
 
-type Bound<'a> = HashMap<(ManagedKind, u64), Option<(&'a Change, &'a Binding)>>;
+type NetBindings<'a> = HashMap<(ManagedKind, u64), Option<(&'a OperationUpdate, &'a Binding)>>;
 
-fn net_bindings<'a>(done: &[&'a Change]) -> Bound<'a> {
-    let mut bound: Bound<'a> = HashMap::new();
+fn net_bindings<'a>(done: &[&'a OperationUpdate]) -> NetBindings<'a> {
+    let mut bound: NetBindings<'a> = HashMap::new();
     for change in done {
         for gone in &change.unbind {
             bound.insert(*gone, None);
@@ -304,7 +313,7 @@ fn net_bindings<'a>(done: &[&'a Change]) -> Bound<'a> {
         for binding in &change.bind {
             // A key that was given to another object a moment ago is this one's now.
             for other in bound.values_mut() {
-                let same = |(earlier, known): &(&Change, &Binding)| {
+                let same = |(earlier, known): &(&OperationUpdate, &Binding)| {
                     earlier.guild == change.guild && known.kind == binding.kind && known.key == binding.key
                 };
                 if other.as_ref().is_some_and(same) {
@@ -317,13 +326,17 @@ fn net_bindings<'a>(done: &[&'a Change]) -> Bound<'a> {
     bound
 }
 
-async fn dead_letters(on: &DatabaseTransaction, context: &Context, done: &[&Change]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("op", Holds::Uuid),
-        ("class", Holds::Text),
-        ("error", Holds::Text),
-        ("wording", Holds::Text),
-        ("at", Holds::Number),
+async fn dead_letters(
+    on: &DatabaseTransaction,
+    context: &Context,
+    done: &[&OperationUpdate],
+) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[
+        ("op", ColumnType::Uuid),
+        ("class", ColumnType::Text),
+        ("error", ColumnType::Text),
+        ("wording", ColumnType::Text),
+        ("at", ColumnType::Number),
     ]);
     const INSERT: &str = "INSERT INTO dead_letters
         (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
@@ -332,16 +345,16 @@ async fn dead_letters(on: &DatabaseTransaction, context: &Context, done: &[&Chan
         o.created_at, v.at, o.redrive_of, o.caller, o.bounds, o.scopes, o.bytes FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
         ON CONFLICT DO NOTHING RETURNING caller, tenant, bytes";
     let mut rows = Rows::new();
-    for change in done.iter().filter(|change| change.state == State::Dead) {
+    for change in done.iter().filter(|change| change.state == OperationState::Dead) {
         let unsaid = || Failure::new(FailureClass::Transient, "it was given up, and nobody said why");
         let error = change.error.clone().unwrap_or_else(unsaid);
         rows.push(&[
-            Cell::Uuid(change.id.uuid()),
-            Cell::Text(error.class.name()),
-            Cell::Text(&json(&error)),
+            RowValue::Uuid(change.id.uuid()),
+            RowValue::Text(error.class.name()),
+            RowValue::Text(&json(&error)),
             // In small letters by our own rules: the engines have different ones.
-            Cell::Text(&error.message.to_lowercase()),
-            Cell::Number(signed(change.at.millis())),
+            RowValue::Text(&error.message.to_lowercase()),
+            RowValue::Number(signed(change.at.millis())),
         ]);
     }
     for row in with_rows(on, INSERT, SHAPE, rows, Vec::new()).await? {

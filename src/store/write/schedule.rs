@@ -12,14 +12,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use guildhall_core::{
-    operation::{OperationId, Queue, State},
+    operation::{OperationId, OperationState, Queue},
     time::UnixMs,
 };
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
-use super::{Context, Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use super::{Context, EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// How many join in one statement.
 const AT_ONCE: usize = 500;
@@ -27,8 +27,8 @@ const AT_ONCE: usize = 500;
 /// as soon as it joins; this is the fallback.
 const LOOK_AGAIN_MS: i64 = 60_000;
 
-const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
-const TIMES: Shape = Shape(&[("op", Holds::Uuid), ("at", Holds::Number)]);
+const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
+const TIMES: Columns = Columns(&[("op", ColumnType::Uuid), ("at", ColumnType::Number)]);
 
 /// Those of a queue that are due, in the order in which they join.
 pub(in crate::store) const DUE: &str = "SELECT o.id, o.deadline_at FROM operations o
@@ -40,7 +40,7 @@ pub(in crate::store) const FIRST: &str =
 
 /// What joining has done.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Joined {
+pub(in crate::store) struct EnqueueResult {
     /// How many have joined.
     pub(in crate::store) count: usize,
     /// When the next one of the queue is due.
@@ -48,7 +48,7 @@ pub(in crate::store) struct Joined {
 }
 
 /// An operation that is due.
-struct Due {
+struct DueOperation {
     id: Uuid,
     deadline: Option<i64>,
 }
@@ -61,15 +61,17 @@ pub(super) async fn join(
     now: UnixMs,
     limit: usize,
     woken: &mut BTreeSet<i64>,
-) -> Result<Joined, Trouble> {
+) -> Result<EnqueueResult, EngineError> {
     let now = signed(now.millis());
-    let mut joined = Joined::default();
+    let mut joined = EnqueueResult::default();
     while joined.count < limit {
         let most = signed(AT_ONCE.min(limit - joined.count) as u64);
         let rows = query(on, DUE, vec![queue.into(), now.into(), most.into()]).await?;
-        let due: Vec<Due> = rows
+        let due: Vec<DueOperation> = rows
             .iter()
-            .map(|row| Ok::<_, Trouble>(Due { id: row.try_get_by_index(0)?, deadline: row.try_get_by_index(1)? }))
+            .map(|row| {
+                Ok::<_, EngineError>(DueOperation { id: row.try_get_by_index(0)?, deadline: row.try_get_by_index(1)? })
+            })
             .collect::<Result<_, _>>()?;
         if due.is_empty() {
             break;
@@ -86,9 +88,9 @@ pub(super) async fn join(
 }
 
 /// Those that join, in order, and those that have to wait for another, with until when.
-fn sort_out(due: &[Due], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i64) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
+fn sort_out(due: &[DueOperation], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i64) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
     let (mut placed, mut later, mut joins) = (Vec::new(), Vec::new(), HashSet::new());
-    for Due { id, deadline } in due {
+    for DueOperation { id, deadline } in due {
         let expired = deadline.is_some_and(|deadline| deadline <= now);
         let targets = held.get(id).into_iter().flatten().filter(|(target, _)| !joins.contains(target));
         match targets.map(|(_, at)| *at).max() {
@@ -110,11 +112,11 @@ fn sort_out(due: &[Due], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i64) -> (V
 async fn scheduled_targets(
     on: &DatabaseTransaction,
     ids: impl Iterator<Item = Uuid>,
-) -> Result<HashMap<Uuid, Vec<(Uuid, i64)>>, Trouble> {
+) -> Result<HashMap<Uuid, Vec<(Uuid, i64)>>, EngineError> {
     const SELECT: &str = "SELECT r.operation_id, t.id, t.joins_at FROM {v}
         JOIN operation_refs r ON r.operation_id = v.op JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
     let mut held: HashMap<Uuid, Vec<(Uuid, i64)>> = HashMap::new();
-    for row in with_rows(on, SELECT, IDS, Rows::of(ids.map(Cell::Uuid)), Vec::new()).await? {
+    for row in with_rows(on, SELECT, IDS, Rows::of(ids.map(RowValue::Uuid)), Vec::new()).await? {
         let target = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
         held.entry(row.try_get_by_index(0)?).or_default().push(target);
     }
@@ -122,9 +124,15 @@ async fn scheduled_targets(
 }
 
 /// Gives operations the next places of their queue.
-async fn place(on: &DatabaseTransaction, context: &Context, queue: i64, ids: &[Uuid], now: i64) -> Result<(), Trouble> {
+async fn place(
+    on: &DatabaseTransaction,
+    context: &Context,
+    queue: i64,
+    ids: &[Uuid],
+    now: i64,
+) -> Result<(), EngineError> {
     const TAKE: &str = "UPDATE guild_queues SET next_seq = next_seq + $2 WHERE queue = $1 RETURNING next_seq";
-    const PLACES: Shape = Shape(&[("op", Holds::Uuid), ("place", Holds::Number)]);
+    const PLACES: Columns = Columns(&[("op", ColumnType::Uuid), ("place", ColumnType::Number)]);
     const PLACE: &str = "UPDATE operations SET state = 'queued', seq = v.place, joins_at = NULL, updated_at = $2,
         changed = {changed} FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     if ids.is_empty() {
@@ -134,22 +142,24 @@ async fn place(on: &DatabaseTransaction, context: &Context, queue: i64, ids: &[U
     let rows = query(on, TAKE, vec![queue.into(), count.into()]).await?;
     let next: i64 = match rows.first() {
         Some(row) => row.try_get_by_index(0)?,
-        None => return Err(Trouble::Corrupt(format!("operations are scheduled in queue {queue}, which is missing"))),
+        None => {
+            return Err(EngineError::Corrupt(format!("operations are scheduled in queue {queue}, which is missing")));
+        }
     };
     let mut rows = Rows::new();
     for (id, place) in ids.iter().zip(next - count..) {
-        rows.push(&[Cell::Uuid(*id), Cell::Number(place)]);
+        rows.push(&[RowValue::Uuid(*id), RowValue::Number(place)]);
     }
     let (place, values) = context.stamp.put(PLACE, vec![now.into()], 1);
     with_rows(on, &place, PLACES, rows, values).await?;
     Ok(())
 }
 
-async fn put_off(on: &DatabaseTransaction, later: &[(Uuid, i64)]) -> Result<(), Trouble> {
+async fn put_off(on: &DatabaseTransaction, later: &[(Uuid, i64)]) -> Result<(), EngineError> {
     const UPDATE: &str = "UPDATE operations SET joins_at = v.at FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
     let mut rows = Rows::new();
     for (id, at) in later {
-        rows.push(&[Cell::Uuid(*id), Cell::Number(*at)]);
+        rows.push(&[RowValue::Uuid(*id), RowValue::Number(*at)]);
     }
     with_rows(on, UPDATE, TIMES, rows, Vec::new()).await?;
     Ok(())
@@ -161,13 +171,13 @@ pub(super) async fn release(
     targets: &[Uuid],
     now: i64,
     woken: &mut BTreeSet<i64>,
-) -> Result<(), Trouble> {
+) -> Result<(), EngineError> {
     const FOLLOW: &str = "SELECT o.id, o.queue, o.eligible_at, o.deadline_at, o.joins_at FROM {v}
         JOIN operation_refs r ON r.target = v.op JOIN operations o ON o.id = r.operation_id WHERE o.joins_at IS NOT NULL";
-    const READY: Shape = Shape(&[("line", Holds::Number), ("at", Holds::Number)]);
+    const READY: Columns = Columns(&[("line", ColumnType::Number), ("at", ColumnType::Number)]);
     const MAKE_READY: &str = "UPDATE guild_queues SET ready_at = v.at FROM {v} WHERE queue = v.line
         AND (ready_at IS NULL OR ready_at > v.at)";
-    let rows = Rows::of(targets.iter().copied().map(Cell::Uuid));
+    let rows = Rows::of(targets.iter().copied().map(RowValue::Uuid));
     let follow = with_rows(on, FOLLOW, IDS, rows, Vec::new()).await?;
     if follow.is_empty() {
         return Ok(());
@@ -191,7 +201,7 @@ pub(super) async fn release(
     lines.sort_unstable();
     let mut rows = Rows::new();
     for (queue, at) in &lines {
-        rows.push(&[Cell::Number(*queue), Cell::Number(*at)]);
+        rows.push(&[RowValue::Number(*queue), RowValue::Number(*at)]);
     }
     with_rows(on, MAKE_READY, READY, rows, Vec::new()).await?;
     woken.extend(lines.into_iter().map(|(queue, _)| queue));
@@ -206,19 +216,19 @@ pub(super) async fn join_one(
     queue: Queue,
     now: UnixMs,
     woken: &mut BTreeSet<i64>,
-) -> Result<State, Trouble> {
+) -> Result<OperationState, EngineError> {
     let now = signed(now.millis());
     let held = scheduled_targets(on, std::iter::once(id.uuid())).await?;
     if let Some(at) = held.get(&id.uuid()).into_iter().flatten().map(|(_, at)| *at).max() {
         put_off(on, &[(id.uuid(), at)]).await?;
-        return Ok(State::Scheduled);
+        return Ok(OperationState::Scheduled);
     }
     place(on, context, queue.number(), &[id.uuid()], now).await?;
     release(on, &[id.uuid()], now, woken).await?;
-    Ok(State::Queued)
+    Ok(OperationState::Queued)
 }
 
-async fn first(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, Trouble> {
+async fn first(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, EngineError> {
     let rows = query(on, FIRST, vec![queue.into()]).await?;
     let first: Option<i64> = rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?;
     Ok(first.map(crate::store::operation_row::time))

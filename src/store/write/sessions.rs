@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use guildhall_actors::events::{KeptSession, ShardClaim};
+use guildhall_actors::events::{ShardClaim, StoredSession};
 use guildhall_core::time::UnixMs;
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, Trouble, crashes, queues, shards, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
+use super::{Context, EngineError, crashes, queues, shards, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows};
 
 /// How much of a kind one sweep removes at most.
 const SWEEP: i64 = 500;
@@ -16,16 +16,17 @@ const SWEEP: i64 = 500;
 const SWEEP_SESSIONS: i64 = 20;
 
 /// Of how many shards, and which of them.
-type Which = (i64, i64);
+type ShardKey = (i64, i64);
 
-pub(in crate::store) const SHARDS: Shape = Shape(&[("of_shards", Holds::Number), ("nth", Holds::Number)]);
+pub(in crate::store) const SHARDS: Columns = Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number)]);
 
 pub(in crate::store) const KNOWN: &str =
     "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions
     WHERE (shards, shard) IN (SELECT of_shards, nth FROM {v})";
 
 /// Rows up to a number, by session.
-pub(in crate::store) const CONFIRMED: Shape = Shape(&[("its_session", Holds::Text), ("up_to", Holds::Number)]);
+pub(in crate::store) const CONFIRMED: Columns =
+    Columns(&[("its_session", ColumnType::Text), ("up_to", ColumnType::Number)]);
 
 pub(in crate::store) const FORGET: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
     (SELECT h.session, h.seq, h.handler FROM {v} JOIN handled h ON h.session = v.its_session AND h.seq <= v.up_to)";
@@ -33,15 +34,15 @@ pub(in crate::store) const FORGET: &str = "DELETE FROM handled WHERE (session, s
 pub(in crate::store) const FORGET_ON_POSTGRES: &str =
     "DELETE FROM handled USING {v} WHERE session = v.its_session AND seq <= v.up_to";
 
-struct Session {
+struct SessionRow {
     session: String,
     resume_url: Option<String>,
     confirmed: i64,
     updated_at: i64,
 }
 
-impl Session {
-    fn of(told: &KeptSession) -> Self {
+impl SessionRow {
+    fn of(told: &StoredSession) -> Self {
         Self {
             session: kept(&told.session),
             resume_url: told.resume_url.clone(),
@@ -65,13 +66,13 @@ impl Session {
 pub(super) async fn keep<'a>(
     on: &DatabaseTransaction,
     context: &Context,
-    told: impl IntoIterator<Item = &'a KeptSession>,
-) -> Result<(), Trouble> {
-    let claim = |one: &KeptSession| Some(ShardClaim { shards: one.shards, shard: one.shard, fence: one.under? });
-    let told: Vec<&KeptSession> = told.into_iter().collect();
+    told: impl IntoIterator<Item = &'a StoredSession>,
+) -> Result<(), EngineError> {
+    let claim = |one: &StoredSession| Some(ShardClaim { shards: one.shards, shard: one.shard, fence: one.under? });
+    let told: Vec<&StoredSession> = told.into_iter().collect();
     let in_force = shards::in_force(on, context, told.iter().filter_map(|one| claim(one))).await?;
-    let is_ours = |one: &&KeptSession| claim(one).is_none_or(|claim| in_force.contains(&claim));
-    let told: Vec<(Which, &KeptSession)> =
+    let is_ours = |one: &&StoredSession| claim(one).is_none_or(|claim| in_force.contains(&claim));
+    let told: Vec<(ShardKey, &StoredSession)> =
         told.into_iter().filter(is_ours).map(|one| ((i64::from(one.shards), i64::from(one.shard)), one)).collect();
     if told.is_empty() {
         return Ok(());
@@ -79,7 +80,7 @@ pub(super) async fn keep<'a>(
     let mut known = known(on, told.iter().map(|(which, _)| *which)).await?;
     let mut forget: HashMap<String, i64> = HashMap::new();
     for (which, told) in told {
-        let new = Session::of(told);
+        let new = SessionRow::of(told);
         let now = match known.remove(&which) {
             Some(before) if before.session == new.session => before.and(new),
             Some(before) => {
@@ -97,7 +98,7 @@ pub(super) async fn keep<'a>(
     upsert(on, &known).await?;
     let mut rows = Rows::new();
     for (session, up_to) in &forget {
-        rows.push(&[Cell::Text(session), Cell::Number(*up_to)]);
+        rows.push(&[RowValue::Text(session), RowValue::Number(*up_to)]);
     }
     let sql = if queues::is_shared(on) { FORGET_ON_POSTGRES } else { FORGET };
     with_rows(on, sql, CONFIRMED, rows, Vec::new()).await?;
@@ -106,16 +107,16 @@ pub(super) async fn keep<'a>(
 
 async fn known(
     on: &DatabaseTransaction,
-    which: impl Iterator<Item = Which>,
-) -> Result<BTreeMap<Which, Session>, Trouble> {
+    which: impl Iterator<Item = ShardKey>,
+) -> Result<BTreeMap<ShardKey, SessionRow>, EngineError> {
     let mut rows = Rows::new();
     for (shards, shard) in which {
-        rows.push(&[Cell::Number(shards), Cell::Number(shard)]);
+        rows.push(&[RowValue::Number(shards), RowValue::Number(shard)]);
     }
     let lock = if queues::is_shared(on) { " ORDER BY shards, shard FOR NO KEY UPDATE" } else { "" };
     let mut known = BTreeMap::new();
     for row in with_rows(on, &format!("{KNOWN}{lock}"), SHARDS, rows, Vec::new()).await? {
-        let session = Session {
+        let session = SessionRow {
             session: row.try_get_by_index(2)?,
             resume_url: row.try_get_by_index(3)?,
             confirmed: row.try_get_by_index(4)?,
@@ -126,14 +127,14 @@ async fn known(
     Ok(known)
 }
 
-async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<Which, Session>) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("shards", Holds::Number),
-        ("shard", Holds::Number),
-        ("session", Holds::Text),
-        ("resume_url", Holds::Text),
-        ("confirmed", Holds::Number),
-        ("updated_at", Holds::Number),
+async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionRow>) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[
+        ("shards", ColumnType::Number),
+        ("shard", ColumnType::Number),
+        ("session", ColumnType::Text),
+        ("resume_url", ColumnType::Text),
+        ("confirmed", ColumnType::Number),
+        ("updated_at", ColumnType::Number),
     ]);
     // Another process may have put the same there since it was looked for.
     const UPSERT: &str = "INSERT INTO sessions (shards, shard, session, resume_url, confirmed, updated_at)
@@ -144,12 +145,12 @@ async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<Which, Session>) -
     let mut rows = Rows::new();
     for ((shards, shard), kept) in sessions {
         rows.push(&[
-            Cell::Number(*shards),
-            Cell::Number(*shard),
-            Cell::Text(&kept.session),
+            RowValue::Number(*shards),
+            RowValue::Number(*shard),
+            RowValue::Text(&kept.session),
             kept.resume_url.as_deref().into(),
-            Cell::Number(kept.confirmed),
-            Cell::Number(kept.updated_at),
+            RowValue::Number(kept.confirmed),
+            RowValue::Number(kept.updated_at),
         ]);
     }
     with_rows(on, UPSERT, SHAPE, rows, Vec::new()).await?;
@@ -172,7 +173,7 @@ pub(in crate::store) const SWEEP_STRAY: &str = "DELETE FROM handled WHERE (sessi
 
 /// Removes dead events, sessions that nobody has told of since then, crashes that were not repeated since then, and rows of
 /// sessions that no shard has; a small batch of each, and how many in all.
-pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, EngineError> {
     // There are few sessions: as many as shards.
     const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
     let before = signed(before.millis());

@@ -2,35 +2,36 @@
 
 use std::collections::HashSet;
 
-use guildhall_actors::events::{ClaimedShards, ShardClaim, WantedShards};
+use guildhall_actors::events::{ClaimedShards, DesiredShards, ShardClaim};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, Trouble, queues, signed};
+use super::{Context, EngineError, queues, signed};
 use crate::store::{
-    members::Standing,
-    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+    cluster::MemberPhase,
+    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
 };
 
 /// The present time by PostgreSQL's clock, in milliseconds.
 const CLOCK: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
-const NUMBERS: Shape = Shape(&[("nth", Holds::Number)]);
-const FENCED: Shape = Shape(&[("nth", Holds::Number), ("held", Holds::Number)]);
-const HELD: Shape = Shape(&[("of_shards", Holds::Number), ("nth", Holds::Number), ("held", Holds::Number)]);
+const NUMBERS: Columns = Columns(&[("nth", ColumnType::Number)]);
+const FENCED: Columns = Columns(&[("nth", ColumnType::Number), ("held", ColumnType::Number)]);
+const HELD: Columns =
+    Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number), ("held", ColumnType::Number)]);
 
 /// How often it is tried to take shards that another process is just taking.
 const TRIES: usize = 3;
 
 /// A shard that is wanted, as the store knows it.
-struct Known {
+struct KnownShard {
     shard: i64,
     fence: i64,
-    whose: Whose,
+    whose: ShardOwner,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
+enum ShardOwner {
     Ours,
     /// Ours by the store's word, and nobody's in this process.
     Unknown,
@@ -41,7 +42,7 @@ enum Whose {
 }
 
 /// What this process may have beside the others.
-struct Part {
+struct FairShare {
     /// How many shards are its part of those that all may take.
     most: usize,
     /// How many more others would have to have theirs.
@@ -52,8 +53,8 @@ struct Part {
 pub(super) async fn claim(
     on: &DatabaseTransaction,
     context: &Context,
-    wanted: WantedShards,
-) -> Result<ClaimedShards, Trouble> {
+    wanted: DesiredShards,
+) -> Result<ClaimedShards, EngineError> {
     let among_others = queues::is_shared(on);
     let count = wanted.last.saturating_sub(wanted.first) + 1;
     if among_others && !queues::is_alive(on, context.members.me()).await? {
@@ -77,7 +78,7 @@ pub(super) async fn claim(
             break;
         }
     }
-    let ours = known.iter().filter(|known| known.whose == Whose::Ours).count();
+    let ours = known.iter().filter(|known| known.whose == ShardOwner::Ours).count();
     let too_many = part.as_ref().map_or(0, |part| (ours.saturating_sub(part.most) as u64).min(part.sought));
     if among_others {
         let seeks = part.map_or(0, |part| part.most.saturating_sub(ours)).min(known.len() - ours);
@@ -94,16 +95,16 @@ pub(super) async fn claim(
 
 /// Which to take: those that nobody has, up to this process's part, and those that nobody wanted for long. Two processes that
 /// choose at the same time begin at different places.
-fn choose(known: &[Known], most: Option<usize>, chance: usize) -> Vec<(i64, i64)> {
-    let have = known.iter().filter(|known| known.whose == Whose::Ours).count();
+fn choose(known: &[KnownShard], most: Option<usize>, chance: usize) -> Vec<(i64, i64)> {
+    let have = known.iter().filter(|known| known.whose == ShardOwner::Ours).count();
     let mut room = most.map_or(usize::MAX, |most| most.saturating_sub(have));
     let begin = chance % known.len().max(1);
     let mut chosen = Vec::new();
     for one in known[begin..].iter().chain(&known[..begin]) {
         let takes = match one.whose {
-            Whose::Ours | Whose::Other => false,
-            Whose::Unknown | Whose::Nobody => room > 0,
-            Whose::Anybody => true,
+            ShardOwner::Ours | ShardOwner::Other => false,
+            ShardOwner::Unknown | ShardOwner::Nobody => room > 0,
+            ShardOwner::Anybody => true,
         };
         if takes {
             room = room.saturating_sub(1);
@@ -115,21 +116,21 @@ fn choose(known: &[Known], most: Option<usize>, chance: usize) -> Vec<(i64, i64)
 }
 
 /// What is this process's part among those that live and stay.
-async fn part(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<Part, Trouble> {
+async fn part(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<FairShare, EngineError> {
     let count = format!(
         "SELECT COUNT(*), COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint FROM instances
         WHERE leaving <> $2 AND (id = $1 OR lease_until > {CLOCK})"
     );
-    let values = vec![context.members.me().into(), Standing::Leaving.number().into()];
+    let values = vec![context.members.me().into(), MemberPhase::Leaving.number().into()];
     let rows = query(on, &count, values).await?;
     let row = rows.first().ok_or_else(|| super::lost("it counted nothing"))?;
     let (live, sought): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
     let live = usize::try_from(live).unwrap_or(1).max(1);
-    Ok(Part { most: (shards as usize).div_ceil(live), sought: sought.max(0).unsigned_abs() })
+    Ok(FairShare { most: (shards as usize).div_ceil(live), sought: sought.max(0).unsigned_abs() })
 }
 
 /// Tells the others how many more this process would have.
-async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), Trouble> {
+async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), EngineError> {
     const SEEK: &str = "UPDATE instances SET seeks = $2 WHERE id = $1 AND seeks <> $2 RETURNING seeks";
     let changed = query(on, SEEK, vec![context.members.me().into(), seeks.into()]).await?;
     if seeks > 0 && !changed.is_empty() {
@@ -139,17 +140,17 @@ async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result
 }
 
 /// Shards have become free, or are sought.
-async fn say(on: &DatabaseTransaction, context: &Context) -> Result<(), Trouble> {
-    if let Some(payload) = crate::store::members::Said::shards().payload() {
+async fn say(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
+    if let Some(payload) = crate::store::cluster::Notification::shards().payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
     }
     Ok(())
 }
 
-async fn make(on: &DatabaseTransaction, context: &Context, wanted: WantedShards) -> Result<(), Trouble> {
+async fn make(on: &DatabaseTransaction, context: &Context, wanted: DesiredShards) -> Result<(), EngineError> {
     const MAKE: &str = "INSERT INTO shard_owners (shards, shard, fence, freed_at) SELECT $2, nth, $3, {now} FROM {v}
         WHERE 1 = 1 ON CONFLICT DO NOTHING";
-    let rows = Rows::of((wanted.first..=wanted.last).map(|shard| Cell::Number(i64::from(shard))));
+    let rows = Rows::of((wanted.first..=wanted.last).map(|shard| RowValue::Number(i64::from(shard))));
     let values = vec![i64::from(wanted.shards).into(), context.first_fence().into()];
     with_rows(on, &in_words_of(on, context, MAKE), NUMBERS, rows, values).await?;
     Ok(())
@@ -158,9 +159,9 @@ async fn make(on: &DatabaseTransaction, context: &Context, wanted: WantedShards)
 async fn known(
     on: &DatabaseTransaction,
     context: &Context,
-    wanted: WantedShards,
+    wanted: DesiredShards,
     taken: &[ShardClaim],
-) -> Result<Vec<Known>, Trouble> {
+) -> Result<Vec<KnownShard>, EngineError> {
     // What belongs to a process that is not there any more belongs to nobody.
     const KNOWN: &str = "SELECT s.shard, s.fence, i.id, CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END
         FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
@@ -176,19 +177,19 @@ async fn known(
             Some(owner) if owner == context.members.me() => {
                 let which = (wanted.shards, u32::try_from(shard).unwrap_or(u32::MAX));
                 let ours = taken.contains(&(shard, fence)) || context.members.tenure().has_shard(which, fence);
-                if ours { Whose::Ours } else { Whose::Unknown }
+                if ours { ShardOwner::Ours } else { ShardOwner::Unknown }
             }
-            Some(_) => Whose::Other,
-            None if overdue != 0 => Whose::Anybody,
-            None => Whose::Nobody,
+            Some(_) => ShardOwner::Other,
+            None if overdue != 0 => ShardOwner::Anybody,
+            None => ShardOwner::Nobody,
         };
-        Ok(Known { shard, fence, whose })
+        Ok(KnownShard { shard, fence, whose })
     };
     query(on, &in_words_of(on, context, KNOWN), values).await?.iter().map(known).collect()
 }
 
 /// A number that PostgreSQL gives as a small one.
-fn number_in(row: &QueryResult, index: usize) -> Result<i64, Trouble> {
+fn number_in(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
     match row.try_get_by_index::<i32>(index) {
         Ok(small) => Ok(i64::from(small)),
         Err(_) => Ok(row.try_get_by_index(index)?),
@@ -199,9 +200,9 @@ fn number_in(row: &QueryResult, index: usize) -> Result<i64, Trouble> {
 async fn take(
     on: &DatabaseTransaction,
     context: &Context,
-    wanted: WantedShards,
+    wanted: DesiredShards,
     chosen: &[(i64, i64)],
-) -> Result<Vec<ShardClaim>, Trouble> {
+) -> Result<Vec<ShardClaim>, EngineError> {
     const TAKE: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 FROM {v}
         WHERE shards = $3 AND shard = v.nth AND fence = v.held RETURNING shard, fence";
     const TAKE_SHARED: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 WHERE (shards, shard) IN
@@ -209,7 +210,7 @@ async fn take(
         ORDER BY s.shard FOR UPDATE OF s SKIP LOCKED) RETURNING shard, fence";
     let mut rows = Rows::new();
     for (shard, fence) in chosen {
-        rows.push(&[Cell::Number(*shard), Cell::Number(*fence)]);
+        rows.push(&[RowValue::Number(*shard), RowValue::Number(*fence)]);
     }
     let sql = if queues::is_shared(on) { TAKE_SHARED } else { TAKE };
     let values = vec![context.members.me().into(), i64::from(wanted.shards).into()];
@@ -222,15 +223,19 @@ async fn take(
 }
 
 /// Gives shards back.
-pub(super) async fn release(on: &DatabaseTransaction, context: &Context, claims: &[ShardClaim]) -> Result<(), Trouble> {
+pub(super) async fn release(
+    on: &DatabaseTransaction,
+    context: &Context,
+    claims: &[ShardClaim],
+) -> Result<(), EngineError> {
     const RELEASE: &str = "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {now} FROM {v}
         WHERE shards = v.of_shards AND shard = v.nth AND fence = v.held AND owner = $2 RETURNING shard";
     let mut rows = Rows::new();
     for claim in claims {
         rows.push(&[
-            Cell::Number(i64::from(claim.shards)),
-            Cell::Number(i64::from(claim.shard)),
-            Cell::Number(signed(claim.fence)),
+            RowValue::Number(i64::from(claim.shards)),
+            RowValue::Number(i64::from(claim.shard)),
+            RowValue::Number(signed(claim.fence)),
         ]);
     }
     let values = vec![context.members.me().into()];
@@ -246,7 +251,7 @@ pub(super) async fn in_force(
     on: &DatabaseTransaction,
     context: &Context,
     claims: impl IntoIterator<Item = ShardClaim>,
-) -> Result<HashSet<ShardClaim>, Trouble> {
+) -> Result<HashSet<ShardClaim>, EngineError> {
     let claims: HashSet<ShardClaim> = claims.into_iter().collect();
     // A file belongs to one process.
     if claims.is_empty() || !queues::is_shared(on) {
@@ -272,14 +277,14 @@ fn in_words_of(on: &DatabaseTransaction, context: &Context, statement: &str) -> 
 mod tests {
     use super::*;
 
-    fn all(whose: &[Whose]) -> Vec<Known> {
-        whose.iter().zip(0..).map(|(whose, shard)| Known { shard, fence: 10 + shard, whose: *whose }).collect()
+    fn all(whose: &[ShardOwner]) -> Vec<KnownShard> {
+        whose.iter().zip(0..).map(|(whose, shard)| KnownShard { shard, fence: 10 + shard, whose: *whose }).collect()
     }
 
     #[test]
     fn a_process_takes_its_part_of_what_nobody_has_and_all_that_nobody_wants() {
-        use Whose::{Anybody, Nobody, Other, Ours, Unknown};
-        let chosen = |whose: &[Whose], most| {
+        use ShardOwner::{Anybody, Nobody, Other, Ours, Unknown};
+        let chosen = |whose: &[ShardOwner], most| {
             let chosen = choose(&all(whose), most, 0);
             chosen.into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
         };

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_core::budget::{BudgetName, Hour, Spend};
+use guildhall_core::budget::{BudgetName, Hour, SpendRecord};
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use super::{EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// How much one sweep removes at most.
 const SWEEP: i64 = 500;
 
 /// Keeps sums, each in the place of the last one of its process.
-pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[Spend])]) -> Result<(), Trouble> {
-    const SUMS: Shape = Shape(&[
-        ("name", Holds::Text),
-        ("hour", Holds::Number),
-        ("process", Holds::Text),
-        ("micros", Holds::Number),
-        ("calls", Holds::Number),
+pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord])]) -> Result<(), EngineError> {
+    const SUMS: Columns = Columns(&[
+        ("name", ColumnType::Text),
+        ("hour", ColumnType::Number),
+        ("process", ColumnType::Text),
+        ("micros", ColumnType::Number),
+        ("calls", ColumnType::Number),
     ]);
     // One that is not larger was told before, and comes late.
     const KEEP: &str = "INSERT INTO budget_spend (name, hour, process, micros, calls)
@@ -26,7 +26,7 @@ pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[Spend])]) ->
         ON CONFLICT (name, hour, process) DO UPDATE SET micros = excluded.micros, calls = excluded.calls
         WHERE excluded.calls > budget_spend.calls";
     // In order, so that no two processes wait for each other's rows; and each once.
-    let mut last: BTreeMap<(&BudgetName, Hour, &str), &Spend> = BTreeMap::new();
+    let mut last: BTreeMap<(&BudgetName, Hour, &str), &SpendRecord> = BTreeMap::new();
     for (process, spend) in sums.iter().flat_map(|(process, sums)| sums.iter().map(move |spend| (*process, spend))) {
         let known = last.entry((&spend.name, spend.hour, process)).or_insert(spend);
         if spend.calls > known.calls {
@@ -36,11 +36,11 @@ pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[Spend])]) ->
     let mut rows = Rows::new();
     for ((name, hour, process), spend) in last {
         rows.push(&[
-            Cell::Text(name.as_str()),
-            Cell::Number(signed(hour.number())),
-            Cell::Text(process),
-            Cell::Number(signed(spend.micros)),
-            Cell::Number(signed(spend.calls)),
+            RowValue::Text(name.as_str()),
+            RowValue::Number(signed(hour.number())),
+            RowValue::Text(process),
+            RowValue::Number(signed(spend.micros)),
+            RowValue::Number(signed(spend.calls)),
         ]);
     }
     with_rows(on, KEEP, SUMS, rows, Vec::new()).await?;
@@ -48,7 +48,7 @@ pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[Spend])]) ->
 }
 
 /// Forgets hours before this one.
-pub(super) async fn sweep(on: &DatabaseTransaction, before: Hour) -> Result<u64, Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, before: Hour) -> Result<u64, EngineError> {
     const FORGET: &str = "DELETE FROM budget_spend WHERE (name, hour, process) IN
         (SELECT name, hour, process FROM budget_spend WHERE hour < $1 ORDER BY hour LIMIT $2 + 0) RETURNING hour";
     Ok(query(on, FORGET, vec![signed(before.number()).into(), SWEEP.into()]).await?.len() as u64)

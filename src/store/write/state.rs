@@ -2,33 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::events::SetState;
+use guildhall_actors::events::StateWrite;
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, kept, with_rows};
+use super::{EngineError, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows};
 
 /// Keeps values, or removes them. Of those with one key the last one counts.
 pub(super) async fn set<'a>(
     on: &DatabaseTransaction,
-    values: impl IntoIterator<Item = &'a SetState>,
-) -> Result<(), Trouble> {
-    const VALUES: Shape = Shape(&[("its_key", Holds::Text), ("value", Holds::Text), ("expires_at", Holds::Number)]);
+    values: impl IntoIterator<Item = &'a StateWrite>,
+) -> Result<(), EngineError> {
+    const VALUES: Columns =
+        Columns(&[("its_key", ColumnType::Text), ("value", ColumnType::Text), ("expires_at", ColumnType::Number)]);
     const KEEP: &str =
         "INSERT INTO state (key, value, expires_at) SELECT its_key, value, expires_at FROM {v} WHERE 1 = 1
         ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
-    const KEYS: Shape = Shape(&[("its_key", Holds::Text)]);
+    const KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
     const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
     // In order, so that no two processes wait for each other's keys.
-    let last: BTreeMap<String, &SetState> = values.into_iter().map(|set| (kept(&set.key), set)).collect();
+    let last: BTreeMap<String, &StateWrite> = values.into_iter().map(|set| (kept(&set.key), set)).collect();
     let (mut held, mut removed) = (Rows::new(), Rows::new());
     for (key, set) in &last {
         match &set.value {
             Some(value) => {
                 let expires_at = set.expires_at.map(|at| signed(at.millis()));
-                held.push(&[Cell::Text(key), Cell::Text(value), expires_at.into()]);
+                held.push(&[RowValue::Text(key), RowValue::Text(value), expires_at.into()]);
             }
-            None => removed.push(&[Cell::Text(key)]),
+            None => removed.push(&[RowValue::Text(key)]),
         }
     }
     with_rows(on, KEEP, VALUES, held, Vec::new()).await?;

@@ -7,48 +7,48 @@ use std::{
 
 use guildhall_actors::{
     access::default_tenant,
-    operations::{NewOperation, StoreError, SubmitError, Submitted},
+    operations::{NewOperation, StoreError, SubmitError, SubmitResult},
 };
 use guildhall_core::{
-    operation::{OperationId, Queue, QueueClass, QueueKey, State},
+    operation::{OperationId, OperationState, Queue, QueueClass, QueueKey},
     time::UnixMs,
 };
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
 use super::{
-    Context, Trouble,
-    homes::Homes,
-    insert::{self, New},
+    Context, EngineError,
+    guild_tenants::GuildTenants,
+    insert::{self, OperationInsert},
     schedule, signed,
     usage::Acceptance,
 };
 use crate::store::{
     operation_row::state_named,
-    rows::{Cell, Holds, Rows, Shape, kept, with_rows},
+    rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows},
 };
 
 /// What stands in the way of a new operation, or is there already.
 #[derive(Clone, Debug)]
-struct Known {
+struct ExistingOperation {
     id: OperationId,
     hash: [u8; 32],
-    state: State,
+    state: OperationState,
     result: Option<String>,
 }
 
 /// An operation that a new one may refer to.
 #[derive(Debug)]
-struct Target {
+struct ReferenceTarget {
     tenant: Arc<str>,
     guild: Option<i64>,
-    known: Known,
+    known: ExistingOperation,
     /// When it joins its queue, if it is scheduled.
     joins_at: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
-struct Line {
+struct SubmitQueue {
     /// Whose it is; nobody's yet if it is new.
     tenant: Option<Arc<str>>,
     /// Its key within its tenant, unless it is a guild's.
@@ -57,11 +57,11 @@ struct Line {
     pending: i64,
 }
 
-type Key = (String, String);
+type ScopedKey = (String, String);
 
 /// Operations that are accepted together or not at all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Batch<'a> {
+pub(super) struct SubmitBatch<'a> {
     pub(super) operations: &'a [NewOperation],
     /// The tenant whose key asks for them, if one does.
     pub(super) of: Option<&'a str>,
@@ -69,28 +69,28 @@ pub(super) struct Batch<'a> {
 
 /// What the store held before, and what this batch has added.
 #[derive(Debug, Default)]
-struct Desk {
-    keys: HashMap<Key, Known>,
+struct SubmitBatchState {
+    keys: HashMap<ScopedKey, ExistingOperation>,
     /// Keys whose time is up.
-    expired: Vec<Key>,
-    operations: HashMap<OperationId, Target>,
-    lines: HashMap<i64, Line>,
+    expired: Vec<ScopedKey>,
+    operations: HashMap<OperationId, ReferenceTarget>,
+    lines: HashMap<i64, SubmitQueue>,
 }
 
 /// Accepts batches one after the other, each of them as a whole or not at all.
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
-    homes: &Homes,
-    batches: &[Batch<'_>],
+    homes: &GuildTenants,
+    batches: &[SubmitBatch<'_>],
     woken: &mut BTreeSet<i64>,
-) -> Result<Vec<Result<Vec<Submitted>, SubmitError>>, Trouble> {
+) -> Result<Vec<Result<Vec<SubmitResult>, SubmitError>>, EngineError> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }
-    let mut desk = Desk::read(on, context, homes, batches, woken).await?;
+    let mut desk = SubmitBatchState::read(on, context, homes, batches, woken).await?;
     let mut acceptance = context.usage.acceptance(on, batches).await?;
-    let mut accepted: Vec<New<'_>> = Vec::new();
+    let mut accepted: Vec<OperationInsert<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
         answers.push(desk.accept(*batch, homes, context.max_queued, &mut acceptance).map(|(submitted, new)| {
@@ -103,15 +103,15 @@ pub(super) async fn all(
     Ok(answers)
 }
 
-impl Desk {
+impl SubmitBatchState {
     /// Whose everything is: what is read here decides who may do what, so it is not read as who asks.
     async fn read(
         on: &DatabaseTransaction,
         context: &Context,
-        homes: &Homes,
-        batches: &[Batch<'_>],
+        homes: &GuildTenants,
+        batches: &[SubmitBatch<'_>],
         woken: &mut BTreeSet<i64>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, EngineError> {
         let mut desk = Self::default();
         let all = || batches.iter().flat_map(|batch| batch.operations);
         // Those that are due join before what is accepted after that; and so before it is read what is scheduled.
@@ -132,8 +132,9 @@ impl Desk {
         on: &DatabaseTransaction,
         context: &Context,
         all: impl Iterator<Item = &'a NewOperation>,
-    ) -> Result<(), Trouble> {
-        const SHAPE: Shape = Shape(&[("scope", Holds::Text), ("key", Holds::Text), ("at", Holds::Number)]);
+    ) -> Result<(), EngineError> {
+        const SHAPE: Columns =
+            Columns(&[("scope", ColumnType::Text), ("key", ColumnType::Text), ("at", ColumnType::Number)]);
         const SELECT: &str = "SELECT i.scope, i.key, i.operation_id, i.payload_hash, COALESCE(i.state, o.state),
             COALESCE(i.result, o.result), i.expires_at <= v.at FROM {v}
             JOIN idempotency i ON i.scope = v.scope AND i.key = v.key LEFT JOIN operations o ON o.id = i.operation_id";
@@ -141,7 +142,7 @@ impl Desk {
         for operation in all {
             if let Some(key) = &operation.idempotency {
                 let at = signed(context.expiry(operation.created_at).millis());
-                rows.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Number(at)]);
+                rows.push(&[RowValue::Text(&key.scope), RowValue::Text(&key.key), RowValue::Number(at)]);
             }
         }
         if rows.is_empty() {
@@ -162,8 +163,8 @@ impl Desk {
         &mut self,
         on: &DatabaseTransaction,
         all: impl Iterator<Item = &'a NewOperation>,
-    ) -> Result<(), Trouble> {
-        const SHAPE: Shape = Shape(&[("op", Holds::Uuid)]);
+    ) -> Result<(), EngineError> {
+        const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
         const SELECT: &str = "SELECT o.tenant, o.guild_id, o.id, o.payload_hash, o.state, o.result, o.joins_at
             FROM {v} JOIN operations o ON o.id = v.op";
         let mut asked = HashSet::new();
@@ -171,12 +172,12 @@ impl Desk {
             asked.insert(operation.id);
             asked.extend(&operation.refers_to);
         }
-        let rows = Rows::of(asked.iter().map(|id| Cell::Uuid(id.uuid())));
+        let rows = Rows::of(asked.iter().map(|id| RowValue::Uuid(id.uuid())));
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
             let known = known(&row, 2)?;
             let tenant: String = row.try_get_by_index(0)?;
             let (guild, joins_at) = (row.try_get_by_index(1)?, row.try_get_by_index(6)?);
-            let target = Target { tenant: Arc::from(tenant), guild, known, joins_at };
+            let target = ReferenceTarget { tenant: Arc::from(tenant), guild, known, joins_at };
             self.operations.insert(target.known.id, target);
         }
         Ok(())
@@ -186,10 +187,10 @@ impl Desk {
     async fn read_lines<'a>(
         &mut self,
         on: &DatabaseTransaction,
-        homes: &Homes,
+        homes: &GuildTenants,
         all: impl Iterator<Item = &'a NewOperation>,
-    ) -> Result<BTreeMap<i64, UnixMs>, Trouble> {
-        const SHAPE: Shape = Shape(&[("line", Holds::Number)]);
+    ) -> Result<BTreeMap<i64, UnixMs>, EngineError> {
+        const SHAPE: Columns = Columns(&[("line", ColumnType::Number)]);
         const SELECT: &str = "SELECT q.queue, q.next_seq, q.pending, q.tenant, q.key, (SELECT MIN(s.joins_at)
             FROM operations s WHERE s.queue = q.queue AND s.joins_at IS NOT NULL)
             FROM {v} JOIN guild_queues q ON q.queue = v.line";
@@ -199,14 +200,14 @@ impl Desk {
             *now = operation.created_at.max(*now);
         }
         let mut due = BTreeMap::new();
-        let rows = Rows::of(queues.keys().copied().map(Cell::Number));
+        let rows = Rows::of(queues.keys().copied().map(RowValue::Number));
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
             let queue: i64 = row.try_get_by_index(0)?;
             let tenant: String = row.try_get_by_index(3)?;
             let key: Option<String> = row.try_get_by_index(4)?;
             let first: Option<i64> = row.try_get_by_index(5)?;
             let (next_seq, pending) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-            let line = Line { tenant: Some(Arc::from(tenant)), key: key.map(Arc::from), next_seq, pending };
+            let line = SubmitQueue { tenant: Some(Arc::from(tenant)), key: key.map(Arc::from), next_seq, pending };
             self.lines.insert(queue, line);
             if let Some(now) = queues.get(&queue).filter(|now| first.is_some_and(|at| at <= signed(now.millis()))) {
                 due.insert(queue, *now);
@@ -218,15 +219,15 @@ impl Desk {
     /// Accepts a batch, or leaves everything as it was.
     fn accept<'a>(
         &mut self,
-        batch: Batch<'a>,
-        homes: &Homes,
+        batch: SubmitBatch<'a>,
+        homes: &GuildTenants,
         most: u64,
         acceptance: &mut Acceptance<'_>,
-    ) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
+    ) -> Result<(Vec<SubmitResult>, Vec<OperationInsert<'a>>), SubmitError> {
         let mut submitted = Vec::with_capacity(batch.operations.len());
-        let mut new: Vec<New<'a>> = Vec::new();
-        let mut keys: HashMap<Key, Known> = HashMap::new();
-        let mut lines: HashMap<i64, Line> = HashMap::new();
+        let mut new: Vec<OperationInsert<'a>> = Vec::new();
+        let mut keys: HashMap<ScopedKey, ExistingOperation> = HashMap::new();
+        let mut lines: HashMap<i64, SubmitQueue> = HashMap::new();
         for (index, operation) in batch.operations.iter().enumerate() {
             let key = operation.idempotency.as_ref().map(|key| (kept(&key.scope), kept(&key.key)));
             let by_key = key.as_ref().and_then(|key| keys.get(key).or_else(|| self.keys.get(key)));
@@ -235,8 +236,8 @@ impl Desk {
                 if known.hash != operation.payload_hash {
                     return Err(SubmitError::KeyReused { index, id: known.id });
                 }
-                let Known { id, state, result, .. } = known.clone();
-                submitted.push(Submitted::Existing { id, state, result });
+                let ExistingOperation { id, state, result, .. } = known.clone();
+                submitted.push(SubmitResult::Existing { id, state, result });
                 continue;
             }
             let queue = homes.queue(operation);
@@ -248,9 +249,10 @@ impl Desk {
             let is_later = operation.eligible_at > operation.created_at;
             let mut joins_at = is_later.then(|| signed(operation.eligible_at.millis()));
             for id in &operation.refers_to {
-                let is_it =
-                    |earlier: &&New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
-                let is_stored = |target: &&Target| target.is_seen(operation.guild, &tenant);
+                let is_it = |earlier: &&OperationInsert<'_>| {
+                    earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant)
+                };
+                let is_stored = |target: &&ReferenceTarget| target.is_seen(operation.guild, &tenant);
                 let target_joins = match (new.iter().find(is_it), self.operations.get(id).filter(is_stored)) {
                     (Some(earlier), _) => earlier.joins_at,
                     (None, Some(target)) => target.joins_at,
@@ -264,27 +266,27 @@ impl Desk {
                 return Err(SubmitError::Full { queue, pending: line.pending.unsigned_abs(), most });
             }
             if let Some(key) = key {
-                keys.insert(key, Known::of(operation, joins_at));
+                keys.insert(key, ExistingOperation::of(operation, joins_at));
             }
             let (seq, place) = match joins_at {
                 Some(_) => (-line.next_seq, 0),
                 None => (line.next_seq, line.next_seq.unsigned_abs()),
             };
-            submitted.push(Submitted::Accepted { seq: place, queue, state: state_of(joins_at) });
+            submitted.push(SubmitResult::Accepted { seq: place, queue, state: state_of(joins_at) });
             line.tenant.get_or_insert_with(|| Arc::clone(&tenant));
             line.key = identity.as_ref().map(|(_, key)| Arc::clone(key));
-            new.push(New { operation, queue, identity, seq, joins_at, tenant, of: batch.of });
+            new.push(OperationInsert { operation, queue, identity, seq, joins_at, tenant, of: batch.of });
             line.next_seq += 1;
             line.pending += 1;
         }
         acceptance.charge(&new)?;
         self.keys.extend(keys);
         self.lines.extend(lines);
-        for New { operation, tenant, joins_at, .. } in &new {
-            let target = Target {
+        for OperationInsert { operation, tenant, joins_at, .. } in &new {
+            let target = ReferenceTarget {
                 tenant: Arc::clone(tenant),
                 guild: operation.guild.map(u64::cast_signed),
-                known: Known::of(operation, *joins_at),
+                known: ExistingOperation::of(operation, *joins_at),
                 joins_at: *joins_at,
             };
             self.operations.insert(operation.id, target);
@@ -293,40 +295,40 @@ impl Desk {
     }
 }
 
-impl Known {
+impl ExistingOperation {
     fn of(operation: &NewOperation, joins_at: Option<i64>) -> Self {
         Self { id: operation.id, hash: operation.payload_hash, state: state_of(joins_at), result: None }
     }
 }
 
 /// The state of a new operation.
-fn state_of(joins_at: Option<i64>) -> State {
-    if joins_at.is_some() { State::Scheduled } else { State::Queued }
+fn state_of(joins_at: Option<i64>) -> OperationState {
+    if joins_at.is_some() { OperationState::Scheduled } else { OperationState::Queued }
 }
 
-impl Target {
+impl ReferenceTarget {
     fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
         self.guild == guild.map(u64::cast_signed) && *self.tenant == *tenant
     }
 }
 
-impl New<'_> {
+impl OperationInsert<'_> {
     fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
         self.operation.guild == guild && *self.tenant == *tenant
     }
 }
 
-impl Default for Line {
+impl Default for SubmitQueue {
     fn default() -> Self {
         Self { tenant: None, key: None, next_seq: 1, pending: 0 }
     }
 }
 
-impl Line {
+impl SubmitQueue {
     /// Whose an operation is that is to stand here; nothing if it may not. Whoever has no tenant acts for whose the guild is;
     /// a guild that nobody has is the default tenant's, and becomes another's by a key alone. What is about a guild and
     /// stands in another queue belongs to the guild's tenant, too.
-    fn tenant_for(&self, operation: &NewOperation, homes: &Homes) -> Option<Arc<str>> {
+    fn tenant_for(&self, operation: &NewOperation, homes: &GuildTenants) -> Option<Arc<str>> {
         let asked = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
         let own = match (&operation.queue, operation.guild) {
             (QueueKey::Guild(_), _) => self.tenant.clone().unwrap_or_else(default_tenant),
@@ -368,15 +370,15 @@ impl Line {
 }
 
 /// An operation's id, hash, state and result, from this column on.
-fn known(row: &QueryResult, from: usize) -> Result<Known, Trouble> {
+fn known(row: &QueryResult, from: usize) -> Result<ExistingOperation, EngineError> {
     let id: Uuid = row.try_get_by_index(from)?;
     let state: Option<String> = row.try_get_by_index(from + 2)?;
     let state = state.ok_or_else(|| {
-        Trouble::Corrupt(format!("the key of operation {id} has no state, and the operation is gone"))
+        EngineError::Corrupt(format!("the key of operation {id} has no state, and the operation is gone"))
     })?;
     let hash: Vec<u8> = row.try_get_by_index(from + 1)?;
-    let unreadable = |_| Trouble::Corrupt(format!("operation {id} has a hash that cannot be read"));
-    Ok(Known {
+    let unreadable = |_| EngineError::Corrupt(format!("operation {id} has a hash that cannot be read"));
+    Ok(ExistingOperation {
         id: OperationId::from_uuid(id),
         hash: hash.try_into().map_err(unreadable)?,
         state: state_named(&state)?,
@@ -384,13 +386,13 @@ fn known(row: &QueryResult, from: usize) -> Result<Known, Trouble> {
     })
 }
 
-async fn forget(on: &DatabaseTransaction, context: &Context, expired: &[Key]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[("its_scope", Holds::Text), ("its_key", Holds::Text)]);
+async fn forget(on: &DatabaseTransaction, context: &Context, expired: &[ScopedKey]) -> Result<(), EngineError> {
+    const SHAPE: Columns = Columns(&[("its_scope", ColumnType::Text), ("its_key", ColumnType::Text)]);
     const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})
         RETURNING scope, tenant, bytes";
     let mut rows = Rows::new();
     for (scope, key) in expired {
-        rows.push(&[Cell::Text(scope), Cell::Text(key)]);
+        rows.push(&[RowValue::Text(scope), RowValue::Text(key)]);
     }
     if !rows.is_empty() {
         context.count_removed(&with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?, 0)?;

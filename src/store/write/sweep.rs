@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{Retention, Swept};
-use guildhall_core::{operation::State, time::UnixMs};
+use guildhall_actors::operations::{Retention, SweepSummary};
+use guildhall_core::{operation::OperationState, time::UnixMs};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Context, Trouble, interactions, locations, signed, stamp};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use super::{Context, EngineError, change_seq, interactions, locations, signed};
+use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
 /// How much of a kind one sweep removes at most: small enough not to hold up others for long.
 const SWEEP: i64 = 500;
@@ -19,7 +19,7 @@ pub(super) async fn sweep(
     context: &Context,
     keep: Retention,
     now: UnixMs,
-) -> Result<Swept, Trouble> {
+) -> Result<SweepSummary, EngineError> {
     const LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
         (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2 + 0) RETURNING caller, tenant, bytes";
     const KEYS: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT scope, key FROM idempotency
@@ -29,10 +29,10 @@ pub(super) async fn sweep(
     // A caller's clock, or a step of it, must not make anything expire within its time.
     let now = context.expiry(now);
     let ended = [
-        (State::Succeeded, keep.completed),
-        (State::Cancelled, keep.completed),
-        (State::Dead, keep.failed),
-        (State::NeedsReview, keep.dead_letters),
+        (OperationState::Succeeded, keep.completed),
+        (OperationState::Cancelled, keep.completed),
+        (OperationState::Dead, keep.failed),
+        (OperationState::NeedsReview, keep.dead_letters),
     ];
     let (mut operations, mut highest) = (0, None);
     for (state, keep) in ended {
@@ -41,7 +41,7 @@ pub(super) async fn sweep(
         highest = highest.max(change);
     }
     if let Some(change) = highest {
-        stamp::forget(on, change).await?;
+        change_seq::forget(on, change).await?;
     }
     let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
     let letters = query(on, LETTERS, bound(before(now, keep.dead_letters))).await?;
@@ -52,7 +52,7 @@ pub(super) async fn sweep(
     let state = query(on, STATE, bound(now)).await?;
     locations::sweep(on, now).await?;
     let received = interactions::sweep(on, now).await?;
-    Ok(Swept {
+    Ok(SweepSummary {
         operations,
         letters: letters.len() as u64,
         keys: keys.len() as u64,
@@ -76,9 +76,9 @@ pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id I
 async fn sweep_operations(
     on: &DatabaseTransaction,
     context: &Context,
-    state: State,
+    state: OperationState,
     before: UnixMs,
-) -> Result<(u64, Option<i64>), Trouble> {
+) -> Result<(u64, Option<i64>), EngineError> {
     let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
     let gone = query(on, OPERATIONS, values).await?;
     Ok((gone.len() as u64, after_removal(on, context, &gone).await?))
@@ -90,9 +90,9 @@ pub(super) async fn after_removal(
     on: &DatabaseTransaction,
     context: &Context,
     gone: &[QueryResult],
-) -> Result<Option<i64>, Trouble> {
-    const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
-    const LINES: Shape = Shape(&[("line", Holds::Number)]);
+) -> Result<Option<i64>, EngineError> {
+    const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
+    const LINES: Columns = Columns(&[("line", ColumnType::Number)]);
     const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
     // Queues of interactions and users come and go.
     const QUEUES: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT line FROM {v}) AND queue < 0 AND pending = 0
@@ -102,10 +102,10 @@ pub(super) async fn after_removal(
     }
     context.count_removed(gone, 3)?;
     let ids = gone.iter().map(|row| row.try_get_by_index::<Uuid>(0)).collect::<Result<Vec<_>, _>>()?;
-    with_rows(on, ATTEMPTS, IDS, Rows::of(ids.into_iter().map(Cell::Uuid)), Vec::new()).await?;
+    with_rows(on, ATTEMPTS, IDS, Rows::of(ids.into_iter().map(RowValue::Uuid)), Vec::new()).await?;
     let line = |row: &QueryResult| row.try_get_by_index::<i64>(1);
     let lines = gone.iter().map(line).collect::<Result<Vec<_>, _>>()?;
-    let lines = Rows::of(lines.into_iter().filter(|line| *line < 0).map(Cell::Number));
+    let lines = Rows::of(lines.into_iter().filter(|line| *line < 0).map(RowValue::Number));
     if !lines.is_empty() {
         with_rows(on, QUEUES, LINES, lines, Vec::new()).await?;
     }

@@ -15,24 +15,26 @@ use std::{
 
 use guildhall_actors::operations::{IdempotencyKey, NewOperation, SubmitError};
 use guildhall_core::usage::{
-    BoundExceeded, KEY_BYTES, OPERATION_BYTES, REFERENCE_BYTES, Usage, UsageLimit, UsageLimits, UsageScope,
+    KEY_BYTES, OPERATION_BYTES, REFERENCE_BYTES, Usage, UsageBoundExceeded, UsageLimit, UsageLimits, UsageScope,
 };
 use sea_orm::{ConnectionTrait, DatabaseTransaction};
 use uuid::Uuid;
 
-use super::{Context, Trouble, file_room::FileRoom, insert::New, queues, signed, submit::Batch};
+use super::{
+    Context, EngineError, file_capacity::FileCapacity, insert::OperationInsert, queues, signed, submit::SubmitBatch,
+};
 use crate::{
     events::emit,
     store::{
-        events::SubmissionOverBound,
-        rows::{Cell, Holds, Rows, Shape, query, with_rows},
+        events::SubmissionOverLimit,
+        rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
     },
 };
 
 /// The instance of rows that belong to no living process. A file of SQLite has no other.
 pub(in crate::store) const SETTLED: Uuid = Uuid::nil();
 
-const SCOPES: Shape = Shape(&[("its_scope", Holds::Text)]);
+const SCOPES: Columns = Columns(&[("its_scope", ColumnType::Text)]);
 
 /// What scopes use, over all processes.
 pub(in crate::store) const USED: &str =
@@ -45,22 +47,22 @@ pub(in crate::store) struct UsageCounters {
     limits: UsageLimits,
     /// Which rows are its own.
     instance: Uuid,
-    file: Option<FileRoom>,
+    file: Option<FileCapacity>,
     /// What the present transaction changes.
-    changes: Mutex<Changes>,
+    changes: Mutex<UsageChanges>,
     /// What is committed, if nothing else writes to the store.
-    cache: Option<Mutex<Cache>>,
+    cache: Option<Mutex<UsageCache>>,
 }
 
 /// What a transaction changes.
 #[derive(Debug, Default)]
-struct Changes {
+struct UsageChanges {
     by_scope: BTreeMap<UsageScope, Usage>,
     /// The last caller and tenant, and what is not in `by_scope` yet: most changes of a transaction have the same.
     run: Option<(String, String, Usage)>,
 }
 
-impl Changes {
+impl UsageChanges {
     fn add(&mut self, caller: &str, tenant: &str, change: Usage) {
         match &mut self.run {
             Some((its_caller, its_tenant, sum)) if its_caller == caller && its_tenant == tenant => *sum += change,
@@ -87,13 +89,13 @@ const CACHED: usize = 10_000;
 
 /// The committed counters that were read before, so that they need not be read for each transaction.
 #[derive(Debug, Default)]
-struct Cache {
+struct UsageCache {
     known: HashMap<UsageScope, Usage>,
     /// What the present transaction has written.
     written: Option<BTreeMap<UsageScope, Usage>>,
 }
 
-impl Cache {
+impl UsageCache {
     /// A transaction begins. If the last one has written and nothing says that it was committed, nothing is known.
     fn begin(&mut self) {
         if self.written.take().is_some() || self.known.len() > CACHED {
@@ -111,7 +113,7 @@ impl Cache {
 }
 
 impl UsageCounters {
-    pub(in crate::store) fn new(limits: UsageLimits, instance: Uuid, file: Option<FileRoom>) -> Self {
+    pub(in crate::store) fn new(limits: UsageLimits, instance: Uuid, file: Option<FileCapacity>) -> Self {
         // A file has one writer.
         let cache = file.is_some().then(Mutex::default);
         Self { limits, instance, file, changes: Mutex::default(), cache }
@@ -119,7 +121,7 @@ impl UsageCounters {
 
     /// A new transaction begins.
     pub(super) fn clear(&self) {
-        *self.lock() = Changes::default();
+        *self.lock() = UsageChanges::default();
         if let Some(mut cache) = self.cache() {
             cache.begin();
         }
@@ -132,7 +134,7 @@ impl UsageCounters {
         }
     }
 
-    fn cache(&self) -> Option<MutexGuard<'_, Cache>> {
+    fn cache(&self) -> Option<MutexGuard<'_, UsageCache>> {
         self.cache.as_ref().map(|cache| cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -161,9 +163,12 @@ impl UsageCounters {
     }
 
     /// Writes the changes of the transaction, before its commit.
-    pub(super) async fn flush(&self, on: &DatabaseTransaction) -> Result<(), Trouble> {
-        const CHANGES: Shape =
-            Shape(&[("its_scope", Holds::Text), ("operations", Holds::Number), ("bytes", Holds::Number)]);
+    pub(super) async fn flush(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
+        const CHANGES: Columns = Columns(&[
+            ("its_scope", ColumnType::Text),
+            ("operations", ColumnType::Number),
+            ("bytes", ColumnType::Number),
+        ]);
         const ADD: &str = "INSERT INTO usage (scope, instance, operations, bytes)
             SELECT its_scope, $2, operations, bytes FROM {v} WHERE 1 = 1
             ON CONFLICT (scope, instance) DO UPDATE
@@ -172,7 +177,7 @@ impl UsageCounters {
         let mut rows = Rows::new();
         for (scope, change) in changes.iter().filter(|(_, change)| !change.is_zero()) {
             let scope = scope.to_string();
-            rows.push(&[Cell::Text(&scope), Cell::Number(change.operations), Cell::Number(change.bytes)]);
+            rows.push(&[RowValue::Text(&scope), RowValue::Number(change.operations), RowValue::Number(change.bytes)]);
         }
         with_rows(on, ADD, CHANGES, rows, vec![self.instance.into()]).await?;
         if let Some(mut cache) = self.cache() {
@@ -185,8 +190,8 @@ impl UsageCounters {
     pub(super) async fn acceptance<'a>(
         &'a self,
         on: &DatabaseTransaction,
-        batches: &[Batch<'_>],
-    ) -> Result<Acceptance<'a>, Trouble> {
+        batches: &[SubmitBatch<'_>],
+    ) -> Result<Acceptance<'a>, EngineError> {
         let mut callers = BTreeSet::new();
         for operation in batches.iter().flat_map(|batch| batch.operations) {
             callers.insert((&*operation.caller, &*operation.tenant));
@@ -209,7 +214,7 @@ impl UsageCounters {
         &self,
         on: &DatabaseTransaction,
         scopes: BTreeSet<UsageScope>,
-    ) -> Result<HashMap<UsageScope, Usage>, Trouble> {
+    ) -> Result<HashMap<UsageScope, Usage>, EngineError> {
         let (mut found, mut unknown) = (HashMap::new(), Vec::new());
         {
             let cache = self.cache();
@@ -237,7 +242,7 @@ impl UsageCounters {
     }
 
     /// Merges the rows of processes that are gone, and removes those that count nothing.
-    pub(super) async fn settle(&self, on: &DatabaseTransaction) -> Result<(), Trouble> {
+    pub(super) async fn settle(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
         const MERGE: &str = "WITH gone AS (DELETE FROM usage WHERE instance <> $1
                 AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = usage.instance)
                 RETURNING scope, operations, bytes)
@@ -256,7 +261,7 @@ impl UsageCounters {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Changes> {
+    fn lock(&self) -> MutexGuard<'_, UsageChanges> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -265,9 +270,9 @@ impl UsageCounters {
 pub(in crate::store) async fn used(
     on: &impl ConnectionTrait,
     scopes: impl IntoIterator<Item = &str>,
-) -> Result<HashMap<UsageScope, Usage>, Trouble> {
+) -> Result<HashMap<UsageScope, Usage>, EngineError> {
     let mut used = HashMap::new();
-    let rows = Rows::of(scopes.into_iter().map(Cell::Text));
+    let rows = Rows::of(scopes.into_iter().map(RowValue::Text));
     for row in with_rows(on, USED, SCOPES, rows, Vec::new()).await? {
         let scope: String = row.try_get_by_index(0)?;
         let usage = Usage { operations: row.try_get_by_index(1)?, bytes: row.try_get_by_index(2)? };
@@ -283,22 +288,22 @@ pub(super) struct Acceptance<'a> {
     /// What was used when the transaction began.
     used: HashMap<UsageScope, Usage>,
     /// Room in the file, and what it held when the transaction began.
-    file: Option<(&'a FileRoom, u64)>,
+    file: Option<(&'a FileCapacity, u64)>,
 }
 
 impl Acceptance<'_> {
     /// Counts what is new of a batch, or refuses all of it.
-    pub(super) fn charge(&mut self, new: &[New<'_>]) -> Result<(), SubmitError> {
+    pub(super) fn charge(&mut self, new: &[OperationInsert<'_>]) -> Result<(), SubmitError> {
         if new.is_empty() {
             return Ok(());
         }
         self.try_charge(new).map_err(|exceeded| {
-            emit(SubmissionOverBound { exceeded: &exceeded, caller: &new[0].operation.caller, tenant: &new[0].tenant });
+            emit(SubmissionOverLimit { exceeded: &exceeded, caller: &new[0].operation.caller, tenant: &new[0].tenant });
             SubmitError::from(exceeded)
         })
     }
 
-    fn try_charge(&mut self, new: &[New<'_>]) -> Result<(), BoundExceeded> {
+    fn try_charge(&mut self, new: &[OperationInsert<'_>]) -> Result<(), UsageBoundExceeded> {
         let more = sums(new);
         if let Some((file, used)) = &self.file {
             let total = more.iter().map(|(_, _, usage)| usage.bytes.unsigned_abs()).sum();
@@ -325,7 +330,7 @@ impl Acceptance<'_> {
 }
 
 /// What operations add, by caller and tenant. Nearly always all of them have the same.
-fn sums<'a>(new: &'a [New<'_>]) -> Vec<(&'a str, &'a str, Usage)> {
+fn sums<'a>(new: &'a [OperationInsert<'_>]) -> Vec<(&'a str, &'a str, Usage)> {
     let mut sums: Vec<(&str, &str, Usage)> = Vec::new();
     let mut add = |caller: &'a str, tenant: &'a str, more: Usage| match sums
         .iter_mut()
@@ -334,7 +339,7 @@ fn sums<'a>(new: &'a [New<'_>]) -> Vec<(&'a str, &'a str, Usage)> {
         Some((_, _, sum)) => *sum += more,
         None => sums.push((caller, tenant, more)),
     };
-    for New { operation, tenant, .. } in new {
+    for OperationInsert { operation, tenant, .. } in new {
         add(&operation.caller, tenant, Usage { operations: 1, bytes: signed(operation_bytes(operation)) });
         if let Some(key) = &operation.idempotency {
             add(&key.scope, tenant, Usage { operations: 0, bytes: signed(key_bytes(key)) });
@@ -356,7 +361,7 @@ pub(super) fn key_bytes(key: &IdempotencyKey) -> u64 {
 
 impl Context {
     /// Counts rows that were removed. Each row has the caller, the tenant and the bytes in these columns.
-    pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult], from: usize) -> Result<(), Trouble> {
+    pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult], from: usize) -> Result<(), EngineError> {
         for row in rows {
             let (caller, tenant): (String, String) = (row.try_get_by_index(from)?, row.try_get_by_index(from + 1)?);
             self.usage.removed(&caller, &tenant, row.try_get_by_index(from + 2)?);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::{AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture};
 use tokio::time::Instant;
 
-use super::{Observe, Router};
+use super::{EventRouter, ObserveEvents};
 
 /// How often it is looked whether events are done that are waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -14,25 +14,25 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Wait until all events that came are done, then keep that they are.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "bool")]
-pub(in crate::events) struct Drain {
+pub(in crate::events) struct DrainEvents {
     pub(in crate::events) within: Duration,
 }
 
-impl Takes<Drain> for Router {
+impl Takes<DrainEvents> for EventRouter {
     type Result = ResponseFuture<bool>;
 
-    fn handle(&mut self, Drain { within }: Drain, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, DrainEvents { within }: DrainEvents, ctx: &mut Context<Self>) -> Self::Result {
         let router = ctx.address();
         Box::pin(async move {
             let deadline = Instant::now() + within;
             let mut drained = false;
             while !drained && Instant::now() < deadline {
-                drained = router.send(Observe).await.is_ok_and(|seen| seen.undone == 0);
+                drained = router.send(ObserveEvents).await.is_ok_and(|seen| seen.undone == 0);
                 if !drained {
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
             }
-            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(KeepAll)).await;
+            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
             drained && kept.is_ok()
         })
     }
@@ -46,14 +46,14 @@ pub(in crate::events) struct DrainShard {
     pub(in crate::events) within: Duration,
 }
 
-impl Takes<DrainShard> for Router {
+impl Takes<DrainShard> for EventRouter {
     type Result = ResponseFuture<bool>;
 
     fn handle(&mut self, DrainShard { shard, within }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
         let router = ctx.address();
         Box::pin(async move {
             let deadline = Instant::now() + within;
-            let is_done = async || router.send(UndoneOf { shard }).await.is_ok_and(|undone| undone == 0);
+            let is_done = async || router.send(CountPendingEvents { shard }).await.is_ok_and(|undone| undone == 0);
             let mut drained = is_done().await;
             while !drained && Instant::now() < deadline {
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -62,7 +62,7 @@ impl Takes<DrainShard> for Router {
             if within.is_zero() {
                 return drained;
             }
-            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(KeepAll)).await;
+            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
             drained && kept.is_ok()
         })
     }
@@ -71,14 +71,14 @@ impl Takes<DrainShard> for Router {
 /// How many events of a shard are not done.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "usize")]
-struct UndoneOf {
+struct CountPendingEvents {
     shard: u32,
 }
 
-impl Takes<UndoneOf> for Router {
+impl Takes<CountPendingEvents> for EventRouter {
     type Result = usize;
 
-    fn handle(&mut self, UndoneOf { shard }: UndoneOf, _: &mut Context<Self>) -> usize {
+    fn handle(&mut self, CountPendingEvents { shard }: CountPendingEvents, _: &mut Context<Self>) -> usize {
         self.sessions.undone_of(shard)
     }
 }
@@ -86,12 +86,12 @@ impl Takes<UndoneOf> for Router {
 /// Keep how far all sessions are confirmed, now.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
-struct KeepAll;
+struct SaveSessions;
 
-impl Takes<KeepAll> for Router {
+impl Takes<SaveSessions> for EventRouter {
     type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, _: KeepAll, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: SaveSessions, _: &mut Context<Self>) -> Self::Result {
         let (hub, sessions) = (Arc::clone(&self.hub), self.sessions.unkept());
         Box::pin(async move {
             if !sessions.is_empty() {

@@ -5,10 +5,10 @@
 //!                                   └▶ lot ─▶ seats ─▶ guild ─▶ done ─▶ credit back, session confirmed
 //! ```
 
+mod crashed_events;
 mod drain;
 mod routing;
 mod sessions;
-mod set_aside;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use actix::{
 use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
 use guildhall_core::event::handler::trace;
-use guildhall_core::event::{Class, Event, EventName, Origin, Text};
-use guildhall_core::session::Received;
+use guildhall_core::event::{Event, EventClass, EventName, EventOrigin, EventText};
+use guildhall_core::session::Receipt;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-pub(super) use self::drain::{Drain, DrainShard};
-use self::routing::Routing;
+pub(super) use self::drain::{DrainEvents, DrainShard};
+use self::routing::RoutingResult;
 pub(super) use self::sessions::ObserveSessions;
+use self::sessions::SessionTable;
 pub use self::sessions::SessionView;
-use self::sessions::Sessions;
-use super::batch::Batch;
-use super::feed::{Credit, Told};
-use super::hub::Hub;
+use super::context::EventContext;
+use super::event_batch::EventBatch;
+use super::handler_set::HandlerSet;
 use super::inbox;
-use super::interaction::{self, Posted, deferral};
-use super::parcel::{Deferring, Lot, Routed, Session};
-use super::store::KeptSession;
-use super::whom::Whom;
+use super::interaction::{self, HttpInteractionResponse, deferral};
+use super::routed_event::{DeferralFuture, GatewaySession, RoutedBatch, RoutedEvent};
+use super::shard_channel::{Credit, ShardMessage};
+use super::store::StoredSession;
 use crate::crash::{self, CrashedInput};
 use crate::failpoint;
 use crate::supervision::{Part, PartGuard, spawn_work};
@@ -48,8 +48,8 @@ use crate::telemetry::events::{EventGap, EventGuildsCounted, EventsReceived};
 
 /// A session that goes on.
 #[derive(Debug)]
-pub(super) struct Resumed {
-    pub(super) session: KeptSession,
+pub(super) struct ResumedSession {
+    pub(super) session: StoredSession,
     /// Which handlers are done with which of its events that are not confirmed.
     pub(super) handled: Vec<(u64, Arc<str>)>,
     /// Those of its events that are to be set aside.
@@ -63,31 +63,35 @@ const NAMES: usize = 10_000;
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Routes events.
-pub struct Router {
+pub struct EventRouter {
     /// First, so that its end is noticed before that of what waits for it.
     _guard: PartGuard,
-    hub: Arc<Hub>,
-    told: Option<mpsc::Receiver<Told>>,
-    sessions: Sessions,
-    matching: HashMap<EventName, Whom, RandomState>,
+    hub: Arc<EventContext>,
+    told: Option<mpsc::Receiver<ShardMessage>>,
+    sessions: SessionTable,
+    matching: HashMap<EventName, HandlerSet, RandomState>,
     /// Which handlers `matching` is about.
     generation: u64,
     /// What is to go to its guilds next, and the way there.
-    lots: Vec<Lot>,
-    seats: mpsc::Sender<Lot>,
+    lots: Vec<RoutedBatch>,
+    seats: mpsc::Sender<RoutedBatch>,
     /// Whether it is being kept how far sessions are confirmed.
     keeping: bool,
 }
 
-impl std::fmt::Debug for Router {
+impl std::fmt::Debug for EventRouter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("guilds", &self.hub.guilds()).finish_non_exhaustive()
+        f.debug_struct("EventRouter").field("guilds", &self.hub.guilds()).finish_non_exhaustive()
     }
 }
 
-impl Router {
-    pub(super) fn new(hub: Arc<Hub>, told: mpsc::Receiver<Told>, seats: mpsc::Sender<Lot>) -> Self {
-        let sessions = Sessions::new(Arc::clone(&hub));
+impl EventRouter {
+    pub(super) fn new(
+        hub: Arc<EventContext>,
+        told: mpsc::Receiver<ShardMessage>,
+        seats: mpsc::Sender<RoutedBatch>,
+    ) -> Self {
+        let sessions = SessionTable::new(Arc::clone(&hub));
         let generation = hub.handlers_generation();
         Self {
             _guard: PartGuard::new(Part::EventRouter),
@@ -103,7 +107,7 @@ impl Router {
     }
 
     /// Hands on what was heard, then takes what shards tell, again and again.
-    fn listen(&mut self, mut told: mpsc::Receiver<Told>, ctx: &mut Context<Self>) {
+    fn listen(&mut self, mut told: mpsc::Receiver<ShardMessage>, ctx: &mut Context<Self>) {
         const AT_ONCE: usize = 16;
         let (lots, seats) = (std::mem::take(&mut self.lots), self.seats.clone());
         let heard = async move {
@@ -126,11 +130,11 @@ impl Router {
         }));
     }
 
-    fn hear(&mut self, told: Told, ctx: &mut Context<Self>) {
+    fn hear(&mut self, told: ShardMessage, ctx: &mut Context<Self>) {
         failpoint::message(Part::EventRouter);
         match told {
-            Told::Began { shard, session, resume_url } => self.begin(shard, session, resume_url),
-            Told::Passed { shard, session, seq } => {
+            ShardMessage::Began { shard, session, resume_url } => self.begin(shard, session, resume_url),
+            ShardMessage::Passed { shard, session, seq } => {
                 let Some(session) = self.sessions.current(shard, &session) else { return };
                 let received = session.ledger().on_received(seq);
                 self.after(&session, received);
@@ -140,9 +144,9 @@ impl Router {
                     self.keep(ctx);
                 }
             }
-            Told::Events(batch) => self.take(batch),
+            ShardMessage::Events(batch) => self.take(batch),
             // Who waited may have given up.
-            Told::Ended { heard } => drop(heard.send(())),
+            ShardMessage::Ended { heard } => drop(heard.send(())),
         }
     }
 
@@ -152,41 +156,41 @@ impl Router {
         // What Discord had to tell after the last one that came is lost; nobody knows how much that is.
         let first = old.ledger().received() + 1;
         old.ledger().on_received(first);
-        let mut routing = Routing::new(&old, Instant::now(), 1);
+        let mut routing = RoutingResult::new(&old, Instant::now(), 1);
         self.tell_of_gap(first, None, &mut routing);
         self.routed(routing);
     }
 
     /// Something may be missing before what was received.
-    fn after(&mut self, session: &Arc<Session>, received: Received) {
-        if let Received::AfterGap { first, last } = received {
-            let mut routing = Routing::new(session, Instant::now(), 1);
+    fn after(&mut self, session: &Arc<GatewaySession>, received: Receipt) {
+        if let Receipt::AfterGap { first, last } = received {
+            let mut routing = RoutingResult::new(session, Instant::now(), 1);
             self.tell_of_gap(first, Some(last), &mut routing);
             self.routed(routing);
         }
     }
 
-    fn tell_of_gap(&mut self, first: u64, last: Option<u64>, routing: &mut Routing) {
+    fn tell_of_gap(&mut self, first: u64, last: Option<u64>, routing: &mut RoutingResult) {
         let session = Arc::clone(&routing.lot.reading.session);
         emit(EventGap { shard: session.shard, session: &session.id, first, last });
         let data = json!({ "shard": session.shard, "session": &*session.id, "first": first, "last": last }).to_string();
         let whole = 0..data.len();
         let event = Event {
-            origin: Origin { session: Arc::clone(&session.id), shard: session.shard, seq: last.unwrap_or(first) },
+            origin: EventOrigin { session: Arc::clone(&session.id), shard: session.shard, seq: last.unwrap_or(first) },
             name: EventName::Known("gateway.gap"),
-            class: Class::Gateway,
+            class: EventClass::Gateway,
             guild: None,
             channel: None,
             user: None,
             interaction: None,
             received_at: self.hub.clock.now(),
-            text: Text::new(data, whole),
+            text: EventText::new(data, whole),
         };
         self.route(Arc::new(event), false, routing);
     }
 
-    fn take(&mut self, batch: Batch) {
-        let Batch { events, read_at } = batch;
+    fn take(&mut self, batch: EventBatch) {
+        let EventBatch { events, read_at } = batch;
         let Some(first) = events.first() else { return };
         let Some(session) = self.sessions.current(first.origin.shard, &first.origin.session) else {
             // Of a session that nobody began: nothing can be confirmed of it.
@@ -202,18 +206,18 @@ impl Router {
             let mut ledger = session.ledger();
             received.extend(events.iter().map(|event| ledger.on_received(event.origin.seq)));
         }
-        let mut routing = Routing::new(&session, read_at, events.len());
+        let mut routing = RoutingResult::new(&session, read_at, events.len());
         routing.recording = self.hub.record(events.iter().map(|event| &**event));
         let scope = crash::enter_events(&session.id);
         for (event, received) in events.into_iter().zip(received) {
             scope.at(event.origin.seq);
             match received {
-                Received::Next => {}
-                Received::Before => {
+                Receipt::Next => {}
+                Receipt::Before => {
                     routing.arrived.add(&event);
                     continue;
                 }
-                Received::AfterGap { first, last } => self.tell_of_gap(first, Some(last), &mut routing),
+                Receipt::AfterGap { first, last } => self.tell_of_gap(first, Some(last), &mut routing),
             }
             match self.sessions.crashed(&event.origin) {
                 Some(crashed) => self.set_aside(&event, crashed, &session),
@@ -227,7 +231,7 @@ impl Router {
         self.routed(routing);
     }
 
-    fn matching(&mut self, name: &EventName) -> Whom {
+    fn matching(&mut self, name: &EventName) -> HandlerSet {
         let generation = self.hub.handlers_generation();
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.matching.clear();
@@ -238,13 +242,13 @@ impl Router {
         if self.matching.len() >= NAMES {
             self.matching.clear();
         }
-        let found = Whom::from(self.hub.matching(name.as_str()));
+        let found = HandlerSet::from(self.hub.matching(name.as_str()));
         self.matching.insert(name.clone(), found.clone());
         found
     }
 
     /// Finds out who wants to hear of an event.
-    fn route(&mut self, event: Arc<Event>, counts: bool, routing: &mut Routing) {
+    fn route(&mut self, event: Arc<Event>, counts: bool, routing: &mut RoutingResult) {
         let mut to = self.matching(&event.name);
         for handler in self.sessions.done_before(&event.origin.session, event.origin.seq) {
             to.remove(handler);
@@ -266,13 +270,13 @@ impl Router {
         }
         let recording = recording.cloned().map(Box::new);
         let deferring = self.defer(&event, &to);
-        routing.lot.routed.push(Routed { event, to, counts, deferring, recording });
+        routing.lot.routed.push(RoutedEvent { event, to, counts, deferring, recording });
     }
 
     /// Hands on what somebody wants to hear of; the others are done.
-    fn routed(&mut self, mut routing: Routing) {
+    fn routed(&mut self, mut routing: RoutingResult) {
         routing.confirm_recorded();
-        let Routing { lot, unwanted, arrived, .. } = routing;
+        let RoutingResult { lot, unwanted, arrived, .. } = routing;
         lot.reading.session.done(unwanted.into_iter(), arrived);
         if !lot.routed.is_empty() {
             self.lots.push(lot);
@@ -280,7 +284,7 @@ impl Router {
     }
 
     /// Tells Discord at once that an answer is on its way, before anything else is done.
-    fn defer(&self, event: &Event, to: &Whom) -> Option<Box<Deferring>> {
+    fn defer(&self, event: &Event, to: &HandlerSet) -> Option<Box<DeferralFuture>> {
         let interaction = event.interaction.as_ref()?;
         self.hub.on_asked();
         let first = deferral(&self.hub, interaction, to.iter())?;
@@ -325,7 +329,7 @@ impl Router {
     }
 }
 
-impl Actor for Router {
+impl Actor for EventRouter {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
@@ -343,17 +347,17 @@ impl Actor for Router {
 /// A shard is this process's own.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
-pub(super) struct Take {
+pub(super) struct AttachShard {
     pub(super) shard: u32,
     pub(super) credit: Arc<Credit>,
     /// Its session, if it had one.
-    pub(super) resumed: Option<Resumed>,
+    pub(super) resumed: Option<ResumedSession>,
 }
 
-impl Takes<Take> for Router {
+impl Takes<AttachShard> for EventRouter {
     type Result = ();
 
-    fn handle(&mut self, take: Take, _: &mut Context<Self>) {
+    fn handle(&mut self, take: AttachShard, _: &mut Context<Self>) {
         self.sessions.take(take);
     }
 }
@@ -361,29 +365,29 @@ impl Takes<Take> for Router {
 /// A shard is somebody else's.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
-pub(super) struct LetGo {
+pub(super) struct DetachShard {
     pub(super) shard: u32,
 }
 
-impl Takes<LetGo> for Router {
+impl Takes<DetachShard> for EventRouter {
     type Result = ();
 
-    fn handle(&mut self, LetGo { shard }: LetGo, _: &mut Context<Self>) {
+    fn handle(&mut self, DetachShard { shard }: DetachShard, _: &mut Context<Self>) {
         self.sessions.let_go(shard);
     }
 }
 
 /// Somebody began an interaction, and it came over HTTP.
 #[derive(Clone, Debug, Message)]
-#[rtype(result = "Posted")]
-pub(super) struct Interact {
+#[rtype(result = "HttpInteractionResponse")]
+pub(super) struct HandleInteraction {
     pub(super) event: Event,
 }
 
-impl Takes<Interact> for Router {
-    type Result = ResponseFuture<Posted>;
+impl Takes<HandleInteraction> for EventRouter {
+    type Result = ResponseFuture<HttpInteractionResponse>;
 
-    fn handle(&mut self, Interact { event }: Interact, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, HandleInteraction { event }: HandleInteraction, _: &mut Context<Self>) -> Self::Result {
         Box::pin(interaction::take(Arc::clone(&self.hub), event))
     }
 }
@@ -391,12 +395,12 @@ impl Takes<Interact> for Router {
 /// Look into the inbox: somebody has put something there.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
-pub(super) struct LookIntoInbox;
+pub(super) struct WakeInbox;
 
-impl Takes<LookIntoInbox> for Router {
+impl Takes<WakeInbox> for EventRouter {
     type Result = ();
 
-    fn handle(&mut self, _: LookIntoInbox, _: &mut Context<Self>) {
+    fn handle(&mut self, _: WakeInbox, _: &mut Context<Self>) {
         self.hub.on_put();
     }
 }
@@ -404,7 +408,7 @@ impl Takes<LookIntoInbox> for Router {
 /// Show how everything stands.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "EventsSnapshot")]
-pub(super) struct Observe;
+pub(super) struct ObserveEvents;
 
 /// How the events of this process stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -417,10 +421,10 @@ pub struct EventsSnapshot {
     pub inbox: usize,
 }
 
-impl Takes<Observe> for Router {
-    type Result = actix::MessageResult<Observe>;
+impl Takes<ObserveEvents> for EventRouter {
+    type Result = actix::MessageResult<ObserveEvents>;
 
-    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: ObserveEvents, _: &mut Context<Self>) -> Self::Result {
         let inbox = self.hub.inbox_len();
         actix::MessageResult(EventsSnapshot { guilds: self.hub.guilds(), undone: self.sessions.undone(), inbox })
     }

@@ -4,32 +4,32 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::events::parcel::{Arrived, Lot, Session};
-use crate::events::received::Recording;
+use crate::events::interaction_recorder::RecordingFuture;
+use crate::events::routed_event::{CreditReturn, GatewaySession, RoutedBatch};
 use crate::supervision::{Part, spawn_finite};
 
 /// What comes of events that were read together.
-pub(super) struct Routing {
-    pub(super) lot: Lot,
+pub(super) struct RoutingResult {
+    pub(super) lot: RoutedBatch,
     /// Numbers of those that nobody wants.
     pub(super) unwanted: Vec<u64>,
     /// What nobody has to wait for.
-    pub(super) arrived: Arrived,
+    pub(super) arrived: CreditReturn,
     /// Interactions without handlers.
     pub(super) unhandled: Vec<u64>,
-    pub(super) unhandled_arrived: Arrived,
+    pub(super) unhandled_arrived: CreditReturn,
     /// The recording of the interactions among them.
-    pub(super) recording: Option<Recording>,
+    pub(super) recording: Option<RecordingFuture>,
 }
 
-impl Routing {
-    pub(super) fn new(session: &Arc<Session>, read_at: Instant, most: usize) -> Self {
+impl RoutingResult {
+    pub(super) fn new(session: &Arc<GatewaySession>, read_at: Instant, most: usize) -> Self {
         Self {
-            lot: Lot::new(session, read_at, most),
+            lot: RoutedBatch::new(session, read_at, most),
             unwanted: Vec::new(),
-            arrived: Arrived::default(),
+            arrived: CreditReturn::default(),
             unhandled: Vec::new(),
-            unhandled_arrived: Arrived::default(),
+            unhandled_arrived: CreditReturn::default(),
             recording: None,
         }
     }

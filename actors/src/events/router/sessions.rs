@@ -4,29 +4,29 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use actix::{Context, Handler as Takes, Message, MessageResult};
-use guildhall_core::event::Origin;
+use guildhall_core::event::EventOrigin;
 
-use super::{Resumed, Router, Take};
+use super::{AttachShard, EventRouter, ResumedSession};
 use crate::crash::{CrashedInput, Input};
-use crate::events::feed::Credit;
-use crate::events::hub::Hub;
-use crate::events::parcel::Session;
-use crate::events::store::KeptSession;
+use crate::events::context::EventContext;
+use crate::events::routed_event::GatewaySession;
+use crate::events::shard_channel::Credit;
+use crate::events::store::StoredSession;
 use crate::telemetry::emit;
-use crate::telemetry::events::{SessionLags, SessionsKept};
+use crate::telemetry::events::{SessionLagMeasured, SessionsSaved};
 
 /// The sessions of one shard.
-struct Line {
-    session: Arc<Session>,
+struct ShardSessions {
+    session: Arc<GatewaySession>,
     /// What it was confirmed to when it was last kept.
     kept: Option<u64>,
     /// Sessions before it whose events are not all done: until they are, a restart has to find the first of them.
-    before: VecDeque<Arc<Session>>,
+    before: VecDeque<Arc<GatewaySession>>,
 }
 
-impl Line {
+impl ShardSessions {
     /// Of all of them, this, summed up.
-    fn sum<T: std::iter::Sum>(&self, of: impl Fn(&Session) -> T) -> T {
+    fn sum<T: std::iter::Sum>(&self, of: impl Fn(&GatewaySession) -> T) -> T {
         self.before.iter().chain([&self.session]).map(|session| of(session)).sum()
     }
 
@@ -37,10 +37,10 @@ impl Line {
 }
 
 /// The sessions of this process's shards.
-pub(super) struct Sessions {
-    hub: Arc<Hub>,
+pub(super) struct SessionTable {
+    hub: Arc<EventContext>,
     credits: HashMap<u32, Arc<Credit>>,
-    lines: HashMap<u32, Line>,
+    lines: HashMap<u32, ShardSessions>,
     /// Handlers that were done with events of a session before this process began, by session and number.
     done_before: HashMap<(Arc<str>, u64), Vec<Arc<str>>>,
     /// Events of a session that ended processes, by session and number.
@@ -49,8 +49,8 @@ pub(super) struct Sessions {
     told_of: BTreeSet<u32>,
 }
 
-impl Sessions {
-    pub(super) fn new(hub: Arc<Hub>) -> Self {
+impl SessionTable {
+    pub(super) fn new(hub: Arc<EventContext>) -> Self {
         Self {
             hub,
             credits: HashMap::new(),
@@ -62,9 +62,9 @@ impl Sessions {
     }
 
     /// A shard is this process's own from now on, with a session that may go on.
-    pub(super) fn take(&mut self, Take { shard, credit, resumed }: Take) {
+    pub(super) fn take(&mut self, AttachShard { shard, credit, resumed }: AttachShard) {
         self.credits.insert(shard, Arc::clone(&credit));
-        let Some(Resumed { session: kept, handled, crashed }) = resumed else { return };
+        let Some(ResumedSession { session: kept, handled, crashed }) = resumed else { return };
         for (seq, handler) in handled {
             self.done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
         }
@@ -74,9 +74,9 @@ impl Sessions {
             }
         }
         self.hub.own.has_session(shard, &kept.session);
-        let KeptSession { session, resume_url, confirmed, .. } = kept;
-        let session = Session::new(session, shard, resume_url, confirmed, credit);
-        self.lines.insert(shard, Line { session, kept: Some(confirmed), before: VecDeque::new() });
+        let StoredSession { session, resume_url, confirmed, .. } = kept;
+        let session = GatewaySession::new(session, shard, resume_url, confirmed, credit);
+        self.lines.insert(shard, ShardSessions { session, kept: Some(confirmed), before: VecDeque::new() });
     }
 
     /// It is not any more.
@@ -89,12 +89,17 @@ impl Sessions {
     }
 
     /// A shard has a new session. The one before, if there was another.
-    pub(super) fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) -> Option<Arc<Session>> {
+    pub(super) fn begin(
+        &mut self,
+        shard: u32,
+        id: Arc<str>,
+        resume_url: Option<String>,
+    ) -> Option<Arc<GatewaySession>> {
         let credit = self.credits.get(&shard)?;
-        let session = Session::new(id, shard, resume_url, 0, Arc::clone(credit));
+        let session = GatewaySession::new(id, shard, resume_url, 0, Arc::clone(credit));
         self.hub.own.has_session(shard, &session.id);
         let Some(line) = self.lines.get_mut(&shard) else {
-            self.lines.insert(shard, Line { session, kept: None, before: VecDeque::new() });
+            self.lines.insert(shard, ShardSessions { session, kept: None, before: VecDeque::new() });
             return None;
         };
         if line.session.id == session.id {
@@ -107,7 +112,7 @@ impl Sessions {
     }
 
     /// The session of a shard, if this is the one that it has.
-    pub(super) fn current(&self, shard: u32, id: &str) -> Option<Arc<Session>> {
+    pub(super) fn current(&self, shard: u32, id: &str) -> Option<Arc<GatewaySession>> {
         self.lines.get(&shard).filter(|line| *line.session.id == *id).map(|line| Arc::clone(&line.session))
     }
 
@@ -118,7 +123,7 @@ impl Sessions {
 
     /// Whether a session could be resumed that was never kept.
     pub(super) fn have_new(&self) -> bool {
-        let is_new = |line: &Line| line.kept.is_none() && line.session.ledger().confirmed() > 0;
+        let is_new = |line: &ShardSessions| line.kept.is_none() && line.session.ledger().confirmed() > 0;
         self.lines.values().any(|line| line.before.is_empty() && is_new(line))
     }
 
@@ -138,7 +143,7 @@ impl Sessions {
     }
 
     /// How often an event ended processes, if it is to be set aside. To be asked once.
-    pub(super) fn crashed(&mut self, origin: &Origin) -> Option<CrashedInput> {
+    pub(super) fn crashed(&mut self, origin: &EventOrigin) -> Option<CrashedInput> {
         if self.crashed.is_empty() {
             return None;
         }
@@ -146,7 +151,7 @@ impl Sessions {
     }
 
     /// How far sessions are confirmed, as far as that has changed since it was kept.
-    pub(super) fn unkept(&mut self) -> Vec<KeptSession> {
+    pub(super) fn unkept(&mut self) -> Vec<StoredSession> {
         let (shards, at) = (self.hub.config.shards, self.hub.clock.now());
         let mut sessions = Vec::new();
         for line in self.lines.values_mut() {
@@ -160,7 +165,7 @@ impl Sessions {
             if !line.before.is_empty() || line.kept == Some(confirmed) || confirmed == 0 {
                 continue;
             }
-            sessions.push(KeptSession {
+            sessions.push(StoredSession {
                 shard: session.shard,
                 shards,
                 session: Arc::clone(&session.id),
@@ -174,8 +179,8 @@ impl Sessions {
     }
 
     /// This was kept.
-    pub(super) fn on_kept(&mut self, sessions: &[KeptSession]) {
-        emit(SessionsKept { sessions: sessions.len() });
+    pub(super) fn on_kept(&mut self, sessions: &[StoredSession]) {
+        emit(SessionsSaved { sessions: sessions.len() });
         for kept in sessions {
             if let Some(line) = self.lines.get_mut(&kept.shard).filter(|line| line.session.id == kept.session) {
                 line.kept = Some(kept.confirmed);
@@ -185,7 +190,7 @@ impl Sessions {
 
     /// How far each shard's session is, by shard.
     fn views(&self) -> Vec<SessionView> {
-        let view = |(shard, line): (&u32, &Line)| {
+        let view = |(shard, line): (&u32, &ShardSessions)| {
             let confirmed = line.session.ledger().confirmed();
             SessionView { shard: *shard, session: Arc::clone(&line.session.id), confirmed }
         };
@@ -196,12 +201,12 @@ impl Sessions {
 
     /// How many events are with somebody.
     pub(super) fn undone(&self) -> usize {
-        self.lines.values().map(Line::undone).sum()
+        self.lines.values().map(ShardSessions::undone).sum()
     }
 
     /// How many of one shard are.
     pub(super) fn undone_of(&self, shard: u32) -> usize {
-        self.lines.get(&shard).map_or(0, Line::undone)
+        self.lines.get(&shard).map_or(0, ShardSessions::undone)
     }
 
     /// How many events shards hold back.
@@ -217,12 +222,12 @@ impl Sessions {
                 let ledger = session.ledger();
                 ledger.received() - ledger.confirmed()
             });
-            emit(SessionLags { shard: *shard, lag: held + behind });
+            emit(SessionLagMeasured { shard: *shard, lag: held + behind });
         }
         // What was last told of a shard that is not here any more would be told for ever.
         let shards: BTreeSet<u32> = self.lines.keys().copied().collect();
         for gone in self.told_of.difference(&shards) {
-            emit(SessionLags { shard: *gone, lag: 0 });
+            emit(SessionLagMeasured { shard: *gone, lag: 0 });
         }
         self.told_of = shards;
     }
@@ -244,7 +249,7 @@ pub struct SessionView {
     pub confirmed: u64,
 }
 
-impl Takes<ObserveSessions> for Router {
+impl Takes<ObserveSessions> for EventRouter {
     type Result = MessageResult<ObserveSessions>;
 
     fn handle(&mut self, _: ObserveSessions, _: &mut Context<Self>) -> Self::Result {

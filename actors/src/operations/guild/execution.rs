@@ -16,13 +16,13 @@ use guildhall_core::operation::{Failure, FailureClass};
 use tokio::sync::oneshot;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::keeping::add;
-use super::work::{Fenced, Worker};
+use super::persist::add;
+use super::run_loop::{Fenced, Worker};
 use crate::failpoint::{self, Point};
 use crate::operations::journal::{Journal, JournalRequest, withdrawn};
-use crate::operations::{Change, Performed, Recorded};
+use crate::operations::{ExecutionResult, OperationUpdate, UpdateResult};
 use crate::rest::NotSent;
-use crate::telemetry::operations::TriedTo;
+use crate::telemetry::operations::AttemptPurpose;
 
 /// The outcome of an operation waits no longer for the start of the next one.
 const LONGEST_UNSAVED: Duration = Duration::from_millis(20);
@@ -41,12 +41,12 @@ enum Stage {
 }
 
 /// An execution, and its result once it has one. It goes on while its guild does something else.
-struct Execution<'a, F> {
+struct RunningExecution<'a, F> {
     future: Pin<&'a mut F>,
-    performed: Option<Performed>,
+    performed: Option<ExecutionResult>,
 }
 
-impl<F: Future<Output = Performed>> Execution<'_, F> {
+impl<F: Future<Output = ExecutionResult>> RunningExecution<'_, F> {
     /// Completes `other`, while the execution goes on.
     async fn beside<T>(&mut self, mut other: Pin<&mut impl Future<Output = T>>) -> T {
         loop {
@@ -60,7 +60,7 @@ impl<F: Future<Output = Performed>> Execution<'_, F> {
 }
 
 impl Worker {
-    pub(super) async fn execute(&self, seq: u64, unsaved: &mut Vec<Change>) -> Result<(), Fenced> {
+    pub(super) async fn execute(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
         let Some(mut work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
         if unsaved.iter().any(|change| change.id == work.id) {
             // What it became before is a step of its own.
@@ -81,14 +81,14 @@ impl Worker {
         let timed = async {
             let performed = timeout(limit, self.seat.perform.perform(work)).await;
             performed.unwrap_or_else(|_| {
-                Performed::Unknown(Failure::new(
+                ExecutionResult::Unknown(Failure::new(
                     FailureClass::Ambiguous,
                     format!("nothing came of it within {limit:?}"),
                 ))
             })
         };
         let mut timed = pin!(timed);
-        let mut execution = Execution { future: timed.as_mut(), performed: None };
+        let mut execution = RunningExecution { future: timed.as_mut(), performed: None };
         let mut stage = Stage::Unsent;
         let mut linger = pin!(sleep(LONGEST_UNSAVED));
         let performed = loop {
@@ -121,7 +121,7 @@ impl Worker {
         };
         self.book.borrow_mut().advance(seq, journal.take_steps());
         let performed = if stage == Stage::Unsent { unsent(performed) } else { performed };
-        self.report_attempt(seq, TriedTo::Perform, trace, started_at, super::turn::ended(&performed));
+        self.report_attempt(seq, AttemptPurpose::Perform, trace, started_at, super::dispatch::ended(&performed));
         self.settle(seq, performed, started_at, unsaved);
         failpoint::pass(Point::BeforeOutcome);
         Ok(())
@@ -132,8 +132,8 @@ impl Worker {
         &self,
         seq: u64,
         stage: Stage,
-        execution: &mut Execution<'_, impl Future<Output = Performed>>,
-        unsaved: &mut Vec<Change>,
+        execution: &mut RunningExecution<'_, impl Future<Output = ExecutionResult>>,
+        unsaved: &mut Vec<OperationUpdate>,
     ) -> Result<Stage, Fenced> {
         let next = match stage {
             Stage::Running => {
@@ -155,8 +155,8 @@ impl Worker {
         seq: u64,
         stage: Stage,
         reply: oneshot::Sender<Result<(), NotSent>>,
-        execution: &mut Execution<'_, impl Future<Output = Performed>>,
-        unsaved: &mut Vec<Change>,
+        execution: &mut RunningExecution<'_, impl Future<Output = ExecutionResult>>,
+        unsaved: &mut Vec<OperationUpdate>,
     ) -> Result<Stage, Fenced> {
         if stage.may_withdraw() && self.may_no_longer_be_sent(seq) {
             self.book.borrow_mut().withdraw(seq);
@@ -170,7 +170,7 @@ impl Worker {
         let start = self.book.borrow_mut().start(seq, self.seat.clock.now());
         add(unsaved, start);
         failpoint::pass(Point::BeforeIntent);
-        if execution.beside(pin!(self.save(unsaved))).await? == Recorded::Gone {
+        if execution.beside(pin!(self.save(unsaved))).await? == UpdateResult::Gone {
             Stage::Withdrawn.answer(reply);
             return Ok(Stage::Withdrawn);
         }
@@ -229,9 +229,11 @@ impl Stage {
 }
 
 /// The result of an execution that sent nothing with an effect: nothing about it can be in doubt.
-fn unsent(performed: Performed) -> Performed {
+fn unsent(performed: ExecutionResult) -> ExecutionResult {
     match performed {
-        Performed::Unknown(failure) => Performed::Failed(Failure { class: FailureClass::Transient, ..failure }),
-        Performed::Done(_) | Performed::Held { .. } | Performed::Failed(_) => performed,
+        ExecutionResult::Unknown(failure) => {
+            ExecutionResult::Failed(Failure { class: FailureClass::Transient, ..failure })
+        }
+        ExecutionResult::Done(_) | ExecutionResult::Held { .. } | ExecutionResult::Failed(_) => performed,
     }
 }

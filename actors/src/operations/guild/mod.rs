@@ -3,15 +3,15 @@
 //! The supervisor alone has its address. What has to reach it in any case (that something is new, was taken back or made
 //! due) stands in its [`Vitals`] and takes no room in its mailbox.
 
-mod book;
+mod cached_operation;
+mod dispatch;
+mod disposition;
 mod execution;
-mod keeping;
-mod known;
+mod persist;
 mod prepare;
-mod turn;
-mod verdict;
-mod vitals;
-mod work;
+mod queue_state;
+mod run_loop;
+mod shared;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,38 +24,38 @@ use guildhall_core::operation::{OperationId, Queue};
 use guildhall_core::time::UnixMs;
 use serde::Serialize;
 
-pub(super) use self::book::Poison;
-pub(super) use self::vitals::Vitals;
-use self::work::Worker;
-use super::supervisor::{GuildGone, Supervisor};
+pub(super) use self::queue_state::PoisonedOperation;
+use self::run_loop::Worker;
+pub(super) use self::shared::GuildShared;
+use super::supervisor::{GuildExited, Supervisor};
 use super::throttle::Throttle;
-use super::{Fence, OperationStore, OperationsConfig, Perform, WallClock};
+use super::{Fence, OperationExecutor, OperationStore, OperationsConfig, WallClock};
 
 /// Everything that a guild needs, before it runs. Whoever is handed one decides where that is.
 #[must_use]
-pub struct Seat {
+pub struct GuildSpec {
     pub(super) queue: Queue,
     pub(super) fence: Fence,
     /// Tells one guild of a queue from the next.
     pub(super) generation: u64,
     pub(super) paused: bool,
-    pub(super) poison: Option<Poison>,
+    pub(super) poison: Option<PoisonedOperation>,
     pub(super) store: Arc<dyn OperationStore>,
-    pub(super) perform: Arc<dyn Perform>,
+    pub(super) perform: Arc<dyn OperationExecutor>,
     pub(super) clock: WallClock,
     pub(super) config: Arc<OperationsConfig>,
     pub(super) throttle: Arc<Throttle>,
-    pub(super) vitals: Arc<Vitals>,
+    pub(super) vitals: Arc<GuildShared>,
     pub(super) supervisor: WeakAddr<Supervisor>,
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for GuildSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").field("queue", &self.queue).field("fence", &self.fence).finish_non_exhaustive()
+        f.debug_struct("GuildSpec").field("queue", &self.queue).field("fence", &self.fence).finish_non_exhaustive()
     }
 }
 
-impl Seat {
+impl GuildSpec {
     /// Runs the guild where the caller runs.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run(self) -> Addr<Guild> {
@@ -70,7 +70,7 @@ impl Seat {
 
     fn take(self, ctx: &mut Context<Guild>) -> Guild {
         ctx.set_mailbox_capacity(self.config.mailbox);
-        let farewell = Farewell {
+        let farewell = ExitNotifier {
             queue: self.queue,
             generation: self.generation,
             vitals: Arc::clone(&self.vitals),
@@ -84,32 +84,32 @@ impl Seat {
 #[derive(Debug)]
 pub struct Guild {
     worker: Rc<Worker>,
-    _farewell: Farewell,
+    _farewell: ExitNotifier,
 }
 
 /// Tells the supervisor that a guild is gone, however it went.
 #[derive(Debug)]
-struct Farewell {
+struct ExitNotifier {
     queue: Queue,
     generation: u64,
-    vitals: Arc<Vitals>,
+    vitals: Arc<GuildShared>,
     supervisor: WeakAddr<Supervisor>,
 }
 
-impl Drop for Farewell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         if let Some(supervisor) = self.supervisor.upgrade() {
             let Self { queue, generation, vitals, .. } = self;
             let broke = !vitals.has_ended();
             // Past the mailbox's bound if need be: there is one of these a guild, and it must not get lost.
-            supervisor.do_send(GuildGone { queue: *queue, generation: *generation, broke });
+            supervisor.do_send(GuildExited { queue: *queue, generation: *generation, broke });
         }
     }
 }
 
 /// How it should leave its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
+pub(super) enum StopMode {
     /// If there is nothing to do.
     IfIdle,
     /// As soon as nothing is under way.
@@ -120,7 +120,7 @@ pub(super) enum Leave {
 
 /// What came of asking it to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Departure {
+pub(super) enum StopResult {
     /// It stays.
     Busy,
     /// The queue is anybody's.
@@ -131,8 +131,8 @@ pub(super) enum Departure {
 
 /// Leave the queue.
 #[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "Departure")]
-pub(super) struct Passivate(pub(super) Leave);
+#[rtype(result = "StopResult")]
+pub(super) struct Stop(pub(super) StopMode);
 
 /// Start nothing more.
 #[derive(Clone, Copy, Debug, Message)]
@@ -180,13 +180,13 @@ impl Actor for Guild {
     }
 }
 
-impl Handler<Passivate> for Guild {
-    type Result = ResponseFuture<Departure>;
+impl Handler<Stop> for Guild {
+    type Result = ResponseFuture<StopResult>;
 
-    fn handle(&mut self, Passivate(how): Passivate, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, Stop(how): Stop, _: &mut Context<Self>) -> Self::Result {
         let answered = self.worker.ask_to_leave(how);
         // Whoever cannot answer any more has gone.
-        Box::pin(async move { answered.await.unwrap_or(Departure::Unreleased) })
+        Box::pin(async move { answered.await.unwrap_or(StopResult::Unreleased) })
     }
 }
 

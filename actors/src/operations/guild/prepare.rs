@@ -1,34 +1,40 @@
 //! What an operation needs before it can be sent: its payload, and ids in place of references.
 
-use guildhall_core::guild::{HeldBack, Phase};
+use guildhall_core::guild::{DelayScope, WaitPhase};
 use guildhall_core::operation::{Failure, FailureClass, Reference};
 
-use super::Seat;
-use super::book::Readiness;
-use super::keeping::add;
-use super::known::own_key;
-use super::verdict::Verdict;
-use super::work::{Fenced, Worker};
-use crate::operations::{Change, Page, Resolved, Wanted, Work};
+use super::GuildSpec;
+use super::cached_operation::own_key;
+use super::disposition::Disposition;
+use super::persist::add;
+use super::queue_state::Readiness;
+use super::run_loop::{Fenced, Worker};
+use crate::operations::{Execution, OperationPage, OperationUpdate, ResolvedReference, UnresolvedReference};
 
 impl Worker {
     /// What is to be done, with ids only; nothing if it cannot be done now.
-    pub(super) async fn prepare(&self, seq: u64, unsaved: &mut Vec<Change>) -> Result<Option<Work>, Fenced> {
-        let Seat { store, queue, config, clock, .. } = &self.seat;
+    pub(super) async fn prepare(
+        &self,
+        seq: u64,
+        unsaved: &mut Vec<OperationUpdate>,
+    ) -> Result<Option<Execution>, Fenced> {
+        let GuildSpec { store, queue, config, clock, .. } = &self.seat;
         let mut tried = 0;
         loop {
             let readiness = self.book.borrow_mut().ready(seq, clock.now());
             match readiness {
                 Readiness::Ready(work) => return Ok(Some(*work)),
                 Readiness::Wrong(failure) => {
-                    let verdict = if self.may_have_happened(seq) { Verdict::Review } else { Verdict::Dead };
+                    let verdict = if self.may_have_happened(seq) { Disposition::Review } else { Disposition::Dead };
                     add(unsaved, self.book.borrow_mut().conclude(seq, verdict(failure), None, clock.now()));
                     return Ok(None);
                 }
                 Readiness::Unread => {
                     self.save(unsaved).await?;
                     match self.ask(store.load(*queue, seq - 1, config.page)).await {
-                        Ok(Page { unreadable, .. }) if unreadable.first().is_some_and(|one| one.seq == seq) => {
+                        Ok(OperationPage { unreadable, .. })
+                            if unreadable.first().is_some_and(|one| one.seq == seq) =>
+                        {
                             let unreadable = &unreadable[0];
                             self.book.borrow_mut().forget(unreadable.id);
                             add(unsaved, Some(self.set_aside(unreadable)));
@@ -73,42 +79,43 @@ impl Worker {
     /// Whether its outcome is looked for.
     fn is_checked(&self, seq: u64) -> bool {
         let book = self.book.borrow();
-        book.shown().entry(seq).is_some_and(|entry| matches!(entry.phase, Phase::Reconciling))
+        book.shown().entry(seq).is_some_and(|entry| matches!(entry.phase, WaitPhase::Reconciling))
     }
 
     /// Puts ids into a payload, or says what becomes of an operation that refers to nothing.
     pub(super) fn resolved(
         &self,
         seq: u64,
-        wanted: &[Wanted],
-        found: &[Resolved],
-        unsaved: &mut Vec<Change>,
-    ) -> Option<Work> {
+        wanted: &[UnresolvedReference],
+        found: &[ResolvedReference],
+        unsaved: &mut Vec<OperationUpdate>,
+    ) -> Option<Execution> {
         let may_have_happened = self.may_have_happened(seq);
         let is_checked = self.is_checked(seq);
         let mut book = self.book.borrow_mut();
         let payload = book.payload(seq)?;
-        let look =
-            |asked: &Wanted| wanted.iter().position(|wanted| wanted == asked).and_then(|at| found.get(at).copied());
-        let own = own_key(payload).map(|(kind, key)| Wanted::Key(kind, key.to_owned()));
+        let look = |asked: &UnresolvedReference| {
+            wanted.iter().position(|wanted| wanted == asked).and_then(|at| found.get(at).copied())
+        };
+        let own = own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned()));
         let bound = own.as_ref().and_then(look).and_then(|resolved| match resolved {
-            Resolved::Object { id, channel } => Some((id, channel)),
-            Resolved::Pending | Resolved::Nothing(_) => None,
+            ResolvedReference::Object { id, channel } => Some((id, channel)),
+            ResolvedReference::Pending | ResolvedReference::Nothing(_) => None,
         });
         let mut pending = None;
         let resolved = payload.resolve(|kind, reference| {
             let asked = match reference {
                 Reference::Id(id) => return Some(*id),
-                Reference::Key(key) => Wanted::Key(kind, key.clone()),
-                Reference::Operation(id) => Wanted::Operation(*id),
+                Reference::Key(key) => UnresolvedReference::Key(kind, key.clone()),
+                Reference::Operation(id) => UnresolvedReference::Operation(*id),
             };
             match look(&asked)? {
-                Resolved::Object { id, .. } => Some(id),
-                Resolved::Pending => {
+                ResolvedReference::Object { id, .. } => Some(id),
+                ResolvedReference::Pending => {
                     pending = Some(asked);
                     None
                 }
-                Resolved::Nothing(_) => None,
+                ResolvedReference::Nothing(_) => None,
             }
         });
         let verdict = match (resolved, pending) {
@@ -118,9 +125,9 @@ impl Worker {
                 let wait = self.seat.config.reference_backoff.delay(book.delays(seq) + 1, fastrand::f64());
                 let error = Failure::new(FailureClass::RateLimited, why);
                 if is_checked {
-                    Verdict::Reconciling { wait, error }
+                    Disposition::Reconciling { wait, error }
                 } else {
-                    Verdict::Delayed { wait, held: HeldBack::Alone, reason: "reference", error }
+                    Disposition::Delayed { wait, held: DelayScope::Alone, reason: "reference", error }
                 }
             }
             (Err(missing), None) => {
@@ -128,7 +135,7 @@ impl Worker {
                 let message =
                     format!("it refers to {}, which nothing stands for; see whether it was made", missing.join(", "));
                 let failure = Failure::new(FailureClass::NotFound, message);
-                if may_have_happened { Verdict::Review(failure) } else { Verdict::Dead(failure) }
+                if may_have_happened { Disposition::Review(failure) } else { Disposition::Dead(failure) }
             }
         };
         add(unsaved, book.conclude(seq, verdict, None, self.seat.clock.now()));
@@ -136,10 +143,10 @@ impl Worker {
     }
 }
 
-fn named(wanted: &Wanted) -> String {
+fn named(wanted: &UnresolvedReference) -> String {
     match wanted {
-        Wanted::Key(kind, key) => format!("the {} with key `{key}`", kind.name()),
-        Wanted::Operation(id) => format!("operation {id}"),
+        UnresolvedReference::Key(kind, key) => format!("the {} with key `{key}`", kind.name()),
+        UnresolvedReference::Operation(id) => format!("operation {id}"),
     }
 }
 

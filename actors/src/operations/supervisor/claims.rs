@@ -7,7 +7,7 @@ use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
 use guildhall_core::operation::Queue;
 use guildhall_core::time::UnixMs;
 
-use super::kept::is_interaction;
+use super::child::is_interaction;
 use super::{POLLS_BETWEEN_PAUSES, Supervisor, within};
 use crate::operations::{Claim, ClaimFrom, StoreError};
 use crate::telemetry::emit;
@@ -15,7 +15,7 @@ use crate::telemetry::operations::StoreRetried;
 
 /// What a poll of the store found.
 #[derive(Debug)]
-enum Found {
+enum PollResult {
     /// Queues that have something due; as many as were asked for, or all there are.
     Claims(Vec<Claim>),
     /// Nothing was taken; when something is due.
@@ -156,12 +156,12 @@ impl Supervisor {
             if most > 0 {
                 let claims = within(limit, store.claim(ClaimFrom::Due { now, limit: most })).await?;
                 if !claims.is_empty() {
-                    return Ok(Found::Claims(claims));
+                    return Ok(PollResult::Claims(claims));
                 }
             }
-            Ok(Found::Nothing(within(limit, store.next_due()).await?))
+            Ok(PollResult::Nothing(within(limit, store.next_due()).await?))
         };
-        ctx.spawn(asked.into_actor(self).map(move |found: Result<Found, StoreError>, actor, ctx| {
+        ctx.spawn(asked.into_actor(self).map(move |found: Result<PollResult, StoreError>, actor, ctx| {
             actor.claiming = false;
             actor.on_polled(found, most, ctx);
             if std::mem::take(&mut actor.poll_again) {
@@ -172,15 +172,15 @@ impl Supervisor {
         }));
     }
 
-    fn on_polled(&mut self, found: Result<Found, StoreError>, most: usize, ctx: &mut Context<Self>) {
+    fn on_polled(&mut self, found: Result<PollResult, StoreError>, most: usize, ctx: &mut Context<Self>) {
         let every = self.config.poll;
         let wait = match found {
-            Ok(Found::Claims(claims)) => {
+            Ok(PollResult::Claims(claims)) => {
                 let all = claims.len() < most;
                 self.take(claims, ctx);
                 if all { every } else { Duration::ZERO }
             }
-            Ok(Found::Nothing(due)) => {
+            Ok(PollResult::Nothing(due)) => {
                 let due = due.map(|due| self.clock.until(due));
                 match due {
                     // It is due, and there is no room for it, or another process was faster.

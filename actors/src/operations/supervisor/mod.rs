@@ -6,11 +6,11 @@
 //!  store (what nobody looks after) ─▶ ▲        └── gone: left, fenced, or broke ─▶ claim again
 //! ```
 
+mod child;
 mod claims;
-mod kept;
-mod leaving;
-mod release;
+mod release_held;
 mod restarts;
+mod shutdown;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,19 +24,21 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::kept::{Care, Kept, is_interaction};
-use self::release::Releasing;
-use super::bell::{Bell, Released, Rung};
-use super::guild::{Guild, GuildSnapshot, Leave, Observe as ObserveGuild, Passivate, Pause, Resume, Seat, Vitals};
+use self::child::{Child, ChildState, is_interaction};
+use self::release_held::HeldRelease;
+use super::guild::{
+    Guild, GuildShared, GuildSnapshot, GuildSpec, Observe as ObserveGuild, Pause, Resume, Stop, StopMode,
+};
 use super::throttle::Throttle;
-use super::{Claim, OperationStore, OperationsConfig, Perform, StoreError, StoreFuture, WallClock};
+use super::wakeups::{ReleasedConditions, WakeupSet, Wakeups};
+use super::{Claim, OperationExecutor, OperationStore, OperationsConfig, StoreError, StoreFuture, WallClock};
 use crate::failpoint;
 use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 use crate::telemetry::operations::GuildsCounted;
 
 /// Starts a guild, where guilds should run.
-pub type Spawn = Box<dyn Fn(Seat) -> Addr<Guild> + Send>;
+pub type SpawnGuild = Box<dyn Fn(GuildSpec) -> Addr<Guild> + Send>;
 
 /// Every so many polls, it is looked at what is paused: a person may have told another process.
 const POLLS_BETWEEN_PAUSES: u32 = 5;
@@ -46,13 +48,13 @@ pub struct Supervisor {
     /// First, so that its end is noticed before that of what waits for it.
     _guard: PartGuard,
     store: Arc<dyn OperationStore>,
-    perform: Arc<dyn Perform>,
+    perform: Arc<dyn OperationExecutor>,
     clock: WallClock,
     config: Arc<OperationsConfig>,
     throttle: Arc<Throttle>,
-    bell: Arc<Bell>,
-    spawn: Spawn,
-    kept: HashMap<Queue, Kept>,
+    bell: Arc<WakeupSet>,
+    spawn: SpawnGuild,
+    kept: HashMap<Queue, Child>,
     /// Of them, those of interactions.
     interactions: usize,
     generations: u64,
@@ -69,15 +71,15 @@ pub struct Supervisor {
     all_paused: bool,
     /// Queues that were paused by themselves when it last looked.
     paused_queues: usize,
-    looking: Looking,
+    looking: PauseCheck,
     draining: bool,
     drained: Vec<oneshot::Sender<()>>,
-    releasing_held: Releasing,
+    releasing_held: HeldRelease,
 }
 
 /// Whether the store is being asked what is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looking {
+enum PauseCheck {
     No,
     Yes {
         /// It may have changed since it was asked.
@@ -94,11 +96,11 @@ impl std::fmt::Debug for Supervisor {
 impl Supervisor {
     pub(super) fn new(
         store: Arc<dyn OperationStore>,
-        perform: Arc<dyn Perform>,
+        perform: Arc<dyn OperationExecutor>,
         clock: WallClock,
         config: OperationsConfig,
-        bell: Arc<Bell>,
-        spawn: Spawn,
+        bell: Arc<WakeupSet>,
+        spawn: SpawnGuild,
     ) -> Self {
         let throttle = Arc::new(Throttle::new(config.max_running, config.per_second));
         Self {
@@ -122,10 +124,10 @@ impl Supervisor {
             polls: 0,
             all_paused: false,
             paused_queues: 0,
-            looking: Looking::No,
+            looking: PauseCheck::No,
             draining: false,
             drained: Vec::new(),
-            releasing_held: Releasing::default(),
+            releasing_held: HeldRelease::default(),
         }
     }
 
@@ -147,12 +149,12 @@ impl Supervisor {
         }));
     }
 
-    fn on_rung(&mut self, Rung { queues, all, released }: Rung, ctx: &mut Context<Self>) {
+    fn on_rung(&mut self, Wakeups { queues, all, released }: Wakeups, ctx: &mut Context<Self>) {
         failpoint::message(Part::OperationSupervisor);
-        if released != Released::Nothing {
+        if released != ReleasedConditions::Nothing {
             for kept in self.kept.values_mut() {
                 kept.vitals.release(&released);
-                if let Care::Leaving { again, .. } = &mut kept.care {
+                if let ChildState::Leaving { again, .. } = &mut kept.care {
                     // It may give its queue back without having heard.
                     *again = true;
                 }
@@ -169,8 +171,8 @@ impl Supervisor {
                 Some(kept) => {
                     kept.vitals.wake(words);
                     match &mut kept.care {
-                        Care::Leaving { again, .. } => *again = true,
-                        Care::Active(_) | Care::Broken => {}
+                        ChildState::Leaving { again, .. } => *again = true,
+                        ChildState::Active(_) | ChildState::Broken => {}
                     }
                 }
             }
@@ -182,10 +184,10 @@ impl Supervisor {
     fn seat(&mut self, Claim { queue, fence, paused }: Claim, ctx: &Context<Self>) {
         self.generations += 1;
         let generation = self.generations;
-        let vitals = Arc::new(Vitals::new());
+        let vitals = Arc::new(GuildShared::new());
         let poison = self.kept.get(&queue).and_then(|kept| kept.poison);
         let paused = paused || self.all_paused;
-        let seat = Seat {
+        let seat = GuildSpec {
             queue,
             fence,
             generation,
@@ -199,12 +201,12 @@ impl Supervisor {
             vitals: Arc::clone(&vitals),
             supervisor: ctx.address().downgrade(),
         };
-        let next = Kept::new((self.spawn)(seat), fence, generation, vitals, paused);
+        let next = Child::new((self.spawn)(seat), fence, generation, vitals, paused);
         match self.kept.get_mut(&queue) {
             Some(kept) => {
                 // There should be none any more; one that there is has lost its right to write.
-                if let Care::Active(addr) | Care::Leaving { addr, .. } = &kept.care {
-                    let _ = addr.try_send(Passivate(Leave::Now));
+                if let ChildState::Active(addr) | ChildState::Leaving { addr, .. } = &kept.care {
+                    let _ = addr.try_send(Stop(StopMode::Now));
                 }
                 kept.on_restarted(next);
             }
@@ -230,11 +232,11 @@ impl Supervisor {
 
     /// Looks at what is paused; once at a time, and again if it may have changed meanwhile.
     fn look_at_pauses(&mut self, ctx: &mut Context<Self>) {
-        if let Looking::Yes { again } = &mut self.looking {
+        if let PauseCheck::Yes { again } = &mut self.looking {
             *again = true;
             return;
         }
-        self.looking = Looking::Yes { again: false };
+        self.looking = PauseCheck::Yes { again: false };
         let store = Arc::clone(&self.store);
         let limit = self.config.store_timeout;
         let asked = async move { within(limit, store.paused()).await };
@@ -243,7 +245,7 @@ impl Supervisor {
             if let Ok((all, queues)) = paused {
                 actor.apply_pauses(all, &queues.into_iter().collect(), ctx);
             }
-            if matches!(std::mem::replace(&mut actor.looking, Looking::No), Looking::Yes { again: true }) {
+            if matches!(std::mem::replace(&mut actor.looking, PauseCheck::No), PauseCheck::Yes { again: true }) {
                 actor.look_at_pauses(ctx);
             }
         }));
@@ -258,9 +260,11 @@ impl Supervisor {
                 continue;
             }
             let told = match &kept.care {
-                Care::Broken => Ok(()),
-                Care::Active(addr) | Care::Leaving { addr, .. } if paused => addr.try_send(Pause).map_err(drop),
-                Care::Active(addr) | Care::Leaving { addr, .. } => addr.try_send(Resume).map_err(drop),
+                ChildState::Broken => Ok(()),
+                ChildState::Active(addr) | ChildState::Leaving { addr, .. } if paused => {
+                    addr.try_send(Pause).map_err(drop)
+                }
+                ChildState::Active(addr) | ChildState::Leaving { addr, .. } => addr.try_send(Resume).map_err(drop),
             };
             // One whose mailbox is full is told next time.
             if told.is_ok() {
@@ -298,16 +302,16 @@ impl Actor for Supervisor {
 /// A guild is gone. `broke`: it did not come to its end by itself.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
-pub(super) struct GuildGone {
+pub(super) struct GuildExited {
     pub(super) queue: Queue,
     pub(super) generation: u64,
     pub(super) broke: bool,
 }
 
-impl Handler<GuildGone> for Supervisor {
+impl Handler<GuildExited> for Supervisor {
     type Result = ();
 
-    fn handle(&mut self, GuildGone { queue, generation, broke }: GuildGone, ctx: &mut Context<Self>) {
+    fn handle(&mut self, GuildExited { queue, generation, broke }: GuildExited, ctx: &mut Context<Self>) {
         match self.kept.get(&queue) {
             Some(kept) if kept.generation == generation => {}
             Some(_) | None => return,
@@ -348,12 +352,12 @@ impl Handler<MembersChanged> for Supervisor {
 /// This process was taken for dead: all that it had is somebody else's.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
-pub(super) struct Disowned;
+pub(super) struct LeaseLost;
 
-impl Handler<Disowned> for Supervisor {
+impl Handler<LeaseLost> for Supervisor {
     type Result = ();
 
-    fn handle(&mut self, _: Disowned, ctx: &mut Context<Self>) {
+    fn handle(&mut self, _: LeaseLost, ctx: &mut Context<Self>) {
         self.give_all_up(ctx);
         self.poll_soon(ctx);
     }
@@ -403,7 +407,7 @@ impl Handler<Observe> for Supervisor {
     type Result = actix::MessageResult<Observe>;
 
     fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
-        let broken = |kept: &&Kept| matches!(kept.care, Care::Broken);
+        let broken = |kept: &&Child| matches!(kept.care, ChildState::Broken);
         actix::MessageResult(OperationsSnapshot {
             active: self.kept.len(),
             interactions: self.interactions,
@@ -419,15 +423,15 @@ impl Handler<Observe> for Supervisor {
 /// Show how one guild stands; nothing if it is not looked after here.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Option<GuildSnapshot>")]
-pub(super) struct ObserveOne(pub(super) Queue);
+pub(super) struct ObserveQueue(pub(super) Queue);
 
-impl Handler<ObserveOne> for Supervisor {
+impl Handler<ObserveQueue> for Supervisor {
     type Result = ResponseFuture<Option<GuildSnapshot>>;
 
-    fn handle(&mut self, ObserveOne(queue): ObserveOne, _: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, ObserveQueue(queue): ObserveQueue, _: &mut Context<Self>) -> Self::Result {
         let asked = self.kept.get(&queue).and_then(|kept| match &kept.care {
-            Care::Active(addr) | Care::Leaving { addr, .. } => Some(addr.send(ObserveGuild)),
-            Care::Broken => None,
+            ChildState::Active(addr) | ChildState::Leaving { addr, .. } => Some(addr.send(ObserveGuild)),
+            ChildState::Broken => None,
         });
         Box::pin(async move { asked?.await.ok() })
     }

@@ -9,7 +9,7 @@ use guildhall_core::operation::Queue;
 use super::{Supervisor, within};
 use crate::operations::{ClaimFrom, StoreError};
 use crate::telemetry::emit;
-use crate::telemetry::operations::{GuildBroke, StoreRetried};
+use crate::telemetry::operations::{GuildCrashed, StoreRetried};
 
 impl Supervisor {
     /// A guild broke: the next one starts at once, or after a rest if that happens too often.
@@ -18,7 +18,7 @@ impl Supervisor {
         let executing = kept.vitals.executing();
         let rests = kept.on_broken(executing, self.clock.now(), self.config.most_restarts).then_some(self.config.rest);
         let (generation, fence) = (kept.generation, kept.fence);
-        emit(GuildBroke { queue, executing, rests });
+        emit(GuildCrashed { queue, executing, rests });
         if self.draining {
             self.forget(queue);
             self.give_back(queue, fence, ctx);

@@ -1,29 +1,35 @@
 //! A store, a Discord and a way to break both, for tests.
 
-mod chaos;
-mod discord;
-mod members;
-mod store;
+mod fake_discord;
+mod fault_injector;
+mod memory_store;
+mod ownership;
 mod tables;
-mod world;
+mod test_cluster;
 
-pub(super) use chaos::Fault;
-pub(super) use discord::{Script, Search};
-pub(super) use world::{World, paused};
+pub(super) use fake_discord::{ScriptedResult, ScriptedSearch};
+pub(super) use fault_injector::Fault;
+pub(super) use test_cluster::{TestCluster, paused};
 
 /// A desk in front of a store that nobody looks into.
-pub(crate) fn lone_desk(now: super::WallClock) -> std::sync::Arc<super::desk::Desk> {
-    struct Nobody;
+pub(crate) fn lone_desk(now: super::WallClock) -> std::sync::Arc<super::submission::OperationService> {
+    struct NullNotifier;
 
-    impl super::desk::Hears for Nobody {
+    impl super::submission::QueueNotifier for NullNotifier {
         fn wake(&self, _: guildhall_core::operation::Queue) {}
         fn cancelled(&self, _: guildhall_core::operation::OperationId, _: guildhall_core::operation::Queue) {}
         fn hastened(&self, _: guildhall_core::operation::OperationId, _: guildhall_core::operation::Queue) {}
-        fn paused(&self, _: super::Pausable, _: bool) {}
+        fn paused(&self, _: super::PauseTarget, _: bool) {}
     }
 
-    let store = std::sync::Arc::new(store::Memory::new(std::sync::Arc::default()));
-    let config = super::desk::DeskConfig::default();
+    let store = std::sync::Arc::new(memory_store::MemoryStore::new(std::sync::Arc::default()));
+    let config = super::submission::SubmissionConfig::default();
     let now = std::sync::Arc::new(move || now.now());
-    std::sync::Arc::new(super::desk::Desk::new(store, std::sync::Arc::new(Nobody), None, config, now))
+    std::sync::Arc::new(super::submission::OperationService::new(
+        store,
+        std::sync::Arc::new(NullNotifier),
+        None,
+        config,
+        now,
+    ))
 }

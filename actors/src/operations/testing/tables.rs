@@ -3,24 +3,26 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use guildhall_core::operation::{ManagedKind, OperationId, Progress, Queue, State};
+use guildhall_core::operation::{ManagedKind, OperationId, OperationState, Progress, Queue};
 use guildhall_core::time::UnixMs;
 
-use crate::operations::{Attempt, Change, Claim, Fence, Intent, NewOperation, Recorded, Stored};
+use crate::operations::{
+    Attempt, Claim, Fence, IntentUpdate, NewOperation, OperationUpdate, StoredOperation, UpdateResult,
+};
 
 #[derive(Clone, Debug)]
 pub(in crate::operations) struct Row {
-    pub(in crate::operations) stored: Stored,
+    pub(in crate::operations) stored: StoredOperation,
     pub(in crate::operations) result: Option<String>,
     pub(in crate::operations) made: Option<u64>,
     pub(in crate::operations) attempts: Vec<Attempt>,
 }
 
 /// A guild's object of this kind with this key.
-type Key = (Option<u64>, ManagedKind, String);
+type ObjectKey = (Option<u64>, ManagedKind, String);
 
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct QueueRow {
     pub(super) next_seq: u64,
     pub(super) owner: Option<u32>,
     pub(super) fence: u64,
@@ -34,8 +36,8 @@ pub(super) struct Tables {
     pub(super) rows: BTreeMap<OperationId, Row>,
     /// What is not done.
     pub(super) lines: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
-    pub(super) queues: BTreeMap<Queue, Standing>,
-    pub(super) bindings: HashMap<Key, (u64, Option<u64>)>,
+    pub(super) queues: BTreeMap<Queue, QueueRow>,
+    pub(super) bindings: HashMap<ObjectKey, (u64, Option<u64>)>,
     pub(super) all_paused: bool,
     pub(super) commits: u64,
     /// Rows that cannot be read, and why.
@@ -51,7 +53,7 @@ impl Tables {
     pub(super) fn release_held(&mut self, now: UnixMs, limit: usize) -> usize {
         let is_held = |id: &OperationId| {
             let stored = &self.rows[id].stored;
-            let waits = matches!(stored.state, State::Delayed | State::Reconciling);
+            let waits = matches!(stored.state, OperationState::Delayed | OperationState::Reconciling);
             waits && stored.error.as_ref().is_some_and(|error| error.held_by.is_some())
         };
         let held: Vec<Queue> = self
@@ -94,14 +96,14 @@ impl Tables {
         let (seq, state) = match joins_at {
             Some(joins_at) => {
                 standing.scheduled.insert((joins_at, n), id);
-                (0, State::Scheduled)
+                (0, OperationState::Scheduled)
             }
             None => {
                 self.lines.entry(queue).or_default().insert(n, id);
-                (n, State::Queued)
+                (n, OperationState::Queued)
             }
         };
-        let stored = Stored {
+        let stored = StoredOperation {
             operation,
             seq,
             state,
@@ -119,7 +121,7 @@ impl Tables {
     /// When the last one joins of those that an operation refers to and that are scheduled.
     fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
         let scheduled = |id: &OperationId| {
-            let row = self.rows.get(id).filter(|row| row.stored.state == State::Scheduled)?;
+            let row = self.rows.get(id).filter(|row| row.stored.state == OperationState::Scheduled)?;
             let queue = row.stored.operation.queue.queue(&row.stored.operation.tenant);
             let scheduled = &self.queues.get(&queue)?.scheduled;
             scheduled.iter().find(|(_, other)| *other == id).map(|((joins_at, _), _)| *joins_at)
@@ -152,14 +154,15 @@ impl Tables {
         let seq = standing.next_seq;
         self.lines.entry(queue).or_default().insert(seq, id);
         let row = self.rows.get_mut(&id).unwrap();
-        (row.stored.seq, row.stored.state) = (seq, State::Queued);
+        (row.stored.seq, row.stored.state) = (seq, OperationState::Queued);
         self.release(id, now);
     }
 
     /// One is not scheduled any more: those that refer to it follow.
     fn release(&mut self, target: OperationId, now: UnixMs) {
-        let follows =
-            |row: &&Row| row.stored.state == State::Scheduled && row.stored.operation.refers_to.contains(&target);
+        let follows = |row: &&Row| {
+            row.stored.state == OperationState::Scheduled && row.stored.operation.refers_to.contains(&target)
+        };
         let follow: Vec<NewOperation> =
             self.rows.values().filter(follows).map(|row| row.stored.operation.clone()).collect();
         for operation in follow {
@@ -174,24 +177,24 @@ impl Tables {
     }
 
     /// A scheduled one ends, or joins now if it may.
-    pub(super) fn unschedule(&mut self, id: OperationId, now: UnixMs, to: State) -> State {
+    pub(super) fn unschedule(&mut self, id: OperationId, now: UnixMs, to: OperationState) -> OperationState {
         let operation = self.rows[&id].stored.operation.clone();
         let queue = operation.queue.queue(&operation.tenant);
         let scheduled = &mut self.queues.get_mut(&queue).unwrap().scheduled;
         let key = *scheduled.iter().find(|(_, other)| **other == id).unwrap().0;
-        if to == State::Cancelled {
+        if to == OperationState::Cancelled {
             scheduled.remove(&key);
-            self.rows.get_mut(&id).unwrap().stored.state = State::Cancelled;
+            self.rows.get_mut(&id).unwrap().stored.state = OperationState::Cancelled;
             self.release(id, now);
-            return State::Cancelled;
+            return OperationState::Cancelled;
         }
         self.rows.get_mut(&id).unwrap().stored.operation.eligible_at = now;
         if self.held_by(&operation).is_some() {
-            return State::Scheduled;
+            return OperationState::Scheduled;
         }
         self.queues.get_mut(&queue).unwrap().scheduled.remove(&key);
         self.place(queue, id, now);
-        State::Queued
+        OperationState::Queued
     }
 
     pub(super) fn is_free(&self, queue: Queue) -> bool {
@@ -219,13 +222,13 @@ impl Tables {
         }
     }
 
-    pub(super) fn record(&mut self, change: &Change) -> Recorded {
+    pub(super) fn record(&mut self, change: &OperationUpdate) -> UpdateResult {
         if self.queues.get(&change.queue).map(|standing| standing.fence) != Some(change.fence.0) {
-            return Recorded::Fenced;
+            return UpdateResult::Fenced;
         }
-        let Some(row) = self.rows.get_mut(&change.id) else { return Recorded::Gone };
+        let Some(row) = self.rows.get_mut(&change.id) else { return UpdateResult::Gone };
         if row.stored.state.is_final() {
-            return Recorded::Gone;
+            return UpdateResult::Gone;
         }
         let stored = &mut row.stored;
         // Told again, since the answer got lost, it is no step.
@@ -237,9 +240,9 @@ impl Tables {
             stored.unknown_outcome.clone_from(&change.unknown_outcome);
         }
         match change.intent {
-            Intent::Keep => {}
-            Intent::Open(at) => stored.intent = stored.intent.or(Some(at)),
-            Intent::Close => stored.intent = None,
+            IntentUpdate::Keep => {}
+            IntentUpdate::Open(at) => stored.intent = stored.intent.or(Some(at)),
+            IntentUpdate::Close => stored.intent = None,
         }
         stored.intent = stored.intent.filter(|_| !change.state.is_final());
         if let Some(progress) = &change.progress {
@@ -256,6 +259,6 @@ impl Tables {
         if change.state.is_final() {
             self.lines.entry(change.queue).or_default().remove(&seq);
         }
-        Recorded::Done
+        UpdateResult::Done
     }
 }

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use guildhall_core::operation::Payload;
-use guildhall_core::operation::{FailureClass, Kind, Queue, Reference, State};
+use guildhall_core::operation::{FailureClass, OperationKind, OperationState, Queue, Reference};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::operations::testing::{Script, Search, World, paused};
-use crate::operations::{Hold, OperationStore as _};
+use crate::operations::testing::{ScriptedResult, ScriptedSearch, TestCluster, paused};
+use crate::operations::{HoldScope, OperationStore as _};
 
 const GUILD: u64 = 7;
 
 #[test]
 fn operations_are_done_in_order_with_one_commit_each() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let ids: Vec<_> = (0..50).map(|_| world.create(GUILD)).collect();
         let _operations = world.start();
         world.until_done().await;
         assert_eq!(world.discord.sent(), ids);
-        assert!(ids.iter().all(|id| world.state(*id) == State::Succeeded && world.discord.happened(*id) == 1));
+        assert!(ids.iter().all(|id| world.state(*id) == OperationState::Succeeded && world.discord.happened(*id) == 1));
         assert_eq!(world.store.commits(), 51, "the end of one and the start of the next are kept together");
         let row = world.store.row(ids[0]);
         assert_eq!((row.stored.attempts, row.stored.intent, row.attempts.len()), (1, None, 1));
@@ -31,14 +31,14 @@ fn operations_are_done_in_order_with_one_commit_each() {
 #[test]
 fn what_is_submitted_later_is_done_as_soon_as_the_bell_rings() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let operations = world.start();
         let first = world.create(GUILD);
-        world.until_state(first, State::Succeeded).await;
+        world.until_state(first, OperationState::Succeeded).await;
         let second = world.create(GUILD);
         let began = Instant::now();
         operations.wake(Queue::Guild(GUILD));
-        world.until_state(second, State::Succeeded).await;
+        world.until_state(second, OperationState::Succeeded).await;
         assert!(began.elapsed() <= Duration::from_millis(100), "{:?}", began.elapsed());
     });
 }
@@ -46,16 +46,16 @@ fn what_is_submitted_later_is_done_as_soon_as_the_bell_rings() {
 #[test]
 fn one_that_a_limit_holds_keeps_its_attempts_and_goes_on_when_due() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let id = world.create(GUILD);
-        let hold = Script::Hold { wait: Some(Duration::from_secs(10)), hold: Hold::Route };
+        let hold = ScriptedResult::Hold { wait: Some(Duration::from_secs(10)), hold: HoldScope::Route };
         world.discord.script(id, [hold, hold]);
         let _operations = world.start();
-        world.until_state(id, State::Delayed).await;
+        world.until_state(id, OperationState::Delayed).await;
         let held = world.store.row(id).stored;
         assert_eq!((held.attempts, held.delays, held.intent, held.parked), (0, 1, None, false));
         assert_eq!(held.error.unwrap().status, Some(429));
-        world.until_state(id, State::Succeeded).await;
+        world.until_state(id, OperationState::Succeeded).await;
         let done = world.store.row(id).stored;
         assert_eq!((done.attempts, done.delays, world.discord.happened(id)), (1, 2, 1));
         assert!(world.clock.now().since(done.operation.created_at) >= Duration::from_secs(20));
@@ -65,15 +65,17 @@ fn one_that_a_limit_holds_keeps_its_attempts_and_goes_on_when_due() {
 #[test]
 fn one_that_is_held_for_long_is_parked_and_passed_by_what_shares_nothing_with_it() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let held = world.assign(GUILD, 100, 1);
         let behind = world.assign(GUILD, 100, 1);
         let other = world.assign(GUILD, 200, 2);
-        world.discord.script(held, [Script::Hold { wait: Some(Duration::from_secs(3_000)), hold: Hold::Route }]);
+        world
+            .discord
+            .script(held, [ScriptedResult::Hold { wait: Some(Duration::from_secs(3_000)), hold: HoldScope::Route }]);
         let operations = world.start();
-        world.until_state(other, State::Succeeded).await;
+        world.until_state(other, OperationState::Succeeded).await;
         assert!(world.store.row(held).stored.parked);
-        assert_eq!(world.state(behind), State::Queued);
+        assert_eq!(world.state(behind), OperationState::Queued);
         assert_eq!(operations.observe_one(Queue::Guild(GUILD)).await.unwrap().parked, 1);
         world.until_done().await;
         assert_eq!(world.discord.sent(), [other, held, behind]);
@@ -83,9 +85,9 @@ fn one_that_is_held_for_long_is_parked_and_passed_by_what_shares_nothing_with_it
 #[test]
 fn nobody_passes_one_that_is_held_with_everybody_else() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (held, other) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 2));
-        world.discord.script(held, [Script::Hold { wait: None, hold: Hold::All }]);
+        world.discord.script(held, [ScriptedResult::Hold { wait: None, hold: HoldScope::All }]);
         let _operations = world.start();
         world.until_done().await;
         assert_eq!(world.discord.sent(), [held, other]);
@@ -96,16 +98,16 @@ fn nobody_passes_one_that_is_held_with_everybody_else() {
 fn failures_that_are_for_good_end_it_and_let_the_next_go_on() {
     for class in [FailureClass::Validation, FailureClass::Forbidden, FailureClass::NotFound, FailureClass::Conflict] {
         paused(async move {
-            let world = World::new();
+            let world = TestCluster::new();
             let (failed, next) = (world.create(GUILD), world.create(GUILD));
-            world.discord.script(failed, [Script::Fail(class)]);
+            world.discord.script(failed, [ScriptedResult::Fail(class)]);
             let _operations = world.start();
             world.until_done().await;
             let row = world.store.row(failed);
-            assert_eq!((row.stored.state, row.stored.intent), (State::Dead, None));
+            assert_eq!((row.stored.state, row.stored.intent), (OperationState::Dead, None));
             assert_eq!(row.stored.error.unwrap().class, class);
             assert_eq!(row.attempts[0].class, class.name());
-            assert_eq!(world.state(next), State::Succeeded);
+            assert_eq!(world.state(next), OperationState::Succeeded);
         });
     }
 }
@@ -113,17 +115,17 @@ fn failures_that_are_for_good_end_it_and_let_the_next_go_on() {
 #[test]
 fn one_that_may_go_right_next_time_is_tried_again_with_growing_waits_and_given_up_at_last() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (good, bad) = (world.create(GUILD), world.create(GUILD));
-        world.discord.script(good, [Script::Fail(FailureClass::Transient); 2]);
-        world.discord.script(bad, [Script::Fail(FailureClass::Transient); 3]);
+        world.discord.script(good, [ScriptedResult::Fail(FailureClass::Transient); 2]);
+        world.discord.script(bad, [ScriptedResult::Fail(FailureClass::Transient); 3]);
         let _operations = world.start();
-        world.until_state(good, State::Succeeded).await;
+        world.until_state(good, OperationState::Succeeded).await;
         let waited = world.clock.now().since(world.store.row(good).stored.operation.created_at);
         assert!(waited >= Duration::from_secs(3), "1 s and 2 s: {waited:?}");
         world.until_done().await;
         let row = world.store.row(bad);
-        assert_eq!((row.stored.state, row.stored.attempts, row.attempts.len()), (State::Dead, 3, 3));
+        assert_eq!((row.stored.state, row.stored.attempts, row.attempts.len()), (OperationState::Dead, 3, 3));
         assert_eq!(world.discord.sent(), [good, good, good, bad, bad, bad]);
     });
 }
@@ -131,14 +133,14 @@ fn one_that_may_go_right_next_time_is_tried_again_with_growing_waits_and_given_u
 #[test]
 fn one_that_happened_unheard_is_found_and_not_done_again() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let id = world.create(GUILD);
-        world.discord.script(id, [Script::DoUnheard]);
-        world.discord.script_search(id, [Search::Hold(Duration::from_secs(5))]);
+        world.discord.script(id, [ScriptedResult::DoUnheard]);
+        world.discord.script_search(id, [ScriptedSearch::Hold(Duration::from_secs(5))]);
         let _operations = world.start();
-        world.until_state(id, State::Reconciling).await;
+        world.until_state(id, OperationState::Reconciling).await;
         assert!(world.store.row(id).stored.intent.is_some());
-        world.until_state(id, State::Succeeded).await;
+        world.until_state(id, OperationState::Succeeded).await;
         assert_eq!(world.discord.happened(id), 1);
         let since = world.clock.now().since(world.store.row(id).stored.operation.created_at);
         assert!(since >= world.config.request_timeout, "it may still have been under way: {since:?}");
@@ -149,14 +151,14 @@ fn one_that_happened_unheard_is_found_and_not_done_again() {
 #[test]
 fn one_that_was_lost_is_sent_again_while_it_has_attempts() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (again, lost) = (world.create(GUILD), world.create(GUILD));
-        world.discord.script(again, [Script::Fail(FailureClass::Ambiguous)]);
-        world.discord.script(lost, [Script::Fail(FailureClass::Ambiguous); 3]);
+        world.discord.script(again, [ScriptedResult::Fail(FailureClass::Ambiguous)]);
+        world.discord.script(lost, [ScriptedResult::Fail(FailureClass::Ambiguous); 3]);
         let _operations = world.start();
         world.until_done().await;
-        assert_eq!((world.state(again), world.discord.happened(again)), (State::Succeeded, 1));
-        assert_eq!((world.state(lost), world.discord.happened(lost)), (State::Dead, 0));
+        assert_eq!((world.state(again), world.discord.happened(again)), (OperationState::Succeeded, 1));
+        assert_eq!((world.state(lost), world.discord.happened(lost)), (OperationState::Dead, 0));
         let works = world.discord.works();
         let of_first: Vec<_> = works.iter().filter(|work| work.id == again).map(|work| work.intent_at).collect();
         assert!(of_first.windows(2).all(|pair| pair[0] == pair[1]), "when it was first told to be sent: {of_first:?}");
@@ -166,13 +168,13 @@ fn one_that_was_lost_is_sent_again_while_it_has_attempts() {
 #[test]
 fn one_that_nobody_can_tell_of_is_left_to_a_person_and_holds_up_nobody() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (unclear, next) = (world.create(GUILD), world.create(GUILD));
-        world.discord.script(unclear, [Script::DoUnheard]);
-        world.discord.script_search(unclear, [Search::Unclear]);
+        world.discord.script(unclear, [ScriptedResult::DoUnheard]);
+        world.discord.script_search(unclear, [ScriptedSearch::Unclear]);
         let _operations = world.start();
         world.until_done().await;
-        assert_eq!((world.state(unclear), world.state(next)), (State::NeedsReview, State::Succeeded));
+        assert_eq!((world.state(unclear), world.state(next)), (OperationState::NeedsReview, OperationState::Succeeded));
         assert_eq!(world.discord.happened(unclear), 1);
     });
 }
@@ -180,18 +182,18 @@ fn one_that_nobody_can_tell_of_is_left_to_a_person_and_holds_up_nobody() {
 #[test]
 fn a_deadline_ends_one_that_waits_and_one_that_comes_too_late() {
     paused(async {
-        let world = World::new();
-        let mut dated = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
+        let world = TestCluster::new();
+        let mut dated = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
         dated.deadline_at = Some(dated.created_at + Duration::from_secs(5));
         let id = world.submit(dated);
-        let mut behind = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
+        let mut behind = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
         behind.deadline_at = Some(behind.created_at + Duration::from_secs(2));
         let behind = world.submit(behind);
-        world.discord.script(id, [Script::Hold { wait: Some(Duration::from_secs(30)), hold: Hold::All }]);
+        world.discord.script(id, [ScriptedResult::Hold { wait: Some(Duration::from_secs(30)), hold: HoldScope::All }]);
         let _operations = world.start();
-        world.until_state(behind, State::Dead).await;
-        assert_eq!(world.state(id), State::Delayed);
-        world.until_state(id, State::Dead).await;
+        world.until_state(behind, OperationState::Dead).await;
+        assert_eq!(world.state(id), OperationState::Delayed);
+        world.until_state(id, OperationState::Dead).await;
         assert_eq!(world.store.row(id).stored.error.unwrap().class, FailureClass::Expired);
         assert!(world.discord.sent().is_empty());
     });
@@ -200,15 +202,17 @@ fn a_deadline_ends_one_that_waits_and_one_that_comes_too_late() {
 #[test]
 fn references_are_put_in_place_of_what_they_stand_for_and_nothing_ends_what_refers_to_it() {
     paused(async {
-        let world = World::new();
-        let role = world.submit(world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods", "key": "mods" })));
+        let world = TestCluster::new();
+        let role =
+            world.submit(world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods", "key": "mods" })));
         let by_operation = json!({ "user_id": "100", "role_id": { "operation": role.to_string() } });
-        let by_operation = world.submit(world.operation(GUILD, Kind::AssignRole, &by_operation));
+        let by_operation = world.submit(world.operation(GUILD, OperationKind::AssignRole, &by_operation));
         let by_key = json!({ "user_id": "200", "role_id": { "key": "mods" } });
-        let by_key = world.submit(world.operation(GUILD, Kind::AssignRole, &by_key));
+        let by_key = world.submit(world.operation(GUILD, OperationKind::AssignRole, &by_key));
         let missing = json!({ "user_id": "200", "role_id": { "key": "nobody" } });
-        let missing = world.submit(world.operation(GUILD, Kind::AssignRole, &missing));
-        let ensure = world.submit(world.operation(GUILD, Kind::EnsureRole, &json!({ "name": "Mods", "key": "mods" })));
+        let missing = world.submit(world.operation(GUILD, OperationKind::AssignRole, &missing));
+        let ensure =
+            world.submit(world.operation(GUILD, OperationKind::EnsureRole, &json!({ "name": "Mods", "key": "mods" })));
         let _operations = world.start();
         world.until_done().await;
         let made = world.store.row(role).made.unwrap();
@@ -221,7 +225,7 @@ fn references_are_put_in_place_of_what_they_stand_for_and_nothing_ends_what_refe
         }
         assert_eq!(world.discord.sent(), [role, by_operation, by_key, ensure]);
         let error = world.store.row(missing).stored.error.unwrap();
-        assert_eq!((world.state(missing), error.class), (State::Dead, FailureClass::NotFound));
+        assert_eq!((world.state(missing), error.class), (OperationState::Dead, FailureClass::NotFound));
         assert!(error.message.contains("`nobody`"), "{error}");
     });
 }
@@ -229,13 +233,15 @@ fn references_are_put_in_place_of_what_they_stand_for_and_nothing_ends_what_refe
 #[test]
 fn one_that_refers_to_what_another_queue_is_yet_to_make_waits_for_it() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let elsewhere = world.create(8);
-        world.discord.script(elsewhere, [Script::Hold { wait: Some(Duration::from_secs(20)), hold: Hold::Route }]);
+        world
+            .discord
+            .script(elsewhere, [ScriptedResult::Hold { wait: Some(Duration::from_secs(20)), hold: HoldScope::Route }]);
         let refers = json!({ "user_id": "100", "role_id": { "operation": elsewhere.to_string() } });
-        let refers = world.submit(world.operation(GUILD, Kind::AssignRole, &refers));
+        let refers = world.submit(world.operation(GUILD, OperationKind::AssignRole, &refers));
         let _operations = world.start();
-        world.until_state(refers, State::Delayed).await;
+        world.until_state(refers, OperationState::Delayed).await;
         assert_eq!(world.store.row(refers).stored.attempts, 0);
         world.until_done().await;
         assert_eq!(world.discord.sent(), [elsewhere, refers]);
@@ -245,8 +251,8 @@ fn one_that_refers_to_what_another_queue_is_yet_to_make_waits_for_it() {
 #[test]
 fn a_payload_that_its_kind_does_not_take_ends_it_without_a_call() {
     paused(async {
-        let world = World::new();
-        let wrong = world.submit(world.operation(GUILD, Kind::AssignRole, &json!({ "user": 1 })));
+        let world = TestCluster::new();
+        let wrong = world.submit(world.operation(GUILD, OperationKind::AssignRole, &json!({ "user": 1 })));
         let next = world.create(GUILD);
         let _operations = world.start();
         world.until_done().await;
@@ -258,10 +264,10 @@ fn a_payload_that_its_kind_does_not_take_ends_it_without_a_call() {
 #[test]
 fn payloads_that_there_is_no_room_for_are_read_again_when_their_turn_comes() {
     paused(async {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.config.payload_bytes = 30;
         let ids: Vec<_> = (0..10).map(|_| world.create(GUILD)).collect();
-        world.discord.script(ids[3], [Script::Fail(FailureClass::Transient)]);
+        world.discord.script(ids[3], [ScriptedResult::Fail(FailureClass::Transient)]);
         let _operations = world.start();
         world.until_done().await;
         let mut sent = world.discord.sent();
@@ -274,11 +280,13 @@ fn payloads_that_there_is_no_room_for_are_read_again_when_their_turn_comes() {
 #[test]
 fn one_that_was_taken_back_is_not_done_and_one_that_was_hastened_is_done_now() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (held, taken_back) = (world.create(GUILD), world.create(GUILD));
-        world.discord.script(held, [Script::Hold { wait: Some(Duration::from_secs(3_000)), hold: Hold::All }]);
+        world
+            .discord
+            .script(held, [ScriptedResult::Hold { wait: Some(Duration::from_secs(3_000)), hold: HoldScope::All }]);
         let operations = world.start();
-        world.until_state(held, State::Delayed).await;
+        world.until_state(held, OperationState::Delayed).await;
         let (_, queue) = world.store.cancel(taken_back, world.clock.now()).await.unwrap().unwrap();
         operations.cancelled(taken_back, queue);
         let began = Instant::now();
@@ -287,16 +295,16 @@ fn one_that_was_taken_back_is_not_done_and_one_that_was_hastened_is_done_now() {
         world.until_done().await;
         assert!(began.elapsed() < Duration::from_secs(1));
         assert_eq!(world.discord.sent(), [held]);
-        assert_eq!(world.state(taken_back), State::Cancelled);
+        assert_eq!(world.state(taken_back), OperationState::Cancelled);
     });
 }
 
 #[test]
 fn one_that_was_taken_back_unheard_is_not_sent_when_its_turn_comes() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (first, taken_back, last) = (world.create(GUILD), world.create(GUILD), world.create(GUILD));
-        world.discord.script(first, [Script::Wait]);
+        world.discord.script(first, [ScriptedResult::Wait]);
         let _operations = world.start();
         world.discord.began().await;
         world.store.cancel(taken_back, world.clock.now()).await.unwrap().unwrap();

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use guildhall_core::operation::{FailureClass, Kind, OperationId, State};
+use guildhall_core::operation::{FailureClass, OperationId, OperationKind, OperationState};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
-use crate::operations::Hold;
-use crate::operations::testing::{Fault, Script, Search, World, paused};
+use crate::operations::HoldScope;
+use crate::operations::testing::{Fault, ScriptedResult, ScriptedSearch, TestCluster, paused};
 
 const GUILD: u64 = 7;
-const LOST: Script = Script::Fail(FailureClass::Transient);
-const HOLD: Script = Script::Hold { wait: Some(Duration::from_secs(30)), hold: Hold::Route };
+const LOST: ScriptedResult = ScriptedResult::Fail(FailureClass::Transient);
+const HOLD: ScriptedResult = ScriptedResult::Hold { wait: Some(Duration::from_secs(30)), hold: HoldScope::Route };
 
 /// An assignment of a role that has to be done within so many seconds.
-fn assign_within(world: &World, seconds: u64) -> OperationId {
-    let mut operation = world.operation(GUILD, Kind::AssignRole, &json!({ "user_id": "100", "role_id": "1" }));
+fn assign_within(world: &TestCluster, seconds: u64) -> OperationId {
+    let mut operation = world.operation(GUILD, OperationKind::AssignRole, &json!({ "user_id": "100", "role_id": "1" }));
     operation.deadline_at = Some(operation.created_at + Duration::from_secs(seconds));
     world.submit(operation)
 }
@@ -24,23 +24,43 @@ fn assign_within(world: &World, seconds: u64) -> OperationId {
 #[test]
 fn outcome_of_every_attempt_is_checked_before_the_verdict() {
     use FailureClass::{Conflict, Forbidden, NotFound, Transient, Validation};
-    let cases: [(&[Script], Search, State, Option<FailureClass>); 10] = [
+    let cases: [(&[ScriptedResult], ScriptedSearch, OperationState, Option<FailureClass>); 10] = [
         // Any attempt may have taken effect, not only the last one.
-        (&[Script::DoUnheard, LOST, LOST], Search::Look, State::Succeeded, None),
-        (&[LOST, Script::DoUnheard, LOST], Search::Look, State::Succeeded, None),
-        (&[LOST, LOST, Script::DoUnheard], Search::Look, State::Succeeded, None),
-        (&[LOST, LOST, LOST], Search::Look, State::Dead, Some(Transient)),
-        (&[Script::DoUnheard, LOST, LOST], Search::Unclear, State::NeedsReview, Some(FailureClass::Ambiguous)),
+        (&[ScriptedResult::DoUnheard, LOST, LOST], ScriptedSearch::Look, OperationState::Succeeded, None),
+        (&[LOST, ScriptedResult::DoUnheard, LOST], ScriptedSearch::Look, OperationState::Succeeded, None),
+        (&[LOST, LOST, ScriptedResult::DoUnheard], ScriptedSearch::Look, OperationState::Succeeded, None),
+        (&[LOST, LOST, LOST], ScriptedSearch::Look, OperationState::Dead, Some(Transient)),
+        (
+            &[ScriptedResult::DoUnheard, LOST, LOST],
+            ScriptedSearch::Unclear,
+            OperationState::NeedsReview,
+            Some(FailureClass::Ambiguous),
+        ),
         // A refusal of a later attempt says nothing of the earlier ones.
-        (&[Script::DoUnheard, Script::Fail(Forbidden)], Search::Look, State::Succeeded, None),
-        (&[LOST, Script::Fail(Forbidden)], Search::Look, State::Dead, Some(Forbidden)),
-        (&[Script::DoUnheard, HOLD, Script::Fail(NotFound)], Search::Look, State::Succeeded, None),
-        (&[LOST, Script::Fail(Validation)], Search::Unclear, State::NeedsReview, Some(FailureClass::Ambiguous)),
-        (&[LOST, LOST, Script::Fail(Conflict)], Search::Look, State::Dead, Some(Conflict)),
+        (
+            &[ScriptedResult::DoUnheard, ScriptedResult::Fail(Forbidden)],
+            ScriptedSearch::Look,
+            OperationState::Succeeded,
+            None,
+        ),
+        (&[LOST, ScriptedResult::Fail(Forbidden)], ScriptedSearch::Look, OperationState::Dead, Some(Forbidden)),
+        (
+            &[ScriptedResult::DoUnheard, HOLD, ScriptedResult::Fail(NotFound)],
+            ScriptedSearch::Look,
+            OperationState::Succeeded,
+            None,
+        ),
+        (
+            &[LOST, ScriptedResult::Fail(Validation)],
+            ScriptedSearch::Unclear,
+            OperationState::NeedsReview,
+            Some(FailureClass::Ambiguous),
+        ),
+        (&[LOST, LOST, ScriptedResult::Fail(Conflict)], ScriptedSearch::Look, OperationState::Dead, Some(Conflict)),
     ];
     for (scripts, search, state, class) in cases {
         paused(async move {
-            let world = World::new();
+            let world = TestCluster::new();
             let (id, next) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 2));
             world.discord.script(id, scripts.iter().copied());
             world.discord.script_search(id, [search]);
@@ -53,7 +73,7 @@ fn outcome_of_every_attempt_is_checked_before_the_verdict() {
             let sent = scripts.iter().filter(|script| **script != HOLD).count();
             assert_eq!(row.attempts.iter().filter(|attempt| attempt.class != "rate_limited").count(), sent);
             assert_eq!(row.stored.attempts as usize, sent, "a check uses no attempt");
-            assert_eq!(world.state(next), State::Succeeded);
+            assert_eq!(world.state(next), OperationState::Succeeded);
         });
     }
 }
@@ -61,12 +81,12 @@ fn outcome_of_every_attempt_is_checked_before_the_verdict() {
 #[test]
 fn refusal_ends_an_operation_unchecked_if_every_outcome_is_known() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let id = world.assign(GUILD, 100, 1);
-        world.discord.script(id, [HOLD, Script::Fail(FailureClass::Forbidden)]);
+        world.discord.script(id, [HOLD, ScriptedResult::Fail(FailureClass::Forbidden)]);
         let _operations = world.start();
         world.until_done().await;
-        assert_eq!(world.state(id), State::Dead);
+        assert_eq!(world.state(id), OperationState::Dead);
         assert!(world.discord.verified().is_empty());
     });
 }
@@ -74,16 +94,16 @@ fn refusal_ends_an_operation_unchecked_if_every_outcome_is_known() {
 #[test]
 fn deadline_that_passes_with_an_unknown_outcome_leads_to_a_check() {
     let cases = [
-        (Script::DoUnheard, Search::Look, State::Succeeded, None),
-        (LOST, Search::Look, State::Dead, Some(FailureClass::Expired)),
-        (LOST, Search::Unclear, State::NeedsReview, Some(FailureClass::Ambiguous)),
+        (ScriptedResult::DoUnheard, ScriptedSearch::Look, OperationState::Succeeded, None),
+        (LOST, ScriptedSearch::Look, OperationState::Dead, Some(FailureClass::Expired)),
+        (LOST, ScriptedSearch::Unclear, OperationState::NeedsReview, Some(FailureClass::Ambiguous)),
     ];
-    for kind in [Kind::AssignRole, Kind::CreateRole] {
+    for kind in [OperationKind::AssignRole, OperationKind::CreateRole] {
         for (script, search, state, class) in cases.clone() {
             paused(async move {
-                let world = World::new();
+                let world = TestCluster::new();
                 let payload = match kind {
-                    Kind::CreateRole => json!({ "name": "Mods" }),
+                    OperationKind::CreateRole => json!({ "name": "Mods" }),
                     _ => json!({ "user_id": "100", "role_id": "1" }),
                 };
                 let mut operation = world.operation(GUILD, kind, &payload);
@@ -103,24 +123,24 @@ fn deadline_that_passes_with_an_unknown_outcome_leads_to_a_check() {
 #[test]
 fn check_that_is_held_leaves_the_operation_reconciling_up_to_a_bound() {
     paused(async {
-        let mut world = World::new();
+        let mut world = TestCluster::new();
         world.config.check_timeout = Duration::from_secs(600);
         let (found, lost) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 1));
         for id in [found, lost] {
-            world.discord.script(id, [Script::DoUnheard, LOST, LOST]);
+            world.discord.script(id, [ScriptedResult::DoUnheard, LOST, LOST]);
         }
-        world.discord.script_search(found, vec![Search::Hold(Duration::from_secs(20)); 25]);
-        world.discord.script_search(lost, vec![Search::Hold(Duration::from_secs(20)); 40]);
+        world.discord.script_search(found, vec![ScriptedSearch::Hold(Duration::from_secs(20)); 25]);
+        world.discord.script_search(lost, vec![ScriptedSearch::Hold(Duration::from_secs(20)); 40]);
         let _operations = world.start();
-        world.until_state(found, State::Reconciling).await;
+        world.until_state(found, OperationState::Reconciling).await;
         tokio::time::sleep(Duration::from_secs(300)).await;
         let waiting = world.store.row(found).stored;
-        assert_eq!(waiting.state, State::Reconciling, "it waits for the breaker");
+        assert_eq!(waiting.state, OperationState::Reconciling, "it waits for the breaker");
         assert!(waiting.error.unwrap().message.contains("breaker"));
-        world.until_state(found, State::Succeeded).await;
+        world.until_state(found, OperationState::Succeeded).await;
         world.until_done().await;
         let error = world.store.row(lost).stored.error.unwrap();
-        assert_eq!((world.state(lost), error.class), (State::NeedsReview, FailureClass::Ambiguous));
+        assert_eq!((world.state(lost), error.class), (OperationState::NeedsReview, FailureClass::Ambiguous));
         assert!(error.message.contains("could not be asked"), "{error}");
         assert_eq!(world.store.row(lost).stored.attempts, 3);
     });
@@ -129,16 +149,16 @@ fn check_that_is_held_leaves_the_operation_reconciling_up_to_a_bound() {
 #[test]
 fn check_that_fails_again_and_again_ends_in_a_review() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (found, lost) = (world.assign(GUILD, 100, 1), world.create(GUILD));
         for id in [found, lost] {
-            world.discord.script(id, [Script::DoUnheard, LOST, LOST]);
+            world.discord.script(id, [ScriptedResult::DoUnheard, LOST, LOST]);
         }
-        world.discord.script_search(found, vec![Search::Fail; 9]);
-        world.discord.script_search(lost, vec![Search::Fail; 10]);
+        world.discord.script_search(found, vec![ScriptedSearch::Fail; 9]);
+        world.discord.script_search(lost, vec![ScriptedSearch::Fail; 10]);
         let _operations = world.start();
         world.until_done().await;
-        assert_eq!((world.state(found), world.state(lost)), (State::Succeeded, State::NeedsReview));
+        assert_eq!((world.state(found), world.state(lost)), (OperationState::Succeeded, OperationState::NeedsReview));
         assert!(world.store.row(lost).stored.error.unwrap().message.contains("10 times"));
     });
 }
@@ -146,12 +166,12 @@ fn check_that_fails_again_and_again_ends_in_a_review() {
 #[test]
 fn nothing_of_the_queue_passes_an_operation_that_is_checked() {
     paused(async {
-        let world = World::new();
+        let world = TestCluster::new();
         let (id, next) = (world.assign(GUILD, 100, 1), world.assign(GUILD, 200, 2));
         world.discord.script(id, [LOST; 3]);
         let _operations = world.start();
-        world.until_state(id, State::Reconciling).await;
-        assert_eq!(world.state(next), State::Queued, "the last call may still be under way");
+        world.until_state(id, OperationState::Reconciling).await;
+        assert_eq!(world.state(next), OperationState::Queued, "the last call may still be under way");
         world.until_done().await;
         assert_eq!(world.discord.sent(), [id, id, id, next]);
     });
@@ -162,7 +182,7 @@ fn runtime() -> Runtime {
 }
 
 /// Runs processes one after the other until everything is done.
-fn run_to_end(runtime: &Runtime, world: &World) {
+fn run_to_end(runtime: &Runtime, world: &TestCluster) {
     for _ in 0..20 {
         let local = LocalSet::new();
         let killed = local.block_on(runtime, async {
@@ -183,16 +203,16 @@ fn run_to_end(runtime: &Runtime, world: &World) {
 
 #[test]
 fn unknown_outcome_survives_a_restart_before_the_deadline() {
-    for (script, state) in [(Script::DoUnheard, State::Succeeded), (LOST, State::Dead)] {
+    for (script, state) in [(ScriptedResult::DoUnheard, OperationState::Succeeded), (LOST, OperationState::Dead)] {
         let runtime = runtime();
         let _guard = runtime.enter();
-        let world = World::new();
+        let world = TestCluster::new();
         let id = assign_within(&world, 10);
         world.discord.script(id, [script]);
         let local = LocalSet::new();
         local.block_on(&runtime, async {
             let _operations = world.start();
-            world.until_state(id, State::Retrying).await;
+            world.until_state(id, OperationState::Retrying).await;
         });
         drop(local);
         assert!(world.store.row(id).stored.unknown_outcome.is_some());
@@ -205,10 +225,10 @@ fn unknown_outcome_survives_a_restart_before_the_deadline() {
 }
 
 /// How often the outside is called, and the check with it.
-fn calls(scripts: &[Script]) -> usize {
+fn calls(scripts: &[ScriptedResult]) -> usize {
     let runtime = runtime();
     let _guard = runtime.enter();
-    let world = World::new();
+    let world = TestCluster::new();
     let id = world.assign(GUILD, 100, 1);
     world.discord.script(id, scripts.iter().copied());
     run_to_end(&runtime, &world);
@@ -217,20 +237,20 @@ fn calls(scripts: &[Script]) -> usize {
 
 #[test]
 fn fails_at_each_step_and_never_ends_dead_although_done() {
-    for (scripts, done) in [([Script::DoUnheard, LOST, LOST], true), ([LOST, LOST, LOST], false)] {
+    for (scripts, done) in [([ScriptedResult::DoUnheard, LOST, LOST], true), ([LOST, LOST, LOST], false)] {
         let calls = calls(&scripts);
         assert!(calls > 8, "{calls}");
         for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseAnswer] {
             for step in 0..calls {
                 let runtime = runtime();
                 let _guard = runtime.enter();
-                let world = World::new();
+                let world = TestCluster::new();
                 let id = world.assign(GUILD, 100, 1);
                 // More than it has attempts: one that is cut short uses none.
                 world.discord.script(id, scripts.into_iter().chain([LOST; 3]));
                 world.chaos.plan([(step, fault)]);
                 run_to_end(&runtime, &world);
-                let expected = if done { State::Succeeded } else { State::Dead };
+                let expected = if done { OperationState::Succeeded } else { OperationState::Dead };
                 assert_eq!(world.state(id), expected, "{fault:?} at {step}");
                 assert_eq!(world.discord.happened(id) > 0, done);
             }

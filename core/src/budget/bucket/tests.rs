@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LIMITS: Limits = Limits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
+const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
 const NOW: Timestamp = Timestamp::from_millis(100_000);
 
 fn budget() -> Budget {
@@ -13,17 +13,17 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn take(budget: &mut Budget, cost: u64, max_wait: u64, now: Timestamp) -> Acquired {
+fn take(budget: &mut Budget, cost: u64, max_wait: u64, now: Timestamp) -> BudgetDecision {
     budget.acquire(Points::whole(cost), seconds(max_wait), now).unwrap()
 }
 
-fn allowed(delay_ms: u64, remaining: u64) -> Acquired {
-    Acquired::Allowed { delay: Duration::from_millis(delay_ms), remaining: Points::whole(remaining) }
+fn allowed(delay_ms: u64, remaining: u64) -> BudgetDecision {
+    BudgetDecision::Allowed { delay: Duration::from_millis(delay_ms), remaining: Points::whole(remaining) }
 }
 
-fn refused(retry_ms: u64, remaining: u64) -> Acquired {
+fn refused(retry_ms: u64, remaining: u64) -> BudgetDecision {
     let retry_after = Some(Duration::from_millis(retry_ms));
-    Acquired::Refused { retry_after, remaining: Points::whole(remaining) }
+    BudgetDecision::Refused { retry_after, remaining: Points::whole(remaining) }
 }
 
 fn left(points: u64) -> Observation {
@@ -50,20 +50,20 @@ fn a_cost_that_can_never_be_met_is_an_error_that_says_so() {
 
 #[test]
 fn what_does_not_come_back_is_refused_without_a_time() {
-    let mut budget = Budget::new(Limits { restore_per_second: Points::ZERO, ..LIMITS }, NOW).unwrap();
+    let mut budget = Budget::new(BudgetLimits { restore_per_second: Points::ZERO, ..LIMITS }, NOW).unwrap();
     assert_eq!(take(&mut budget, 10, 0, NOW), allowed(0, 0));
-    let never = Acquired::Refused { retry_after: None, remaining: Points::ZERO };
+    let never = BudgetDecision::Refused { retry_after: None, remaining: Points::ZERO };
     assert_eq!(take(&mut budget, 1, 1_000_000, NOW + seconds(1_000)), never);
 }
 
 #[test]
 fn a_rate_of_one_in_an_hour_is_not_lost_to_frequent_questions() {
     let hourly = Points::new(1.0 / 3_600.0).unwrap();
-    let mut budget = Budget::new(Limits { maximum: Points::whole(1), restore_per_second: hourly }, NOW).unwrap();
+    let mut budget = Budget::new(BudgetLimits { maximum: Points::whole(1), restore_per_second: hourly }, NOW).unwrap();
     assert_eq!(take(&mut budget, 1, 0, NOW), allowed(0, 0));
     for millis in 0..3_000 {
         let asked = budget.try_acquire(Points::whole(1), NOW + Duration::from_millis(millis)).unwrap();
-        assert!(matches!(asked, Acquired::Refused { .. }));
+        assert!(matches!(asked, BudgetDecision::Refused { .. }));
     }
     assert_eq!(take(&mut budget, 1, 0, NOW + seconds(3_610)), allowed(0, 0));
 }
@@ -76,8 +76,8 @@ fn the_upstreams_word_replaces_the_defaults_and_they_do_not_come_back() {
     budget.observe(&seen, NOW).unwrap();
     assert_eq!(budget.available(NOW), Points::whole(40));
     budget.configure(LIMITS, NOW).unwrap();
-    let upstreams = Limits { maximum: Points::whole(100), restore_per_second: Points::whole(50) };
-    assert_eq!((budget.limits(), budget.observed()), (upstreams, Observed { maximum: true, restore: true }));
+    let upstreams = BudgetLimits { maximum: Points::whole(100), restore_per_second: Points::whole(50) };
+    assert_eq!((budget.limits(), budget.observed()), (upstreams, ObservedLimits { maximum: true, restore: true }));
     assert_eq!(budget.available(NOW + seconds(1)), Points::whole(90));
 }
 
@@ -86,8 +86,8 @@ fn a_default_is_changed_as_long_as_the_upstream_has_not_spoken_about_it() {
     let mut budget = budget();
     budget.observe(&Observation { maximum: Some(Points::whole(5)), ..Observation::default() }, NOW).unwrap();
     assert_eq!(budget.available(NOW), Points::whole(5));
-    budget.configure(Limits { maximum: Points::whole(20), restore_per_second: Points::whole(3) }, NOW).unwrap();
-    assert_eq!(budget.limits(), Limits { maximum: Points::whole(5), restore_per_second: Points::whole(3) });
+    budget.configure(BudgetLimits { maximum: Points::whole(20), restore_per_second: Points::whole(3) }, NOW).unwrap();
+    assert_eq!(budget.limits(), BudgetLimits { maximum: Points::whole(5), restore_per_second: Points::whole(3) });
 }
 
 #[test]
@@ -135,15 +135,15 @@ fn a_report_that_says_nothing_about_now_changes_nothing() {
     let none = Observation { maximum: Some(Points::ZERO), ..left(0) };
     assert_eq!(budget.observe(&none, NOW), Err(BudgetError::MaximumZero));
     assert_eq!(budget, before);
-    assert!(Budget::new(Limits { maximum: Points::ZERO, ..LIMITS }, NOW).is_err());
+    assert!(Budget::new(BudgetLimits { maximum: Points::ZERO, ..LIMITS }, NOW).is_err());
 }
 
 #[test]
 fn bookings_are_remembered_within_a_bound_and_none_is_lost_from_the_sum() {
-    let limits = Limits { maximum: Points::whole(100_000), restore_per_second: Points::whole(1) };
+    let limits = BudgetLimits { maximum: Points::whole(100_000), restore_per_second: Points::whole(1) };
     let mut budget = Budget::new(limits, NOW).unwrap();
     for _ in 0..3_000 {
-        assert!(matches!(take(&mut budget, 1, 0, NOW + seconds(1)), Acquired::Allowed { .. }));
+        assert!(matches!(take(&mut budget, 1, 0, NOW + seconds(1)), BudgetDecision::Allowed { .. }));
     }
     assert_eq!(budget.bookings.len(), Budget::MOST_BOOKINGS);
     budget.observe(&Observation { age: seconds(1), ..left(50_000) }, NOW + seconds(1)).unwrap();
@@ -189,9 +189,9 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Points, Duration)>> {
     proptest::collection::vec(step, 1..60)
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn limits() -> impl Strategy<Value = BudgetLimits> {
     (points(1_000..20_000), points(0..9_000))
-        .prop_map(|(maximum, restore_per_second)| Limits { maximum, restore_per_second })
+        .prop_map(|(maximum, restore_per_second)| BudgetLimits { maximum, restore_per_second })
 }
 
 proptest! {
@@ -208,7 +208,7 @@ proptest! {
                 let retry_after = Some(Duration::from_millis(millis));
                 budget.observe(&Observation { retry_after, ..Observation::default() }, now).unwrap();
             }
-            if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
+            if let Ok(BudgetDecision::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
                 prop_assert!(delay <= max_wait);
                 spent.push((now + delay, cost.signed()));
             }
@@ -233,18 +233,18 @@ proptest! {
             now = now + Duration::from_micros(later);
             let before = budget.clone();
             match budget.acquire(cost, max_wait, now) {
-                Ok(Acquired::Allowed { .. }) => {}
-                Ok(Acquired::Refused { retry_after, remaining }) => {
+                Ok(BudgetDecision::Allowed { .. }) => {}
+                Ok(BudgetDecision::Refused { retry_after, remaining }) => {
                     prop_assert_eq!(&budget, &before);
                     prop_assert_eq!(remaining, before.available(now));
                     if let Some(wait) = retry_after {
                         prop_assert!(wait > max_wait);
                         let then = now + wait;
                         let again = budget.clone().try_acquire(cost, then).unwrap();
-                        let is_allowed = matches!(again, Acquired::Allowed { delay: Duration::ZERO, .. });
+                        let is_allowed = matches!(again, BudgetDecision::Allowed { delay: Duration::ZERO, .. });
                         prop_assert!(is_allowed, "{:?}", again);
                         let early = budget.clone().try_acquire(cost, then.before(Duration::from_micros(1))).unwrap();
-                        let is_refused = matches!(early, Acquired::Refused { .. });
+                        let is_refused = matches!(early, BudgetDecision::Refused { .. });
                         prop_assert!(is_refused, "{:?}", early);
                     }
                 }
@@ -265,7 +265,7 @@ proptest! {
         let mut booked: Vec<(Timestamp, i128)> = Vec::new();
         for (later, cost, max_wait) in before {
             now = now + Duration::from_micros(later);
-            if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
+            if let Ok(BudgetDecision::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
                 booked.push((now + delay, cost.signed()));
             }
         }
@@ -274,7 +274,7 @@ proptest! {
         let mut spent: i128 = booked.iter().filter(|(due, _)| *due > now.before(age)).map(|(_, cost)| cost).sum();
         for (later, cost, max_wait) in after {
             now = now + Duration::from_micros(later);
-            if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
+            if let Ok(BudgetDecision::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
                 spent += cost.signed();
                 let passed = i128::from((now + delay).micros() - seen_at.micros());
                 let most = reported.signed() * 1_000_000 + limits.restore_per_second.signed() * passed;

@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU64;
 
-use super::Malformed;
+use super::FrameError;
 use super::bytes::{number, plain};
-use super::word::Word;
+use super::json_string::JsonString;
 
 /// How many values may lie within each other: as many as serde_json reads, so that what passes here can be read later.
 const MOST_DEEP: u32 = 127;
 
 /// What is wrong where the cursor stands. It is small, since every step could say it and hardly one does.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(super) enum SyntaxError {
     TooDeep,
     NoObject,
     NoEnd,
@@ -25,12 +25,12 @@ pub(super) enum Fault {
     EscapeBroken,
 }
 
-impl Fault {
+impl SyntaxError {
     /// The fault, and where it is.
     #[cold]
-    pub(super) fn at(self, at: usize) -> Malformed {
+    pub(super) fn at(self, at: usize) -> FrameError {
         let expected = match self {
-            Self::TooDeep => return Malformed::TooDeep { at },
+            Self::TooDeep => return FrameError::TooDeep { at },
             Self::NoObject => "an object",
             Self::NoEnd => "the end",
             Self::NoKey => "a key",
@@ -42,7 +42,7 @@ impl Fault {
             Self::StringBroken => "the rest of a string",
             Self::EscapeBroken => "the rest of an escape",
         };
-        Malformed::Syntax { expected, at }
+        FrameError::Syntax { expected, at }
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Scalar<'a> {
     /// A whole number that has room.
     Number(u64),
     /// A string.
-    Text(Word<'a>),
+    Text(JsonString<'a>),
     /// Anything else.
     Other,
 }
@@ -99,19 +99,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// Nothing may follow but spaces.
-    pub(super) fn end(&mut self) -> Result<(), Fault> {
-        if self.peek().is_none() { Ok(()) } else { Err(Fault::NoEnd) }
+    pub(super) fn end(&mut self) -> Result<(), SyntaxError> {
+        if self.peek().is_none() { Ok(()) } else { Err(SyntaxError::NoEnd) }
     }
 
     /// Enters an object. Says whether there is anything in it: if so, a key is next.
     #[inline(always)]
-    pub(super) fn enter(&mut self) -> Result<bool, Fault> {
-        if self.peek() == Some(b'{') { self.open(b'}') } else { Err(Fault::NoObject) }
+    pub(super) fn enter(&mut self) -> Result<bool, SyntaxError> {
+        if self.peek() == Some(b'{') { self.open(b'}') } else { Err(SyntaxError::NoObject) }
     }
 
     /// Goes on in an object, past a value. Says whether another key is next; if not, it has left the object.
     #[inline(always)]
-    pub(super) fn goes_on(&mut self) -> Result<bool, Fault> {
+    pub(super) fn goes_on(&mut self) -> Result<bool, SyntaxError> {
         match self.peek() {
             Some(b',') => {
                 self.at += 1;
@@ -121,20 +121,20 @@ impl<'a> Cursor<'a> {
                 self.close();
                 Ok(false)
             }
-            _ => Err(Fault::ObjectBroken),
+            _ => Err(SyntaxError::ObjectBroken),
         }
     }
 
     /// A key, and what divides it from its value, which is next.
     // Always inlined: a span that is handed over in memory takes longer than to find it.
     #[inline(always)]
-    pub(super) fn key(&mut self) -> Result<Span, Fault> {
+    pub(super) fn key(&mut self) -> Result<Span, SyntaxError> {
         if self.peek() != Some(b'"') {
-            return Err(Fault::NoKey);
+            return Err(SyntaxError::NoKey);
         }
         let key = self.string()?;
         if self.peek() != Some(b':') {
-            return Err(Fault::NoColon);
+            return Err(SyntaxError::NoColon);
         }
         self.at += 1;
         Ok(key)
@@ -148,13 +148,13 @@ impl<'a> Cursor<'a> {
 
     /// A string that is wanted.
     #[inline(always)]
-    pub(super) fn word(&self, span: Span) -> Word<'a> {
-        Word::new(&self.text[span.from..span.to], span.escaped)
+    pub(super) fn word(&self, span: Span) -> JsonString<'a> {
+        JsonString::new(&self.text[span.from..span.to], span.escaped)
     }
 
     /// A value that is of interest only if it is an id: digits, as a string or as a number.
     #[inline]
-    pub(super) fn id(&mut self) -> Result<Option<NonZeroU64>, Fault> {
+    pub(super) fn id(&mut self) -> Result<Option<NonZeroU64>, SyntaxError> {
         let id = if self.peek() == Some(b'"') {
             let span = self.string()?;
             match self.unescaped(span) {
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
 
     /// A value that is of interest only if it is a whole number or a string.
     #[inline]
-    pub(super) fn scalar(&mut self) -> Result<Scalar<'a>, Fault> {
+    pub(super) fn scalar(&mut self) -> Result<Scalar<'a>, SyntaxError> {
         match self.peek() {
             Some(b'"') => {
                 let span = self.string()?;
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
 
     /// Any value, whatever is in it.
     #[inline(always)]
-    pub(super) fn skip(&mut self) -> Result<(), Fault> {
+    pub(super) fn skip(&mut self) -> Result<(), SyntaxError> {
         match self.peek() {
             Some(b'"') => self.string().map(|_| ()),
             Some(b'n') => self.literal(*b"null"),
@@ -205,7 +205,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Any value. What it lies within is kept as bits, so that deep nesting costs no stack.
-    fn skip_any(&mut self) -> Result<(), Fault> {
+    fn skip_any(&mut self) -> Result<(), SyntaxError> {
         let floor = self.depth;
         // The lowest bit is the innermost: set within an object, clear within an array.
         let mut within = 0_u128;
@@ -231,7 +231,7 @@ impl<'a> Cursor<'a> {
                 Some(b't') => self.literal(*b"true")?,
                 Some(b'f') => self.literal(*b"false")?,
                 Some(b'n') => self.literal(*b"null")?,
-                _ => return Err(Fault::NoValue),
+                _ => return Err(SyntaxError::NoValue),
             }
             // A value has ended, and with it whatever it was the last of.
             loop {
@@ -252,8 +252,8 @@ impl<'a> Cursor<'a> {
                         self.close();
                         within >>= 1;
                     }
-                    (_, true) => return Err(Fault::ObjectBroken),
-                    (_, false) => return Err(Fault::ArrayBroken),
+                    (_, true) => return Err(SyntaxError::ObjectBroken),
+                    (_, false) => return Err(SyntaxError::ArrayBroken),
                 }
             }
         }
@@ -266,9 +266,9 @@ impl<'a> Cursor<'a> {
 
     /// Goes into what begins here. Says whether there is anything in it; if not, it is out again.
     #[inline(always)]
-    fn open(&mut self, closing: u8) -> Result<bool, Fault> {
+    fn open(&mut self, closing: u8) -> Result<bool, SyntaxError> {
         if self.depth == MOST_DEEP {
-            return Err(Fault::TooDeep);
+            return Err(SyntaxError::TooDeep);
         }
         self.at += 1;
         self.depth += 1;
@@ -286,15 +286,15 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline(always)]
-    fn literal<const LEN: usize>(&mut self, literal: [u8; LEN]) -> Result<(), Fault> {
+    fn literal<const LEN: usize>(&mut self, literal: [u8; LEN]) -> Result<(), SyntaxError> {
         if self.text.as_bytes().get(self.at..).and_then(|rest| rest.first_chunk()) != Some(&literal) {
-            return Err(Fault::NoValue);
+            return Err(SyntaxError::NoValue);
         }
         self.at += LEN;
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), Fault> {
+    fn number(&mut self) -> Result<(), SyntaxError> {
         if self.here() == Some(b'-') {
             self.at += 1;
         }
@@ -317,17 +317,17 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Fault> {
+    fn digits(&mut self) -> Result<(), SyntaxError> {
         let from = self.at;
         while let Some(b'0'..=b'9') = self.here() {
             self.at += 1;
         }
-        if self.at == from { Err(Fault::NoDigit) } else { Ok(()) }
+        if self.at == from { Err(SyntaxError::NoDigit) } else { Ok(()) }
     }
 
     /// A string, of which it stands at the opening quote.
     #[inline(always)]
-    fn string(&mut self) -> Result<Span, Fault> {
+    fn string(&mut self) -> Result<Span, SyntaxError> {
         let from = self.at;
         self.at = plain(self.text.as_bytes(), from + 1);
         let escaped = self.here() != Some(b'"');
@@ -344,19 +344,19 @@ impl<'a> Cursor<'a> {
     /// The rest of a string that has escapes in it, up to its closing quote. Most strings have none.
     #[cold]
     #[inline(never)]
-    fn rest_of_string(&mut self) -> Result<(), Fault> {
+    fn rest_of_string(&mut self) -> Result<(), SyntaxError> {
         loop {
             match self.here() {
                 Some(b'"') => return Ok(()),
                 Some(b'\\') => self.escape()?,
-                _ => return Err(Fault::StringBroken),
+                _ => return Err(SyntaxError::StringBroken),
             }
             self.at = plain(self.text.as_bytes(), self.at);
         }
     }
 
     /// What a backslash begins. Whether surrogates come in pairs is left to whoever wants the string.
-    fn escape(&mut self) -> Result<(), Fault> {
+    fn escape(&mut self) -> Result<(), SyntaxError> {
         self.at += 1;
         match self.here() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
@@ -364,12 +364,12 @@ impl<'a> Cursor<'a> {
                 self.at += 1;
                 for _ in 0..4 {
                     if !self.here().is_some_and(|byte| byte.is_ascii_hexdigit()) {
-                        return Err(Fault::EscapeBroken);
+                        return Err(SyntaxError::EscapeBroken);
                     }
                     self.at += 1;
                 }
             }
-            _ => return Err(Fault::EscapeBroken),
+            _ => return Err(SyntaxError::EscapeBroken),
         }
         Ok(())
     }

@@ -11,17 +11,17 @@
 
 mod bytes;
 mod cursor;
-mod word;
+mod json_string;
 
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use self::cursor::{Cursor, Fault, Scalar};
-pub use self::word::Word;
+use self::cursor::{Cursor, Scalar, SyntaxError};
+pub use self::json_string::JsonString;
 
 /// Why a text is no frame. Nothing of what it holds is said.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum FrameError {
     /// It is not JSON.
     #[error("this is no JSON: {expected} was expected at byte {at}; skip it, and compare what sends it")]
     Syntax {
@@ -57,7 +57,7 @@ pub enum Malformed {
 /// The ids and names in an event's payload, each where some kind of event has it. What is there, but is no id, is not
 /// there; neither is 0, which is nobody's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ids<'a> {
+pub struct PayloadIds<'a> {
     /// `id`: of what, depends on the event.
     pub id: Option<NonZeroU64>,
     /// `guild_id`.
@@ -77,24 +77,24 @@ pub struct Ids<'a> {
     /// `type`: a number; of what, depends on the event.
     pub kind: Option<u64>,
     /// `token`.
-    pub token: Option<Word<'a>>,
+    pub token: Option<JsonString<'a>>,
     /// `data.name`.
-    pub name: Option<Word<'a>>,
+    pub name: Option<JsonString<'a>>,
     /// `data.custom_id`.
-    pub custom_id: Option<Word<'a>>,
+    pub custom_id: Option<JsonString<'a>>,
     /// `data.component_type`.
     pub component: Option<u64>,
 }
 
-impl<'a> Ids<'a> {
+impl<'a> PayloadIds<'a> {
     /// Those of a payload that comes without a frame around it.
     ///
     /// # Errors
     ///
     /// When the text is not one JSON object.
-    pub fn scan(payload: &'a str) -> Result<Self, Malformed> {
-        let mut scan = Scan::new(payload);
-        scan.whole(Place::Payload)?;
+    pub fn scan(payload: &'a str) -> Result<Self, FrameError> {
+        let mut scan = Scanner::new(payload);
+        scan.whole(ObjectKind::Payload)?;
         Ok(scan.ids)
     }
 }
@@ -105,13 +105,13 @@ pub struct Envelope<'a> {
     /// What kind of frame it is: 0 for an event.
     pub op: u8,
     /// What Discord calls the event.
-    pub t: Option<Word<'a>>,
+    pub t: Option<JsonString<'a>>,
     /// Its number in the session.
     pub s: Option<u64>,
     /// Where in the text its payload is.
     pub d: Option<Range<usize>>,
     /// What the payload names, if it is an object.
-    pub ids: Ids<'a>,
+    pub ids: PayloadIds<'a>,
 }
 
 impl<'a> Envelope<'a> {
@@ -121,30 +121,30 @@ impl<'a> Envelope<'a> {
     ///
     /// When the text is not one JSON object; or `op` is not a number up to 255, `t` neither a string nor null, or `s`
     /// neither a whole number nor null.
-    pub fn scan(text: &'a str) -> Result<Self, Malformed> {
-        let mut scan = Scan::new(text);
-        scan.whole(Place::Frame)?;
+    pub fn scan(text: &'a str) -> Result<Self, FrameError> {
+        let mut scan = Scanner::new(text);
+        scan.whole(ObjectKind::Frame)?;
         let op = match scan.op {
-            None => return Err(Malformed::Missing { field: "op" }),
+            None => return Err(FrameError::Missing { field: "op" }),
             Some((Scalar::Number(op), at)) => {
-                u8::try_from(op).map_err(|_| Malformed::Wrong { field: "op", expected: OPCODE, at })?
+                u8::try_from(op).map_err(|_| FrameError::Wrong { field: "op", expected: OPCODE, at })?
             }
             Some((Scalar::Null | Scalar::Text(_) | Scalar::Other, at)) => {
-                return Err(Malformed::Wrong { field: "op", expected: OPCODE, at });
+                return Err(FrameError::Wrong { field: "op", expected: OPCODE, at });
             }
         };
         let t = match scan.t {
             None | Some((Scalar::Null, _)) => None,
             Some((Scalar::Text(t), _)) => Some(t),
             Some((Scalar::Number(_) | Scalar::Other, at)) => {
-                return Err(Malformed::Wrong { field: "t", expected: "a string", at });
+                return Err(FrameError::Wrong { field: "t", expected: "a string", at });
             }
         };
         let s = match scan.s {
             None | Some((Scalar::Null, _)) => None,
             Some((Scalar::Number(s), _)) => Some(s),
             Some((Scalar::Text(_) | Scalar::Other, at)) => {
-                return Err(Malformed::Wrong { field: "s", expected: "a whole number", at });
+                return Err(FrameError::Wrong { field: "s", expected: "a whole number", at });
             }
         };
         Ok(Self { op, t, s, d: scan.d, ids: scan.ids })
@@ -155,7 +155,7 @@ const OPCODE: &str = "a number from 0 to 255";
 
 /// The objects that are looked into.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum ObjectKind {
     Frame,
     Payload,
     User,
@@ -195,30 +195,30 @@ enum Field {
 impl Field {
     /// What a key is called that is wanted there.
     #[inline(always)]
-    fn of(place: Place, key: &[u8]) -> Option<Self> {
+    fn of(place: ObjectKind, key: &[u8]) -> Option<Self> {
         Some(match (place, key) {
-            (Place::Frame, b"op") => Self::Op,
-            (Place::Frame, b"t") => Self::T,
-            (Place::Frame, b"s") => Self::S,
-            (Place::Frame, b"d") => Self::D,
-            (Place::Payload, b"id") => Self::Id,
-            (Place::Payload, b"guild_id") => Self::GuildId,
-            (Place::Payload, b"channel_id") => Self::ChannelId,
-            (Place::Payload, b"user_id") => Self::UserId,
-            (Place::Payload, b"application_id") => Self::ApplicationId,
-            (Place::Payload, b"type") => Self::Kind,
-            (Place::Payload, b"token") => Self::Token,
-            (Place::Payload, b"user") => Self::User,
-            (Place::Payload, b"author") => Self::Author,
-            (Place::Payload, b"member") => Self::Member,
-            (Place::Payload, b"data") => Self::Data,
-            (Place::User, b"id") => Self::IdOfUser,
-            (Place::Author, b"id") => Self::IdOfAuthor,
-            (Place::Member, b"user") => Self::MemberUser,
-            (Place::MemberUser, b"id") => Self::IdOfMember,
-            (Place::Data, b"name") => Self::Name,
-            (Place::Data, b"custom_id") => Self::CustomId,
-            (Place::Data, b"component_type") => Self::Component,
+            (ObjectKind::Frame, b"op") => Self::Op,
+            (ObjectKind::Frame, b"t") => Self::T,
+            (ObjectKind::Frame, b"s") => Self::S,
+            (ObjectKind::Frame, b"d") => Self::D,
+            (ObjectKind::Payload, b"id") => Self::Id,
+            (ObjectKind::Payload, b"guild_id") => Self::GuildId,
+            (ObjectKind::Payload, b"channel_id") => Self::ChannelId,
+            (ObjectKind::Payload, b"user_id") => Self::UserId,
+            (ObjectKind::Payload, b"application_id") => Self::ApplicationId,
+            (ObjectKind::Payload, b"type") => Self::Kind,
+            (ObjectKind::Payload, b"token") => Self::Token,
+            (ObjectKind::Payload, b"user") => Self::User,
+            (ObjectKind::Payload, b"author") => Self::Author,
+            (ObjectKind::Payload, b"member") => Self::Member,
+            (ObjectKind::Payload, b"data") => Self::Data,
+            (ObjectKind::User, b"id") => Self::IdOfUser,
+            (ObjectKind::Author, b"id") => Self::IdOfAuthor,
+            (ObjectKind::Member, b"user") => Self::MemberUser,
+            (ObjectKind::MemberUser, b"id") => Self::IdOfMember,
+            (ObjectKind::Data, b"name") => Self::Name,
+            (ObjectKind::Data, b"custom_id") => Self::CustomId,
+            (ObjectKind::Data, b"component_type") => Self::Component,
             (_, _) => return None,
         })
     }
@@ -226,7 +226,7 @@ impl Field {
     /// The same of a key that has escapes in it. Hardly any has.
     #[cold]
     #[inline(never)]
-    fn of_escaped(place: Place, key: Word<'_>) -> Option<Self> {
+    fn of_escaped(place: ObjectKind, key: JsonString<'_>) -> Option<Self> {
         // A key that is no text is none of those that are wanted.
         key.text().and_then(|key| Self::of(place, key.as_bytes()))
     }
@@ -234,28 +234,28 @@ impl Field {
 
 /// What was found up to the cursor. Each place is entered from the one it lies in, four deep at most.
 #[derive(Debug)]
-struct Scan<'a> {
+struct Scanner<'a> {
     cursor: Cursor<'a>,
     op: Option<(Scalar<'a>, usize)>,
     t: Option<(Scalar<'a>, usize)>,
     s: Option<(Scalar<'a>, usize)>,
     d: Option<Range<usize>>,
-    ids: Ids<'a>,
+    ids: PayloadIds<'a>,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> Scanner<'a> {
     fn new(text: &'a str) -> Self {
-        Self { cursor: Cursor::new(text), op: None, t: None, s: None, d: None, ids: Ids::default() }
+        Self { cursor: Cursor::new(text), op: None, t: None, s: None, d: None, ids: PayloadIds::default() }
     }
 
     /// The text is one object, of this kind.
-    fn whole(&mut self, place: Place) -> Result<(), Malformed> {
+    fn whole(&mut self, place: ObjectKind) -> Result<(), FrameError> {
         let scanned = self.object(place).and_then(|()| self.cursor.end());
         scanned.map_err(|fault| fault.at(self.cursor.at()))
     }
 
     /// An object, and what is wanted of it.
-    fn object(&mut self, place: Place) -> Result<(), Fault> {
+    fn object(&mut self, place: ObjectKind) -> Result<(), SyntaxError> {
         // By a cursor of its own, which a compiler keeps in registers.
         let mut cursor = self.cursor;
         let scanned = self.fields(place, &mut cursor);
@@ -264,7 +264,7 @@ impl<'a> Scan<'a> {
     }
 
     #[inline(always)]
-    fn fields(&mut self, place: Place, cursor: &mut Cursor<'a>) -> Result<(), Fault> {
+    fn fields(&mut self, place: ObjectKind, cursor: &mut Cursor<'a>) -> Result<(), SyntaxError> {
         let mut more = cursor.enter()?;
         while more {
             let key = cursor.key()?;
@@ -287,21 +287,21 @@ impl<'a> Scan<'a> {
     }
 
     /// A value that is an object, or is of no interest.
-    fn within(&mut self, place: Place) -> Result<(), Fault> {
+    fn within(&mut self, place: ObjectKind) -> Result<(), SyntaxError> {
         if self.cursor.peek() == Some(b'{') { self.object(place) } else { self.cursor.skip() }
     }
 
     /// The value of a field that is wanted. What an earlier one of the same name has left is forgotten.
-    fn field(&mut self, field: Field) -> Result<(), Fault> {
+    fn field(&mut self, field: Field) -> Result<(), SyntaxError> {
         match field {
             Field::Op => self.op = Some(self.part()?),
             Field::T => self.t = Some(self.part()?),
             Field::S => self.s = Some(self.part()?),
             Field::D => {
-                self.ids = Ids::default();
+                self.ids = PayloadIds::default();
                 self.cursor.peek();
                 let from = self.cursor.at();
-                self.within(Place::Payload)?;
+                self.within(ObjectKind::Payload)?;
                 self.d = Some(from..self.cursor.at());
             }
             Field::Id => self.ids.id = self.cursor.id()?,
@@ -313,27 +313,27 @@ impl<'a> Scan<'a> {
             Field::Token => self.ids.token = self.word()?,
             Field::User => {
                 self.ids.user = None;
-                self.within(Place::User)?;
+                self.within(ObjectKind::User)?;
             }
             Field::Author => {
                 self.ids.author = None;
-                self.within(Place::Author)?;
+                self.within(ObjectKind::Author)?;
             }
             Field::Member => {
                 self.ids.member = None;
-                self.within(Place::Member)?;
+                self.within(ObjectKind::Member)?;
             }
             Field::Data => {
                 self.ids.name = None;
                 self.ids.custom_id = None;
                 self.ids.component = None;
-                self.within(Place::Data)?;
+                self.within(ObjectKind::Data)?;
             }
             Field::IdOfUser => self.ids.user = self.cursor.id()?,
             Field::IdOfAuthor => self.ids.author = self.cursor.id()?,
             Field::MemberUser => {
                 self.ids.member = None;
-                self.within(Place::MemberUser)?;
+                self.within(ObjectKind::MemberUser)?;
             }
             Field::IdOfMember => self.ids.member = self.cursor.id()?,
             Field::Name => self.ids.name = self.word()?,
@@ -344,20 +344,20 @@ impl<'a> Scan<'a> {
     }
 
     /// A value, and where it is.
-    fn part(&mut self) -> Result<(Scalar<'a>, usize), Fault> {
+    fn part(&mut self) -> Result<(Scalar<'a>, usize), SyntaxError> {
         self.cursor.peek();
         let at = self.cursor.at();
         Ok((self.cursor.scalar()?, at))
     }
 
-    fn number(&mut self) -> Result<Option<u64>, Fault> {
+    fn number(&mut self) -> Result<Option<u64>, SyntaxError> {
         Ok(match self.cursor.scalar()? {
             Scalar::Number(number) => Some(number),
             Scalar::Text(_) | Scalar::Null | Scalar::Other => None,
         })
     }
 
-    fn word(&mut self) -> Result<Option<Word<'a>>, Fault> {
+    fn word(&mut self) -> Result<Option<JsonString<'a>>, SyntaxError> {
         Ok(match self.cursor.scalar()? {
             Scalar::Text(word) => Some(word),
             Scalar::Number(_) | Scalar::Null | Scalar::Other => None,

@@ -10,17 +10,17 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::names;
-use super::template::State;
-use crate::event::{Event, Interaction, InteractionKind, Origin, Text};
+use super::template::StateValues;
+use crate::event::{Event, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
-use crate::trace::Trace;
+use crate::trace::TraceContext;
 
 /// The last millisecond that RFC 3339 can write: the end of the year 9999.
 const LAST_MS: u64 = 253_402_300_799_999;
 
 /// The event as JSON, with these stored values. The payload goes in as Discord wrote it.
 #[must_use]
-pub fn body(event: &Event, state: &State) -> String {
+pub fn body(event: &Event, state: &StateValues) -> String {
     let mut out = String::with_capacity(512 + event.text.data().len());
     let origin = &event.origin;
     out.push_str("{\"event_id\":");
@@ -67,7 +67,7 @@ fn written(at: UnixMs) -> String {
 
 /// What an event is called: the same however often it comes, and safe in URLs.
 #[must_use]
-pub fn event_id(origin: &Origin) -> String {
+pub fn event_id(origin: &EventOrigin) -> String {
     let mut out = String::with_capacity(origin.session.len() + 21);
     for byte in origin.session.bytes() {
         if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
@@ -82,7 +82,7 @@ pub fn event_id(origin: &Origin) -> String {
 
 /// The trace that an event begins: the same however often it comes.
 #[must_use]
-pub fn trace(origin: &Origin) -> Trace {
+pub fn trace(origin: &EventOrigin) -> TraceContext {
     let mut hash = Sha256::new();
     hash.update(origin.session.as_bytes());
     hash.update([0]);
@@ -93,12 +93,12 @@ pub fn trace(origin: &Origin) -> Trace {
     span.copy_from_slice(&hash[16..24]);
     // No part may be all zero.
     (id[0], span[0]) = (id[0] | 1, span[0] | 1);
-    Trace::begin(u128::from_be_bytes(id), u64::from_be_bytes(span))
+    TraceContext::begin(u128::from_be_bytes(id), u64::from_be_bytes(span))
 }
 
 /// Why a text is not an event as a webhook is sent it.
 #[derive(Debug, thiserror::Error)]
-pub enum NotAnEvent {
+pub enum EventBodyError {
     /// It is not JSON, or a field is missing or of another kind.
     #[error("this is not an event as a webhook is sent it: {0}")]
     Json(#[from] serde_json::Error),
@@ -113,7 +113,7 @@ pub enum NotAnEvent {
 }
 
 #[derive(Deserialize)]
-struct Written<'t> {
+struct EventBody<'t> {
     event_type: String,
     timestamp: String,
     #[serde(default)]
@@ -142,23 +142,23 @@ struct InteractionData {
 /// # Errors
 ///
 /// When it is no such JSON.
-pub fn from_body(text: &str) -> Result<Event, NotAnEvent> {
-    let written: Written<'_> = serde_json::from_str(text)?;
+pub fn from_body(text: &str) -> Result<Event, EventBodyError> {
+    let written: EventBody<'_> = serde_json::from_str(text)?;
     let at = DateTime::parse_from_rfc3339(&written.timestamp).ok();
     let at = at.and_then(|at| u64::try_from(at.timestamp_millis()).ok());
-    let at = at.ok_or(NotAnEvent::Field { field: "timestamp", must: "a time such as 2026-01-31T12:00:00.000Z" })?;
+    let at = at.ok_or(EventBodyError::Field { field: "timestamp", must: "a time such as 2026-01-31T12:00:00.000Z" })?;
     let name = names::named(&written.event_type);
     let interaction = match (&written.interaction_id, written.interaction_token) {
         (Some(id), Some(token)) => Some(Arc::new(interaction(digits("interaction_id", id)?, token, written.data)?)),
         (None, None) => None,
-        (Some(_), None) => return Err(NotAnEvent::Field { field: "interaction_token", must: "there, too" }),
-        (None, Some(_)) => return Err(NotAnEvent::Field { field: "interaction_id", must: "there, too" }),
+        (Some(_), None) => return Err(EventBodyError::Field { field: "interaction_token", must: "there, too" }),
+        (None, Some(_)) => return Err(EventBodyError::Field { field: "interaction_id", must: "there, too" }),
     };
     let id = |field, id: Option<String>| id.map(|id| digits(field, &id)).transpose();
     let data = written.data.get().to_owned();
     let range = 0..data.len();
     Ok(Event {
-        origin: Origin { session: written.session.into(), shard: written.shard_id, seq: written.seq },
+        origin: EventOrigin { session: written.session.into(), shard: written.shard_id, seq: written.seq },
         class: names::class(name.as_str()),
         name,
         guild: id("guild_id", written.guild_id)?,
@@ -166,25 +166,25 @@ pub fn from_body(text: &str) -> Result<Event, NotAnEvent> {
         user: id("user_id", written.user_id)?,
         interaction,
         received_at: UnixMs::new(at),
-        text: Text::new(data, range),
+        text: EventText::new(data, range),
     })
 }
 
-fn interaction(id: u64, token: String, data: &RawValue) -> Result<Interaction, NotAnEvent> {
+fn interaction(id: u64, token: String, data: &RawValue) -> Result<Interaction, EventBodyError> {
     let data: InteractionData = serde_json::from_str(data.get())?;
     let application = data.application_id.as_ref().and_then(|id| id.as_u64().or_else(|| id.as_str()?.parse().ok()));
     let application =
-        application.ok_or(NotAnEvent::Field { field: "data.application_id", must: "the application's id" })?;
+        application.ok_or(EventBodyError::Field { field: "data.application_id", must: "the application's id" })?;
     let kind = match data.kind {
         Some(2) => InteractionKind::Command,
         Some(3) => InteractionKind::Component,
         Some(4) => InteractionKind::Autocomplete,
         Some(5) => InteractionKind::Modal,
-        Some(_) | None => return Err(NotAnEvent::Field { field: "data.type", must: "2, 3, 4 or 5" }),
+        Some(_) | None => return Err(EventBodyError::Field { field: "data.type", must: "2, 3, 4 or 5" }),
     };
     Ok(Interaction { id, token, application, kind })
 }
 
-fn digits(field: &'static str, text: &str) -> Result<u64, NotAnEvent> {
-    text.parse().map_err(|_| NotAnEvent::Field { field, must: "an id, in digits" })
+fn digits(field: &'static str, text: &str) -> Result<u64, EventBodyError> {
+    text.parse().map_err(|_| EventBodyError::Field { field, must: "an id, in digits" })
 }

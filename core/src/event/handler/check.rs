@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::shape::Shape;
-use super::template::Names;
+use super::json_template::JsonTemplate;
+use super::template::PlaceholderScope;
 use crate::operation::payload::{
     FieldError,
-    form::{UNKNOWN, nearest, object},
-    invalid::{At, shown},
+    field_reader::{UNKNOWN, nearest, object},
+    validation::{FieldContext, shown},
     value::{integer, text},
 };
-use crate::operation::{Kind, Payload};
+use crate::operation::{OperationKind, Payload};
 
 /// The longest delay or deadline: thirty days, in milliseconds.
 const LATEST_MS: u64 = 30 * 24 * 3_600_000;
@@ -18,11 +18,11 @@ const LATEST_MS: u64 = 30 * 24 * 3_600_000;
 const KINDS: &str = "docs/operations.md lists the kinds";
 
 /// An operation, as the API takes it.
-pub(super) fn operation(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Shape> {
+pub(super) fn operation(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<JsonTemplate> {
     object(value, at, |form| {
         let kind = form.required("kind", kind);
         let payload = form.required("payload", |value, at| {
-            let shape = Shape::read(value, names, at)?;
+            let shape = JsonTemplate::read(value, names, at)?;
             if let Some(kind) = kind {
                 payload(kind, &shape, at);
             }
@@ -34,12 +34,12 @@ pub(super) fn operation(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Opt
         let delay = form.optional("delay_ms", |value, at| fitting(value, names, at, integer::<u64>(0, LATEST_MS)));
         let deadline =
             form.optional("deadline_ms", |value, at| fitting(value, names, at, integer::<u64>(1, LATEST_MS)));
-        if let (Some(Shape::Fixed(delay)), Some(Shape::Fixed(deadline))) = (&delay, &deadline)
+        if let (Some(JsonTemplate::Fixed(delay)), Some(JsonTemplate::Fixed(deadline))) = (&delay, &deadline)
             && deadline.as_u64() <= delay.as_u64()
         {
             form.wrong("deadline_ms", "must be later than `delay_ms`; both count from the event");
         }
-        let mut fields = vec![("kind".to_owned(), Shape::Fixed(Value::from(kind?.name())))];
+        let mut fields = vec![("kind".to_owned(), JsonTemplate::Fixed(Value::from(kind?.name())))];
         let said = [
             ("payload", payload),
             ("key", key),
@@ -49,22 +49,22 @@ pub(super) fn operation(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Opt
             ("deadline_ms", deadline),
         ];
         fields.extend(said.into_iter().filter_map(|(name, shape)| Some((name.to_owned(), shape?))));
-        Some(Shape::Object(fields))
+        Some(JsonTemplate::Object(fields))
     })
 }
 
-fn kind(value: &Value, at: &mut At<'_>) -> Option<Kind> {
+fn kind(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationKind> {
     let Some(name) = value.as_str() else {
         return at.wrong("must be a kind of operation, as a string; docs/operations.md lists them");
     };
-    Kind::from_name(name).or_else(|| match nearest(name, Kind::ALL.iter().map(|kind| kind.name())) {
+    OperationKind::from_name(name).or_else(|| match nearest(name, OperationKind::ALL.iter().map(|kind| kind.name())) {
         Some(meant) => at.wrong(format!("`{}` is no kind of operation; did you mean `{meant}`?", shown(name))),
         None => at.wrong(format!("`{}` is no kind of operation; {KINDS}", shown(name))),
     })
 }
 
 /// Notes what is wrong with an operation's payload.
-fn payload(kind: Kind, shape: &Shape, at: &mut At<'_>) {
+fn payload(kind: OperationKind, shape: &JsonTemplate, at: &mut FieldContext<'_>) {
     let (sample, unknown) = shape.sample();
     if let Err(invalid) = Payload::parse(kind, &sample, Some(1)) {
         note(invalid.errors, &unknown, at);
@@ -72,7 +72,7 @@ fn payload(kind: Kind, shape: &Shape, at: &mut At<'_>) {
 }
 
 /// Notes what is wrong, but for what may be right once it is known.
-fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut At<'_>) {
+fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut FieldContext<'_>) {
     let within = |field: &str, path: &str| {
         field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
@@ -87,11 +87,11 @@ fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut At<'_>) {
 /// A value that a placeholder may stand for.
 fn fitting<T>(
     value: &Value,
-    names: Names<'_>,
-    at: &mut At<'_>,
-    read: impl FnOnce(&Value, &mut At<'_>) -> Option<T>,
-) -> Option<Shape> {
-    let shape = Shape::read(value, names, at)?;
+    names: PlaceholderScope<'_>,
+    at: &mut FieldContext<'_>,
+    read: impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<T>,
+) -> Option<JsonTemplate> {
+    let shape = JsonTemplate::read(value, names, at)?;
     let (sample, unknown) = shape.sample();
     if unknown.is_empty() {
         read(&sample, at)?;
@@ -100,10 +100,10 @@ fn fitting<T>(
 }
 
 /// The answer to an interaction: a message, or what only the synchronous path can answer with. A text is a message.
-pub(super) fn reply(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Shape> {
+pub(super) fn reply(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<JsonTemplate> {
     let shape = match value {
-        Value::String(_) => Shape::Object(vec![("content".to_owned(), Shape::read(value, names, at)?)]),
-        Value::Object(_) => Shape::read(value, names, at)?,
+        Value::String(_) => JsonTemplate::Object(vec![("content".to_owned(), JsonTemplate::read(value, names, at)?)]),
+        Value::Object(_) => JsonTemplate::read(value, names, at)?,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
             return at.wrong("must be a text or a message, such as { content = \"Hello!\" }");
         }
@@ -121,7 +121,7 @@ pub(super) fn reply(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<
     message.extend(
         interaction.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect::<Map<_, _>>(),
     );
-    if let Err(invalid) = Payload::parse(Kind::EditOriginal, &Value::Object(message), None) {
+    if let Err(invalid) = Payload::parse(OperationKind::EditOriginal, &Value::Object(message), None) {
         note(invalid.errors, &unknown, at);
     }
     Some(shape)

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::view::{Path, View};
+use super::view::{DataPath, EventView};
 
 /// What has to be so. All of it; what is not said does not matter.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct When {
+pub struct HandlerCondition {
     /// `guild`: one of these.
     pub(super) guilds: Option<Vec<u64>>,
     /// `channel`: one of these.
@@ -16,13 +16,13 @@ pub struct When {
     /// `bot`: whether who did it is a bot.
     pub(super) bot: Option<bool>,
     /// `fields`: what stands where in the payload.
-    pub(super) fields: Vec<(Path, Value)>,
+    pub(super) fields: Vec<(DataPath, Value)>,
 }
 
-impl When {
+impl HandlerCondition {
     /// The first thing that is not so, by its field; `None` if all of it is. The payload is looked at last, and only if
     /// it matters.
-    pub(super) fn unmet(&self, view: &View<'_>) -> Option<&'static str> {
+    pub(super) fn unmet(&self, view: &EventView<'_>) -> Option<&'static str> {
         let event = view.event();
         let one_of = |wanted: &Option<Vec<u64>>, is: Option<u64>| {
             wanted.as_ref().is_none_or(|wanted| is.is_some_and(|is| wanted.contains(&is)))

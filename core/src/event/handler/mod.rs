@@ -9,12 +9,12 @@
 mod body;
 mod check;
 mod condition;
+mod json_template;
 mod names;
 mod pattern;
 mod placeholder;
 mod read;
 mod rule;
-mod shape;
 mod template;
 mod view;
 mod webhook;
@@ -25,33 +25,33 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::body::{NotAnEvent, body, event_id, from_body, trace};
-pub use self::condition::When;
-pub use self::pattern::Pattern;
-pub use self::read::Wrong;
+pub use self::body::{EventBodyError, body, event_id, from_body, trace};
+pub use self::condition::HandlerCondition;
+pub use self::pattern::EventPattern;
+pub use self::read::HandlerFieldError;
 use self::rule::Cooldown;
-pub use self::rule::{Given, Rule, lasts};
-pub use self::template::{Template, TemplateProblem};
-pub use self::view::View;
-pub use self::webhook::{AnswerPolicy, Secret, WebhookSpec};
+pub use self::rule::{Rule, RuleOutput, lasts};
+pub use self::template::{Template, TemplateError};
+pub use self::view::EventView;
+pub use self::webhook::{ResponsePolicy, Secret, WebhookSpec};
 
 /// All handlers, in the order in which they were written. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Handlers(Arc<[Handler]>);
+pub struct EventHandlers(Arc<[EventHandler]>);
 
 /// One handler.
 #[derive(Clone, Debug)]
-pub struct Handler {
+pub struct EventHandler {
     /// `name`: no two have the same, and it stays the same over restarts.
     pub name: Arc<str>,
     /// `on`: which events it listens to.
-    pub on: Vec<Pattern>,
+    pub on: Vec<EventPattern>,
     /// `when`: which of them it wants.
-    pub when: When,
+    pub when: HandlerCondition,
     /// What it does with them.
-    pub does: Does,
+    pub does: HandlerAction,
     /// `defer`: what becomes of interactions, if not what becomes of others.
-    pub defer: Option<Defer>,
+    pub defer: Option<DeferMode>,
     /// `ephemeral`: whether only who asked sees the answer, if not as with others.
     pub ephemeral: Option<bool>,
     /// `needs`: keys of stored values that it is given.
@@ -63,7 +63,7 @@ pub struct Handler {
 
 /// What a handler does.
 #[derive(Clone, Debug)]
-pub enum Does {
+pub enum HandlerAction {
     /// What is written there.
     Rule(Rule),
     /// What a brain says.
@@ -72,35 +72,35 @@ pub enum Does {
 
 /// What becomes of an interaction before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defer {
+pub enum DeferMode {
     /// It is deferred at once, unless it is of a kind that cannot be.
     Auto,
     /// It is answered in time, or not at all.
     Never,
 }
 
-impl Handlers {
+impl EventHandlers {
     /// Those whose patterns match the name of an event, by their places, in order. It is the same for a name each time.
     #[must_use]
     pub fn matching(&self, name: &str) -> Vec<usize> {
-        let matching = |handler: &Handler| handler.on.iter().any(|pattern| pattern.matches(name));
+        let matching = |handler: &EventHandler| handler.on.iter().any(|pattern| pattern.matches(name));
         self.0.iter().enumerate().filter(|(_, handler)| matching(handler)).map(|(place, _)| place).collect()
     }
 
     /// The one at a place.
     #[must_use]
-    pub fn get(&self, place: usize) -> Option<&Handler> {
+    pub fn get(&self, place: usize) -> Option<&EventHandler> {
         self.0.get(place)
     }
 
     /// The one of a name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<&Handler> {
+    pub fn named(&self, name: &str) -> Option<&EventHandler> {
         self.0.iter().find(|handler| &*handler.name == name)
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> std::slice::Iter<'_, Handler> {
+    pub fn iter(&self) -> std::slice::Iter<'_, EventHandler> {
         self.0.iter()
     }
 
@@ -119,36 +119,36 @@ impl Handlers {
     /// The same, all of them in shadow.
     #[must_use]
     pub fn in_shadow(&self) -> Self {
-        Self(self.0.iter().map(|handler| Handler { shadow: true, ..handler.clone() }).collect())
+        Self(self.0.iter().map(|handler| EventHandler { shadow: true, ..handler.clone() }).collect())
     }
 }
 
-impl<'a> IntoIterator for &'a Handlers {
-    type Item = &'a Handler;
-    type IntoIter = std::slice::Iter<'a, Handler>;
+impl<'a> IntoIterator for &'a EventHandlers {
+    type Item = &'a EventHandler;
+    type IntoIter = std::slice::Iter<'a, EventHandler>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
 
-impl FromIterator<Handler> for Handlers {
-    fn from_iter<T: IntoIterator<Item = Handler>>(handlers: T) -> Self {
+impl FromIterator<EventHandler> for EventHandlers {
+    fn from_iter<T: IntoIterator<Item = EventHandler>>(handlers: T) -> Self {
         Self(handlers.into_iter().collect())
     }
 }
 
-impl Handler {
+impl EventHandler {
     /// Whether it wants an event that matches one of its patterns. It looks at the payload only if a condition is about
     /// that.
     #[must_use]
-    pub fn wants(&self, view: &View<'_>) -> bool {
+    pub fn wants(&self, view: &EventView<'_>) -> bool {
         self.unmet(view).is_none()
     }
 
     /// The condition that keeps it from wanting an event, by its field of `when`; `None` if it wants it.
     #[must_use]
-    pub fn unmet(&self, view: &View<'_>) -> Option<&'static str> {
+    pub fn unmet(&self, view: &EventView<'_>) -> Option<&'static str> {
         self.when.unmet(view)
     }
 
@@ -163,8 +163,8 @@ impl Handler {
     /// # Errors
     ///
     /// When a placeholder stands for nothing, or a key is reserved.
-    pub fn needed(&self, view: &View<'_>) -> Result<Vec<String>, TemplateProblem> {
-        self.needs.iter().map(|key| key.state_key(view, &template::State::new())).collect()
+    pub fn needed(&self, view: &EventView<'_>) -> Result<Vec<String>, TemplateError> {
+        self.needs.iter().map(|key| key.state_key(view, &template::StateValues::new())).collect()
     }
 
     /// What keeps it from being called for an event, if it was called for the same key that recently; and for how long it
@@ -173,7 +173,7 @@ impl Handler {
     /// # Errors
     ///
     /// When a placeholder stands for nothing.
-    pub fn cooldown(&self, view: &View<'_>) -> Result<Option<(String, Duration)>, TemplateProblem> {
+    pub fn cooldown(&self, view: &EventView<'_>) -> Result<Option<(String, Duration)>, TemplateError> {
         self.cooldown.as_ref().map(|cooldown| cooldown.given(view)).transpose()
     }
 }

@@ -1,6 +1,6 @@
 //! The names of events that patterns can mean, and how events of a name rank.
 
-use crate::event::{Class, EventName};
+use crate::event::{EventClass, EventName};
 
 /// What interactions are called: `interaction.<one of these>.<name>`.
 pub(super) const INTERACTIONS: [&str; 5] = ["command", "button", "menu", "modal", "autocomplete"];
@@ -97,13 +97,13 @@ pub(super) fn named(text: &str) -> EventName {
 }
 
 /// How events of this name rank.
-pub(super) fn class(name: &str) -> Class {
+pub(super) fn class(name: &str) -> EventClass {
     match name.split('.').next().unwrap_or_default() {
-        "interaction" => Class::Interaction,
-        "gateway" => Class::Gateway,
-        "typing" | "presence" => Class::Fleeting,
-        "message" | "voice" => Class::Chatter,
-        _ => Class::Change,
+        "interaction" => EventClass::Interaction,
+        "gateway" => EventClass::Gateway,
+        "typing" | "presence" => EventClass::Fleeting,
+        "message" | "voice" => EventClass::Chatter,
+        _ => EventClass::Change,
     }
 }
 

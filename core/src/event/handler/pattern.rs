@@ -3,20 +3,20 @@
 use std::fmt;
 
 use super::names;
-use crate::operation::payload::{form::nearest, invalid::shown};
+use crate::operation::payload::{field_reader::nearest, validation::shown};
 
 /// How long a pattern is at most.
 const LONGEST: usize = 200;
 
 /// Names of events: `member.join`, `interaction.command.*`, `message.#`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct EventPattern {
     text: String,
-    words: Vec<Word>,
+    words: Vec<Segment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Word {
+enum Segment {
     /// This word.
     Is(String),
     /// `*`: one word, whichever.
@@ -25,7 +25,7 @@ enum Word {
     Any,
 }
 
-impl Pattern {
+impl EventPattern {
     /// Reads a pattern.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Pattern {
         if text.is_empty() || text.len() > LONGEST {
             return Err(format!("must be a pattern of 1 to {LONGEST} bytes, such as `member.join` or `message.*`"));
         }
-        let words = text.split('.').map(Word::parse).collect::<Result<Vec<_>, _>>()?;
+        let words = text.split('.').map(Segment::parse).collect::<Result<Vec<_>, _>>()?;
         let pattern = Self { text: text.to_owned(), words };
         match pattern.flaw() {
             Some(flaw) => Err(flaw),
@@ -58,46 +58,46 @@ impl Pattern {
         let mut any: Option<(usize, usize)> = None;
         while at < names.len() {
             match self.words.get(word) {
-                Some(Word::Any) => {
+                Some(Segment::Any) => {
                     any = Some((word, at));
                     word += 1;
                     continue;
                 }
-                Some(Word::One) => {
+                Some(Segment::One) => {
                     at += 1;
                     word += 1;
                     continue;
                 }
-                Some(Word::Is(is)) if is == names[at] => {
+                Some(Segment::Is(is)) if is == names[at] => {
                     at += 1;
                     word += 1;
                     continue;
                 }
-                Some(Word::Is(_)) | None => {}
+                Some(Segment::Is(_)) | None => {}
             }
             // It takes one word more.
             let Some((hash, tried)) = any else { return false };
             any = Some((hash, tried + 1));
             (word, at) = (hash + 1, tried + 1);
         }
-        self.words[word..].iter().all(|word| *word == Word::Any)
+        self.words[word..].iter().all(|word| *word == Segment::Any)
     }
 
     /// Whether interactions can be among what it means.
     pub(super) fn may_be_interaction(&self) -> bool {
         match self.words.first() {
-            Some(Word::Is(first)) => first == "interaction",
-            Some(Word::One | Word::Any) | None => true,
+            Some(Segment::Is(first)) => first == "interaction",
+            Some(Segment::One | Segment::Any) | None => true,
         }
     }
 
     /// Why no event could match, if that is known.
     fn flaw(&self) -> Option<String> {
-        let Some(Word::Is(first)) = self.words.first() else { return None };
+        let Some(Segment::Is(first)) = self.words.first() else { return None };
         let starts =
             || names::KNOWN.iter().copied().map(|name| name.split('.').next().unwrap_or(name)).chain(["interaction"]);
         let known_start = starts().any(|start| start == first);
-        let plain = self.words.iter().all(|word| matches!(word, Word::Is(_)));
+        let plain = self.words.iter().all(|word| matches!(word, Segment::Is(_)));
         if !plain {
             let meant = if known_start { None } else { nearest(first, starts()) };
             return meant.map(|meant| {
@@ -121,7 +121,7 @@ impl Pattern {
     }
 
     fn interaction_flaw(&self) -> Option<String> {
-        let Some(Word::Is(kind)) = self.words.get(1) else {
+        let Some(Segment::Is(kind)) = self.words.get(1) else {
             return Some("names no event; all interactions are `interaction.#`".to_owned());
         };
         if !names::INTERACTIONS.contains(&kind.as_str()) {
@@ -137,7 +137,7 @@ impl Pattern {
     }
 }
 
-impl Word {
+impl Segment {
     fn parse(word: &str) -> Result<Self, String> {
         match word {
             "" => Err("must not hold an empty word: one dot between two words".to_owned()),
@@ -154,7 +154,7 @@ impl Word {
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for EventPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -166,8 +166,8 @@ mod tests {
 
     use super::*;
 
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).unwrap()
+    fn pattern(text: &str) -> EventPattern {
+        EventPattern::parse(text).unwrap()
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             ("member*", "words of their own"),
             ("member. join", "white space"),
         ] {
-            let said = Pattern::parse(given).unwrap_err();
+            let said = EventPattern::parse(given).unwrap_err();
             assert!(said.contains(hint), "{given}: {said}");
         }
         for given in ["#", "*.join", "some.new.*", "interaction.#", "interaction.button.*", "interaction.modal.a-b_c"] {
@@ -232,8 +232,8 @@ mod tests {
             words in prop::collection::vec(prop_oneof![Just("a"), Just("b"), Just("*"), Just("#")], 1..7),
             name in prop::collection::vec(prop_oneof![Just("a"), Just("b"), Just("c")], 1..7),
         ) {
-            let read = words.iter().map(|word| Word::parse(word).unwrap()).collect();
-            let pattern = Pattern { text: words.join("."), words: read };
+            let read = words.iter().map(|word| Segment::parse(word).unwrap()).collect();
+            let pattern = EventPattern { text: words.join("."), words: read };
             prop_assert_eq!(pattern.matches(&name.join(".")), naive(&words, &name));
         }
     }

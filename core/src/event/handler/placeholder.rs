@@ -3,16 +3,16 @@
 use serde_json::Value;
 
 use super::body::event_id;
-use super::template::{Known, Names, State, Template, TemplateProblem};
-use super::view::{Path, View};
+use super::template::{PlaceholderScope, StateValues, Template, TemplateError, TypeKnowledge};
+use super::view::{DataPath, EventView};
 use crate::operation::payload::{
-    form::{listed, nearest},
-    invalid::shown,
+    field_reader::{listed, nearest},
+    validation::shown,
 };
 
 /// A placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hole {
+pub(super) struct Placeholder {
     /// What stands between the braces, without the question mark.
     shown: String,
     source: Source,
@@ -23,8 +23,8 @@ pub(super) struct Hole {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     Envelope(Field),
-    Data(Path),
-    State { key: Template, path: Path },
+    Data(DataPath),
+    State { key: Template, path: DataPath },
 }
 
 /// What is known of an event before its payload is looked at.
@@ -51,15 +51,15 @@ const FIELDS: [(&str, Field); 8] = [
     ("shard_id", Field::Shard),
 ];
 
-impl Hole {
+impl Placeholder {
     /// Reads what stands between braces.
-    pub(super) fn parse(between: &str, names: Names<'_>) -> Result<Self, String> {
+    pub(super) fn parse(between: &str, names: PlaceholderScope<'_>) -> Result<Self, String> {
         let (inner, optional) = match between.strip_suffix('?') {
             Some(inner) => (inner, true),
             None => (between, false),
         };
         let source = if let Some(path) = inner.strip_prefix("data.") {
-            let path = Path::parse(path).filter(|_| !path.contains(['{', '}', ' ']));
+            let path = DataPath::parse(path).filter(|_| !path.contains(['{', '}', ' ']));
             Source::Data(path.ok_or_else(|| {
                 format!("has `{{{}}}`, which is no path; write `{{data.user.username}}`", shown(between))
             })?)
@@ -74,8 +74,8 @@ impl Hole {
         Ok(Self { shown: inner.to_owned(), source, optional })
     }
 
-    fn state(needed: &str, names: Names<'_>) -> Result<Source, String> {
-        let Names::EventAndState(needs) = names else {
+    fn state(needed: &str, names: PlaceholderScope<'_>) -> Result<Source, String> {
+        let PlaceholderScope::EventAndState(needs) = names else {
             return Err("must not name `state`, which is not looked up before it is known".to_owned());
         };
         // The longest, since one may begin like another.
@@ -89,14 +89,14 @@ impl Hole {
             return Err(format!("names `state.{}`, which is not looked up; {hint}", shown(needed)));
         };
         let path = match rest.strip_prefix('.') {
-            None => Path::here(),
-            Some(path) => Path::parse(path).ok_or_else(|| format!("has no path behind `state.{}`", shown(key)))?,
+            None => DataPath::here(),
+            Some(path) => DataPath::parse(path).ok_or_else(|| format!("has no path behind `state.{}`", shown(key)))?,
         };
-        Ok(Source::State { key: Template::parse(key, Names::Event)?, path })
+        Ok(Source::State { key: Template::parse(key, PlaceholderScope::Event)?, path })
     }
 
     /// What it stands for in an event.
-    pub(super) fn value(&self, view: &View<'_>, state: &State) -> Result<Value, TemplateProblem> {
+    pub(super) fn value(&self, view: &EventView<'_>, state: &StateValues) -> Result<Value, TemplateError> {
         let event = view.event();
         let id = |id: Option<u64>| id.map(|id| Value::String(id.to_string()));
         let found = match &self.source {
@@ -114,7 +114,7 @@ impl Hole {
             },
             Source::Data(path) => match view.data() {
                 Some(data) => path.find(data).cloned(),
-                None => return Err(TemplateProblem::NotJson { placeholder: self.shown.clone() }),
+                None => return Err(TemplateError::NotJson { placeholder: self.shown.clone() }),
             },
             Source::State { key, path } => {
                 state.get(&key.key(view, state)?).and_then(|value| path.find(value)).cloned()
@@ -123,15 +123,15 @@ impl Hole {
         match found {
             Some(value) => Ok(value),
             None if self.optional => Ok(Value::Null),
-            None => Err(TemplateProblem::Missing { placeholder: self.shown.clone() }),
+            None => Err(TemplateError::Missing { placeholder: self.shown.clone() }),
         }
     }
 
     /// Whether it is known what kind of value it stands for, whatever the event holds.
-    pub(super) const fn known(&self) -> Known {
+    pub(super) const fn known(&self) -> TypeKnowledge {
         match &self.source {
-            Source::Envelope(_) if !self.optional => Known::Kind,
-            Source::Envelope(_) | Source::Data(_) | Source::State { .. } => Known::Nothing,
+            Source::Envelope(_) if !self.optional => TypeKnowledge::Kind,
+            Source::Envelope(_) | Source::Data(_) | Source::State { .. } => TypeKnowledge::Nothing,
         }
     }
 

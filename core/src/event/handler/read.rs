@@ -8,17 +8,17 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::check;
-use super::condition::When;
-use super::pattern::Pattern;
-use super::rule::{Cooldown, Kept, Rule};
-use super::shape::Shape;
-use super::template::{Names, Template};
-use super::view::Path;
-use super::webhook::{AnswerPolicy, Secret, WebhookSpec};
-use super::{Defer, Does, Handler, Handlers};
+use super::condition::HandlerCondition;
+use super::json_template::JsonTemplate;
+use super::pattern::EventPattern;
+use super::rule::{Cooldown, Rule, StateWrite};
+use super::template::{PlaceholderScope, Template};
+use super::view::DataPath;
+use super::webhook::{ResponsePolicy, Secret, WebhookSpec};
+use super::{DeferMode, EventHandler, EventHandlers, HandlerAction};
 use crate::operation::payload::{
-    form::{Form, object},
-    invalid::{At, Findings, Nulls, shown},
+    field_reader::{FieldReader, object},
+    validation::{ErrorCollector, FieldContext, NullHandling, shown},
     value::{boolean, choice, id, integer, list},
 };
 
@@ -35,14 +35,14 @@ const TIMEOUT_MS: u64 = 600_000;
 
 /// What is wrong with one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct HandlerFieldError {
     /// Which field: `handlers[2].do[0].payload.role_id`; empty for the whole.
     pub field: String,
     /// What is wrong with it, and what to do. Never holds a secret.
     pub message: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for HandlerFieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
             "" => write!(f, "this {}", self.message),
@@ -51,14 +51,14 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl Handlers {
+impl EventHandlers {
     /// Reads handlers: `{"handlers": [{"name": …, "on": …, …}, …]}`.
     ///
     /// # Errors
     ///
     /// Everything that is wrong, at once; 50 things at most.
-    pub fn parse(value: &Value) -> Result<Self, Vec<Wrong>> {
-        let mut findings = Findings::new(Nulls::NotSaid);
+    pub fn parse(value: &Value) -> Result<Self, Vec<HandlerFieldError>> {
+        let mut findings = ErrorCollector::new(NullHandling::NotSaid);
         let read = object(value, &mut findings.top(), |form| {
             Some(form.optional("handlers", |value, at| {
                 distinct_names(value, at);
@@ -69,14 +69,17 @@ impl Handlers {
             Some(handlers) if findings.is_empty() => Ok(handlers.unwrap_or_default().into_iter().collect()),
             Some(_) | None => {
                 let errors = findings.into_invalid().errors;
-                Err(errors.into_iter().map(|error| Wrong { field: error.field, message: error.message }).collect())
+                Err(errors
+                    .into_iter()
+                    .map(|error| HandlerFieldError { field: error.field, message: error.message })
+                    .collect())
             }
         }
     }
 }
 
 /// By what was written, so that it is told even if something else is wrong.
-fn distinct_names(handlers: &Value, at: &mut At<'_>) {
+fn distinct_names(handlers: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (n, handler) in handlers.as_array().into_iter().flatten().take(HANDLERS).enumerate() {
         let name = handler.get("name").and_then(Value::as_str);
@@ -87,32 +90,36 @@ fn distinct_names(handlers: &Value, at: &mut At<'_>) {
     }
 }
 
-fn handler(value: &Value, at: &mut At<'_>) -> Option<Handler> {
+fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
     object(value, at, |form| {
         let name = form.required("name", name);
         let on = form.required("on", one_or_several(pattern));
         let when = form.optional("when", |value, at| when(value, on.as_deref(), at)).unwrap_or_default();
-        let needs = form.optional("needs", list(0, NEEDS, |value, at| state_key(value, Names::Event, at)));
+        let needs = form.optional("needs", list(0, NEEDS, |value, at| state_key(value, PlaceholderScope::Event, at)));
         let needs = needs.unwrap_or_default();
         let known: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
         let cooldown = form.optional("cooldown", cooldown);
-        let does = does(form, Names::EventAndState(&known), cooldown.as_ref());
-        let defer = form.optional("defer", choice(&[("auto", Defer::Auto), ("never", Defer::Never)]));
+        let does = does(form, PlaceholderScope::EventAndState(&known), cooldown.as_ref());
+        let defer = form.optional("defer", choice(&[("auto", DeferMode::Auto), ("never", DeferMode::Never)]));
         let ephemeral = form.optional("ephemeral", boolean);
         let shadow = form.optional("shadow", boolean).unwrap_or(false);
-        if on.as_ref().is_some_and(|on| !on.iter().any(Pattern::may_be_interaction)) {
+        if on.as_ref().is_some_and(|on| !on.iter().any(EventPattern::may_be_interaction)) {
             for field in ["reply", "defer", "ephemeral"] {
                 if form.says(field) {
                     form.wrong(field, "is about interactions, and `on` names none: those are `interaction.#`");
                 }
             }
         }
-        Some(Handler { name: name?, on: on?, when, does: does?, defer, ephemeral, needs, shadow, cooldown })
+        Some(EventHandler { name: name?, on: on?, when, does: does?, defer, ephemeral, needs, shadow, cooldown })
     })
 }
 
 /// What a handler does: exactly one of two things.
-fn does(form: &mut Form<'_, '_>, names: Names<'_>, cooldown: Option<&Cooldown>) -> Option<Does> {
+fn does(
+    form: &mut FieldReader<'_, '_>,
+    names: PlaceholderScope<'_>,
+    cooldown: Option<&Cooldown>,
+) -> Option<HandlerAction> {
     let operations = form.optional("do", list(0, SEVERAL, |value, at| check::operation(value, names, at)));
     let reply = form.optional("reply", |value, at| check::reply(value, names, at));
     let set = form.optional("set", list(0, SEVERAL, |value, at| kept(value, names, at)));
@@ -125,10 +132,10 @@ fn does(form: &mut Form<'_, '_>, names: Names<'_>, cooldown: Option<&Cooldown>) 
             form.wrong("webhook", says);
             None
         }
-        (None, true) => webhook.map(Does::Webhook),
+        (None, true) => webhook.map(HandlerAction::Webhook),
         (Some(_), false) => {
             let (operations, set) = (operations.unwrap_or_default(), set.unwrap_or_default());
-            Some(Does::Rule(Rule { operations, reply, set, cooldown: cooldown.cloned() }))
+            Some(HandlerAction::Rule(Rule { operations, reply, set, cooldown: cooldown.cloned() }))
         }
         (None, false) => {
             form.wrong_here("must say what is done: `do` (operations), `reply`, `set`, or `webhook`");
@@ -137,7 +144,7 @@ fn does(form: &mut Form<'_, '_>, names: Names<'_>, cooldown: Option<&Cooldown>) 
     }
 }
 
-fn name(value: &Value, at: &mut At<'_>) -> Option<Arc<str>> {
+fn name(value: &Value, at: &mut FieldContext<'_>) -> Option<Arc<str>> {
     let name = value.as_str().filter(|name| (1..=64).contains(&name.len()));
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     match name.filter(|name| name.bytes().all(plain)) {
@@ -146,11 +153,11 @@ fn name(value: &Value, at: &mut At<'_>) -> Option<Arc<str>> {
     }
 }
 
-fn pattern(value: &Value, at: &mut At<'_>) -> Option<Pattern> {
+fn pattern(value: &Value, at: &mut FieldContext<'_>) -> Option<EventPattern> {
     let Some(text) = value.as_str() else {
         return at.wrong("must be a pattern, as a string: `member.join`");
     };
-    match Pattern::parse(text) {
+    match EventPattern::parse(text) {
         Ok(pattern) => Some(pattern),
         Err(says) => at.wrong(says),
     }
@@ -158,8 +165,8 @@ fn pattern(value: &Value, at: &mut At<'_>) -> Option<Pattern> {
 
 /// One value, or a list of them that is not empty.
 fn one_or_several<T>(
-    mut read: impl FnMut(&Value, &mut At<'_>) -> Option<T>,
-) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Vec<T>> {
+    mut read: impl FnMut(&Value, &mut FieldContext<'_>) -> Option<T>,
+) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Vec<T>> {
     move |value, at| match value {
         Value::Array(_) => list(1, SEVERAL, read)(value, at),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
@@ -168,7 +175,7 @@ fn one_or_several<T>(
     }
 }
 
-fn when(value: &Value, on: Option<&[Pattern]>, at: &mut At<'_>) -> Option<When> {
+fn when(value: &Value, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -> Option<HandlerCondition> {
     object(value, at, |form| {
         let guilds = form.optional("guild", one_or_several(id));
         let channels = form.optional("channel", one_or_several(id));
@@ -181,23 +188,23 @@ fn when(value: &Value, on: Option<&[Pattern]>, at: &mut At<'_>) -> Option<When> 
             if fields.len() > SEVERAL {
                 return at.wrong(format!("must be at most {SEVERAL} paths"));
             }
-            let read: Vec<Option<(Path, Value)>> = fields
+            let read: Vec<Option<(DataPath, Value)>> = fields
                 .iter()
                 .map(|(path, value)| Some((field_path(path, on, &mut at.field(path))?, value.clone())))
                 .collect();
             read.into_iter().collect()
         });
-        Some(When { guilds, channels, users, bot, fields: fields.unwrap_or_default() })
+        Some(HandlerCondition { guilds, channels, users, bot, fields: fields.unwrap_or_default() })
     })
 }
 
 /// A way into the payload. Templates reach it as `data`; here it begins within.
-fn field_path(text: &str, on: Option<&[Pattern]>, at: &mut At<'_>) -> Option<Path> {
-    let Some(path) = Path::parse(text) else {
+fn field_path(text: &str, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -> Option<DataPath> {
+    let Some(path) = DataPath::parse(text) else {
         return at.wrong("must be a path into the payload: words with dots between them, numbers for items of lists");
     };
     // Of all events only interactions have something there.
-    let never = on.is_some_and(|on| !on.iter().any(Pattern::may_be_interaction));
+    let never = on.is_some_and(|on| !on.iter().any(EventPattern::may_be_interaction));
     if never && path.first() == Some("data") {
         let within = text.strip_prefix("data.").unwrap_or("user.id");
         return at.wrong(format!("must begin within the payload: write `{within}`"));
@@ -205,7 +212,7 @@ fn field_path(text: &str, on: Option<&[Pattern]>, at: &mut At<'_>) -> Option<Pat
     Some(path)
 }
 
-fn template(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Template> {
+fn template(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<Template> {
     let Some(text) = value.as_str().filter(|text| !text.is_empty()) else {
         return at.wrong("must be a key, as a string: `sess:profile:{user_id}`");
     };
@@ -216,7 +223,7 @@ fn template(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Template
 }
 
 /// The key of a stored value.
-fn state_key(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Template> {
+fn state_key(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<Template> {
     let key = template(value, names, at)?;
     match key.check_reserved() {
         Ok(()) => Some(key),
@@ -224,28 +231,28 @@ fn state_key(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Templat
     }
 }
 
-fn millis(min: u64, max: u64) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Duration> {
+fn millis(min: u64, max: u64) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Duration> {
     move |value, at| integer(min, max)(value, at).map(Duration::from_millis)
 }
 
-fn cooldown(value: &Value, at: &mut At<'_>) -> Option<Cooldown> {
+fn cooldown(value: &Value, at: &mut FieldContext<'_>) -> Option<Cooldown> {
     object(value, at, |form| {
-        let key = form.required("key", |value, at| template(value, Names::Event, at));
+        let key = form.required("key", |value, at| template(value, PlaceholderScope::Event, at));
         let lasts = form.required("for_ms", millis(1, LONGEST_MS));
         Some(Cooldown { key: key?, lasts: lasts? })
     })
 }
 
-fn kept(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Kept> {
+fn kept(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<StateWrite> {
     object(value, at, |form| {
         let key = form.required("key", |value, at| state_key(value, names, at));
-        let kept = form.optional("value", |value, at| Shape::read(value, names, at));
+        let kept = form.optional("value", |value, at| JsonTemplate::read(value, names, at));
         let lasts = form.optional("for_ms", millis(1, LONGEST_MS));
-        Some(Kept { key: key?, value: kept.unwrap_or(Shape::Fixed(Value::Null)), lasts })
+        Some(StateWrite { key: key?, value: kept.unwrap_or(JsonTemplate::Fixed(Value::Null)), lasts })
     })
 }
 
-fn webhook(value: &Value, at: &mut At<'_>) -> Option<WebhookSpec> {
+fn webhook(value: &Value, at: &mut FieldContext<'_>) -> Option<WebhookSpec> {
     object(value, at, |form| {
         let url = form.required("url", |value, at| match value.as_str() {
             Some(url) if url.starts_with("https://") || url.starts_with("http://") => Some(url.to_owned()),
@@ -262,7 +269,11 @@ fn webhook(value: &Value, at: &mut At<'_>) -> Option<WebhookSpec> {
         let allow_private = form.optional("allow_private", boolean).unwrap_or(false);
         let answers = form.optional(
             "answers",
-            choice(&[("secure", AnswerPolicy::Secure), ("signed", AnswerPolicy::Signed), ("any", AnswerPolicy::Any)]),
+            choice(&[
+                ("secure", ResponsePolicy::Secure),
+                ("signed", ResponsePolicy::Signed),
+                ("any", ResponsePolicy::Any),
+            ]),
         );
         let answers = answers.unwrap_or_default();
         Some(WebhookSpec { url: url?, secrets: secrets?, timeout, allow_private, answers })

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::shape::Shape;
-use super::template::{State, Template, TemplateProblem};
-use super::view::View;
+use super::json_template::JsonTemplate;
+use super::template::{StateValues, Template, TemplateError};
+use super::view::EventView;
 
 /// What is done with an event without asking anybody.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    pub(super) operations: Vec<Shape>,
-    pub(super) reply: Option<Shape>,
-    pub(super) set: Vec<Kept>,
+    pub(super) operations: Vec<JsonTemplate>,
+    pub(super) reply: Option<JsonTemplate>,
+    pub(super) set: Vec<StateWrite>,
     pub(super) cooldown: Option<Cooldown>,
 }
 
 /// A value that a rule keeps.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct StateWrite {
     pub(super) key: Template,
     /// What is kept; `null` removes it.
-    pub(super) value: Shape,
+    pub(super) value: JsonTemplate,
     pub(super) lasts: Option<Duration>,
 }
 
@@ -34,14 +34,14 @@ pub(super) struct Cooldown {
 }
 
 impl Cooldown {
-    pub(super) fn given(&self, view: &View<'_>) -> Result<(String, Duration), TemplateProblem> {
-        Ok((self.key.key(view, &State::new())?, self.lasts))
+    pub(super) fn given(&self, view: &EventView<'_>) -> Result<(String, Duration), TemplateError> {
+        Ok((self.key.key(view, &StateValues::new())?, self.lasts))
     }
 }
 
 /// What a rule makes of an event.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct RuleOutput {
     /// Operations in the event's guild, as `POST /v1/guilds/{id}/operations` takes them.
     pub operations: Vec<Value>,
     /// The answer, if the event is an interaction: a message, or for the synchronous path also choices or a modal.
@@ -53,12 +53,12 @@ pub struct Given {
 }
 
 impl Rule {
-    /// What it makes of an event. `state` holds the values of [`Handler::needed`](super::Handler::needed) that there are.
+    /// What it makes of an event. `state` holds the values of [`Handler::needed`](super::EventHandler::needed) that there are.
     ///
     /// # Errors
     ///
     /// When a placeholder stands for nothing, or a key is reserved: then nothing is given at all.
-    pub fn apply(&self, view: &View<'_>, state: &State) -> Result<Given, TemplateProblem> {
+    pub fn apply(&self, view: &EventView<'_>, state: &StateValues) -> Result<RuleOutput, TemplateError> {
         let operations = self.operations.iter().map(|shape| shape.value(view, state)).collect::<Result<_, _>>()?;
         let reply = match &self.reply {
             Some(reply) if view.event().interaction.is_some() => Some(reply.value(view, state)?),
@@ -71,7 +71,7 @@ impl Rule {
         });
         let set = set.collect::<Result<_, _>>()?;
         let cooldown = self.cooldown.as_ref().map(|cooldown| cooldown.given(view)).transpose()?;
-        Ok(Given { operations, reply, set, cooldown })
+        Ok(RuleOutput { operations, reply, set, cooldown })
     }
 
     /// Whether it never makes anything of any event.

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::placeholder::Hole;
-use super::view::View;
-use crate::operation::payload::invalid::shown;
+use super::placeholder::Placeholder;
+use super::view::EventView;
+use crate::operation::payload::validation::shown;
 use crate::state_key::{MAX_BYTES, ReservedKey, check_reserved};
 
 /// Stored values by their keys.
-pub(super) type State = BTreeMap<String, Value>;
+pub(super) type StateValues = BTreeMap<String, Value>;
 
 /// Why a handler cannot do with an event what it should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateProblem {
+pub enum TemplateError {
     /// A placeholder stands for nothing here.
     #[error(
         "`{{{placeholder}}}` stands for nothing in this event: write `{{{placeholder}?}}` if it may be missing, or add \
@@ -56,7 +56,7 @@ pub enum TemplateProblem {
 
 /// What placeholders may name.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Names<'a> {
+pub(super) enum PlaceholderScope<'a> {
     /// The event alone.
     Event,
     /// Also these stored values, as `needs` writes them.
@@ -73,7 +73,7 @@ pub struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Hole(Hole),
+    Hole(Placeholder),
 }
 
 impl Template {
@@ -82,7 +82,7 @@ impl Template {
     /// # Errors
     ///
     /// When a brace is left over or a placeholder names nothing that there is; says what to write instead.
-    pub(super) fn parse(text: &str, names: Names<'_>) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, names: PlaceholderScope<'_>) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -100,7 +100,7 @@ impl Template {
                 if !plain.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                 }
-                parts.push(Part::Hole(Hole::parse(&after[..end], names)?));
+                parts.push(Part::Hole(Placeholder::parse(&after[..end], names)?));
                 rest = &after[end + 1..];
             } else {
                 return Err("has a `}` that closes nothing; write `}}` for one that means itself".to_owned());
@@ -129,7 +129,7 @@ impl Template {
     }
 
     /// What it becomes for an event: the value itself if it is nothing but a placeholder.
-    pub(super) fn value(&self, view: &View<'_>, state: &State) -> Result<Value, TemplateProblem> {
+    pub(super) fn value(&self, view: &EventView<'_>, state: &StateValues) -> Result<Value, TemplateError> {
         match self.parts.as_slice() {
             [Part::Hole(hole)] => hole.value(view, state),
             parts => text(parts, view, state).map(Value::String),
@@ -137,25 +137,25 @@ impl Template {
     }
 
     /// What it becomes for an event, as text.
-    pub(super) fn text(&self, view: &View<'_>, state: &State) -> Result<String, TemplateProblem> {
+    pub(super) fn text(&self, view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
         text(&self.parts, view, state)
     }
 
     /// What it becomes for an event, as a key.
-    pub(super) fn key(&self, view: &View<'_>, state: &State) -> Result<String, TemplateProblem> {
+    pub(super) fn key(&self, view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
         let key = self.text(view, state)?;
         if (1..=MAX_BYTES).contains(&key.len()) {
             return Ok(key);
         }
-        Err(TemplateProblem::Key { pattern: shown(&self.text), length: key.len(), most: MAX_BYTES })
+        Err(TemplateError::Key { pattern: shown(&self.text), length: key.len(), most: MAX_BYTES })
     }
 
     /// What it becomes for an event, as the key of a stored value.
-    pub(super) fn state_key(&self, view: &View<'_>, state: &State) -> Result<String, TemplateProblem> {
+    pub(super) fn state_key(&self, view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
         let key = self.key(view, state)?;
         match check_reserved(&key) {
             Ok(()) => Ok(key),
-            Err(ReservedKey { prefix }) => Err(TemplateProblem::Reserved { pattern: shown(&self.text), prefix }),
+            Err(ReservedKey { prefix }) => Err(TemplateError::Reserved { pattern: shown(&self.text), prefix }),
         }
     }
 
@@ -168,17 +168,17 @@ impl Template {
     }
 
     /// What it may become, to check whether that fits where it stands; and whether nobody knows what it will be.
-    pub(super) fn sample(&self) -> (Value, Known) {
+    pub(super) fn sample(&self) -> (Value, TypeKnowledge) {
         let whole = matches!(self.parts.as_slice(), [Part::Hole(_)]);
-        let mut known = Known::Kind;
+        let mut known = TypeKnowledge::Kind;
         let mut sample = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(text) => sample.push_str(text),
                 Part::Hole(hole) => {
                     match hole.known() {
-                        Known::Kind => {}
-                        Known::Nothing => known = Known::Nothing,
+                        TypeKnowledge::Kind => {}
+                        TypeKnowledge::Nothing => known = TypeKnowledge::Nothing,
                     }
                     if whole && hole.is_number() {
                         return (Value::from(0), known);
@@ -193,7 +193,7 @@ impl Template {
 
 /// What is known of what a template will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum TypeKnowledge {
     /// What kind of value.
     Kind,
     /// Nothing: it is whatever the event holds.
@@ -214,7 +214,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn text(parts: &[Part], view: &View<'_>, state: &State) -> Result<String, TemplateProblem> {
+fn text(parts: &[Part], view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
     let mut out = String::new();
     for part in parts {
         match part {

@@ -8,12 +8,12 @@ use crate::event::Event;
 
 /// An event as handlers see it: its payload is parsed when the first of them looks at it, and at most once.
 #[derive(Debug)]
-pub struct View<'a> {
+pub struct EventView<'a> {
     event: &'a Event,
     data: OnceCell<Option<Value>>,
 }
 
-impl<'a> View<'a> {
+impl<'a> EventView<'a> {
     /// Looks at an event.
     #[must_use]
     pub const fn new(event: &'a Event) -> Self {
@@ -56,9 +56,9 @@ impl<'a> View<'a> {
 
 /// A way into a payload: `user.id`, `options.0.value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path(Vec<String>);
+pub(super) struct DataPath(Vec<String>);
 
-impl Path {
+impl DataPath {
     /// Reads a way: words with dots between them, numbers for items of lists.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let words: Vec<String> = text.split('.').map(str::to_owned).collect();
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn a_path_leads_through_objects_and_lists_to_what_is_there() {
         let value = json!({"a": [{"b": 7}, null], "0": "x"});
-        let find = |path: &str| Path::parse(path).unwrap().find(&value).cloned();
+        let find = |path: &str| DataPath::parse(path).unwrap().find(&value).cloned();
         assert_eq!(find("a.0.b"), Some(json!(7)));
         assert_eq!(find("0"), Some(json!("x")));
         for nothing in ["a.1", "a.2", "a.b", "a.0.b.c", "z"] {
             assert_eq!(find(nothing), None, "{nothing}");
         }
-        assert_eq!(Path::parse("a..b"), None);
-        assert_eq!(Path::parse(""), None);
-        assert_eq!(Path::here().find(&value), Some(&value));
+        assert_eq!(DataPath::parse("a..b"), None);
+        assert_eq!(DataPath::parse(""), None);
+        assert_eq!(DataPath::here().find(&value), Some(&value));
     }
 }

@@ -16,13 +16,13 @@ pub struct WebhookSpec {
     /// `allow_private`: whether it may be in a private network.
     pub allow_private: bool,
     /// `answers`: which of its answers may have an effect.
-    pub answers: AnswerPolicy,
+    pub answers: ResponsePolicy,
 }
 
 /// Which answers of a webhook may have an effect. Handlers act with the operator's rights, so an answer that a third
 /// party could have written must not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AnswerPolicy {
+pub enum ResponsePolicy {
     /// Over https, from a loopback address, or signed with the handler's secret.
     #[default]
     Secure,

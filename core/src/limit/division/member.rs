@@ -94,7 +94,7 @@ pub struct ShareUsage {
 
 /// A row of another process, as it was first seen like this.
 #[derive(Clone, Copy, Debug)]
-struct Sighting {
+struct ObservedRow {
     beat: u64,
     since: Timestamp,
     dead_since: Option<Timestamp>,
@@ -132,7 +132,7 @@ pub struct LimitShare {
     is_exposed: bool,
     lease_until: Timestamp,
     rows: Vec<ShareRow>,
-    sightings: HashMap<MemberId, Sighting>,
+    sightings: HashMap<MemberId, ObservedRow>,
     /// Since when it has a token.
     held_since: Timestamp,
     retry_at: Timestamp,
@@ -183,7 +183,7 @@ impl LimitShare {
     pub fn on_rows(&mut self, rows: Vec<ShareRow>, now: Timestamp) {
         self.sightings.retain(|member, _| rows.iter().any(|row| row.member == *member));
         for row in rows.iter().filter(|row| row.member != self.me) {
-            let new = Sighting { beat: row.beat, since: now, dead_since: None };
+            let new = ObservedRow { beat: row.beat, since: now, dead_since: None };
             let sighting = self.sightings.entry(row.member).or_insert(new);
             if sighting.beat != row.beat {
                 *sighting = new;

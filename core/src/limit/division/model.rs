@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::{DivisionConfig, LimitShare, MemberId, Renewal, ShareAction, ShareRow, ShareUsage};
 use crate::limit::LimitConfig;
-use crate::limit::own::Own;
-use crate::limit::turn::Turn;
+use crate::limit::local_window::LocalWindow;
+use crate::limit::readiness::Readiness;
 use crate::time::Timestamp;
 
 const MS: u64 = 1_000;
@@ -79,7 +79,7 @@ enum Event {
 struct Process {
     member: MemberId,
     share: LimitShare,
-    own: Own,
+    own: LocalWindow,
     applied: u64,
     will_apply: bool,
     /// Its clock is ahead by so much, and this many of a million too fast.
@@ -186,7 +186,7 @@ impl World {
             request_timeout: self.config.request_timeout,
             ..LimitConfig::default()
         };
-        let mut own = Own::new(&limits, Timestamp::from_micros(ahead));
+        let mut own = LocalWindow::new(&limits, Timestamp::from_micros(ahead));
         own.set_limit(0);
         self.processes.push(Process {
             member,
@@ -389,12 +389,12 @@ impl World {
         if !self.processes[who].is_leaving {
             loop {
                 match self.processes[who].own.turn(now) {
-                    Turn::Now => self.grant(who, now),
-                    Turn::At(then) => {
+                    Readiness::Now => self.grant(who, now),
+                    Readiness::At(then) => {
                         next = next.min(self.now + micros(then.since(now)) * 101 / 100 + 1);
                         break;
                     }
-                    Turn::OnAnswer => break,
+                    Readiness::OnAnswer => break,
                 }
             }
         }

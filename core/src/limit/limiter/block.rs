@@ -1,11 +1,11 @@
 //! Global 429s: everything of a credential stops, whether the global limit counts it or not.
 
 use super::Limiter;
-use super::memory::LASTING;
-use crate::answer::Credential;
+use super::persist::LASTING;
 use crate::limit::domain::{Domain, DomainId};
-use crate::limit::global::Global;
-use crate::memory::Urgency;
+use crate::limit::global::GlobalLimit;
+use crate::response::Credential;
+use crate::snapshot::Urgency;
 use crate::time::Timestamp;
 
 impl Limiter {
@@ -54,7 +54,7 @@ impl Limiter {
     }
 
     /// Adds a domain, blocked for as long as its credential is.
-    pub(super) fn add_domain(&mut self, credential: Credential, global: Option<Global>) -> DomainId {
+    pub(super) fn add_domain(&mut self, credential: Credential, global: Option<GlobalLimit>) -> DomainId {
         let mut domain = Domain::new(credential, global);
         for (_, until) in self.blocks.iter().filter(|(blocked, _)| *blocked == credential) {
             domain.block(*until);

@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::answer::{RateHeaders, Scope};
 use crate::lane::Lane;
-use crate::limit::Sharing;
-use crate::limit::shared::{OnLoss, SharedConfig, Window};
+use crate::limit::SharingConfig;
+use crate::limit::shared::{LimitFallback, ReferenceWindow, SharedLimitConfig};
+use crate::response::{RateHeaders, RateLimitScope};
 use crate::route::Route;
 
 const BOT: Credential = Credential::Application(1);
@@ -29,13 +29,13 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-fn ask(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> Ask {
+fn ask(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> PermitRequest {
     let route = Route::parse("POST", &path.replace("{}", &object.to_string()), 1, 0);
-    Ask { credential, route, lane: Lane::Interactive, deadline }
+    PermitRequest { credential, route, lane: Lane::Interactive, deadline }
 }
 
 /// When a call could go: now, or then.
-fn earliest(limiter: &mut Limiter, ask: Ask, now: Timestamp) -> Timestamp {
+fn earliest(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) -> Timestamp {
     match limiter.try_acquire(ask, now) {
         Ok(permit) => {
             limiter.give_back(permit, now);
@@ -45,22 +45,25 @@ fn earliest(limiter: &mut Limiter, ask: Ask, now: Timestamp) -> Timestamp {
     }
 }
 
-fn limited(scope: Scope, retry_after_ms: u64) -> Answer {
-    Answer { class: Class::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) }, rate: None }
+fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
+    ResponseInfo {
+        class: ResponseClass::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) },
+        rate: None,
+    }
 }
 
 /// Makes the bucket of a route known, with slots left.
-fn learn(limiter: &mut Limiter, ask: Ask, now: Timestamp) {
+fn learn(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) {
     let bucket = ask.route.key.as_str().to_owned();
-    let Acquired::Granted(permit) = limiter.acquire(ask, now) else { panic!("the first call goes at once") };
+    let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { panic!("the first call goes at once") };
     let reset_after = Duration::from_secs(1);
     let rate = RateHeaders { bucket, limit: 50, remaining: 49, reset_ms: 9_000, reset_after };
-    limiter.answered(permit, &Answer { class: Class::Success, rate: Some(rate) }, now);
+    limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
 }
 
 #[test]
 fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
-    for scope in [Scope::Global, Scope::User, Scope::Shared] {
+    for scope in [RateLimitScope::Global, RateLimitScope::User, RateLimitScope::Shared] {
         for (refused, path) in PATHS.into_iter().enumerate() {
             for is_known in [false, true] {
                 for credential in CREDENTIALS {
@@ -68,7 +71,8 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
                     if is_known {
                         learn(&mut limiter, ask(credential, path, 7, at(2_000)), at(2_000));
                     }
-                    let Acquired::Granted(permit) = limiter.acquire(ask(credential, path, 7, at(2_100)), at(2_100))
+                    let AcquireOutcome::Granted(permit) =
+                        limiter.acquire(ask(credential, path, 7, at(2_100)), at(2_100))
                     else {
                         panic!("it goes at once")
                     };
@@ -77,7 +81,7 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
                         for (place, path) in PATHS.into_iter().enumerate() {
                             for object in [7, 8] {
                                 let is_same = other == credential && (place, object) == (refused, 7);
-                                let is_closed = is_same || (scope == Scope::Global && other == credential);
+                                let is_closed = is_same || (scope == RateLimitScope::Global && other == credential);
                                 let until = if is_closed { at(2_200 + RETRY_AFTER_MS) } else { at(5_000) };
                                 let earliest = earliest(&mut limiter, ask(other, path, object, at(0)), at(5_000));
                                 let what = format!("{scope:?} at {refused}, {is_known}, {credential:?}");
@@ -95,38 +99,38 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
 fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
     let callback = |id: u64| ask(BOT, PATHS[0], id, at(1_000_000));
-    let Acquired::Granted(first) = limiter.acquire(callback(1), at(100)) else { panic!("it goes at once") };
+    let AcquireOutcome::Granted(first) = limiter.acquire(callback(1), at(100)) else { panic!("it goes at once") };
     let tickets: Vec<Ticket> = (2..5)
         .map(|id| match limiter.acquire(callback(id), at(100)) {
-            Acquired::Waiting(ticket) => ticket,
+            AcquireOutcome::Waiting(ticket) => ticket,
             other => panic!("an unknown route sends one call ahead: {other:?}"),
         })
         .collect();
-    limiter.answered(first, &limited(Scope::Global, RETRY_AFTER_MS), at(200));
+    limiter.answered(first, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(200));
     limiter.on_time(at(RETRY_AFTER_MS + 199));
     assert_eq!(limiter.take_effects().count(), 0);
     assert_eq!(limiter.next_wake(), Some(at(RETRY_AFTER_MS + 200)));
     let mut granted = Vec::new();
     for now in RETRY_AFTER_MS + 200..RETRY_AFTER_MS + 210 {
         limiter.on_time(at(now));
-        let effects: Vec<Effect> = limiter.take_effects().collect();
+        let effects: Vec<LimiterEffect> = limiter.take_effects().collect();
         for effect in effects {
-            let Effect::Grant { ticket, permit, .. } = effect else { panic!("{effect:?}") };
+            let LimiterEffect::Grant { ticket, permit, .. } = effect else { panic!("{effect:?}") };
             granted.push(ticket);
-            limiter.answered(permit, &Answer { class: Class::Success, rate: None }, at(now));
+            limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         }
     }
     assert_eq!(granted, tickets);
 }
 
 /// Lets a limiter say all it has to say to the shared window.
-fn talk(limiter: &mut Limiter, window: &mut Window, rules: &SharedConfig, now: Timestamp) {
+fn talk(limiter: &mut Limiter, window: &mut ReferenceWindow, rules: &SharedLimitConfig, now: Timestamp) {
     for _ in 0..10 {
         let Some((credential, call)) = limiter.next_shared_call(now) else { break };
         // A credential that only one process here uses has a window of its own, as it would have in Redis.
         let reply = match credential {
             BOT => window.call(&call, rules, "server", 1_000_000_000 + now.micros()),
-            _ => Window::empty().call(&call, rules, "server", 1_000_000_000 + now.micros()),
+            _ => ReferenceWindow::empty().call(&call, rules, "server", 1_000_000_000 + now.micros()),
         };
         limiter.on_shared_reply(credential, Some(reply), now);
     }
@@ -134,12 +138,12 @@ fn talk(limiter: &mut Limiter, window: &mut Window, rules: &SharedConfig, now: T
 
 #[test]
 fn global_429_of_an_exempt_call_reaches_processes_that_missed_the_news() {
-    let rules = SharedConfig::default();
-    let mut window = Window::empty();
+    let rules = SharedLimitConfig::default();
+    let mut window = ReferenceWindow::empty();
     let mut processes: Vec<Limiter> = (0..2)
         .map(|number| {
             let mut limiter = Limiter::new(LimitConfig::default(), at(0));
-            limiter.share(Sharing { rules: rules.clone(), seat: format!("p{number}"), life: 1 }, BOT);
+            limiter.share(SharingConfig { rules: rules.clone(), seat: format!("p{number}"), life: 1 }, BOT);
             limiter
         })
         .collect();
@@ -147,8 +151,10 @@ fn global_429_of_an_exempt_call_reaches_processes_that_missed_the_news() {
         processes.iter_mut().for_each(|limiter| talk(limiter, &mut window, &rules, at(ms)));
     }
     let callback = |id: u64| ask(BOT, PATHS[0], id, at(6_000));
-    let Acquired::Granted(permit) = processes[0].acquire(callback(1), at(6_000)) else { panic!("it goes at once") };
-    processes[0].answered(permit, &limited(Scope::Global, RETRY_AFTER_MS), at(6_000));
+    let AcquireOutcome::Granted(permit) = processes[0].acquire(callback(1), at(6_000)) else {
+        panic!("it goes at once")
+    };
+    processes[0].answered(permit, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(6_000));
     for ms in (6_000..8_000).step_by(100) {
         processes.iter_mut().for_each(|limiter| talk(limiter, &mut window, &rules, at(ms)));
     }
@@ -164,10 +170,10 @@ fn global_429_of_an_exempt_call_reaches_processes_that_missed_the_news() {
 
 #[test]
 fn too_few_tokens_at_a_join_do_not_stop_exempt_calls() {
-    let rules = SharedConfig { on_loss: OnLoss::Open, ..SharedConfig::default() };
-    let mut window = Window::empty();
+    let rules = SharedLimitConfig { on_loss: LimitFallback::Open, ..SharedLimitConfig::default() };
+    let mut window = ReferenceWindow::empty();
     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
-    limiter.share(Sharing { rules: rules.clone(), seat: "p".into(), life: 1 }, BOT);
+    limiter.share(SharingConfig { rules: rules.clone(), seat: "p".into(), life: 1 }, BOT);
     // Without Redis it uses the whole limit; then it joins with more calls in flight than it brings tokens for.
     for id in 0..20 {
         limiter.acquire(ask(BOT, PATHS[3], id, at(1_000_000)), at(5_000));
@@ -189,11 +195,11 @@ struct Step {
     path: usize,
     object: u64,
     /// The scope of a 429 and for how long, or a success.
-    limited: Option<(Scope, u64)>,
+    limited: Option<(RateLimitScope, u64)>,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let scope = prop_oneof![Just(Scope::Global), Just(Scope::User), Just(Scope::Shared)];
+    let scope = prop_oneof![Just(RateLimitScope::Global), Just(RateLimitScope::User), Just(RateLimitScope::Shared)];
     let limited = prop::option::weighted(0.3, (scope, 1..20_000u64));
     let step = (0..4_000u64, 0..CREDENTIALS.len(), 0..PATHS.len(), 1..4u64, limited);
     let step = step.prop_map(|(after_ms, credential, path, object, limited)| Step {
@@ -221,9 +227,9 @@ proptest! {
                     prop_assert!(blocked[step.credential] <= now, "{:?} at {} ms", step, now);
                     let answer = match step.limited {
                         Some((scope, ms)) => limited(scope, ms),
-                        None => Answer { class: Class::Success, rate: None },
+                        None => ResponseInfo { class: ResponseClass::Success, rate: None },
                     };
-                    if let Some((Scope::Global, ms)) = step.limited {
+                    if let Some((RateLimitScope::Global, ms)) = step.limited {
                         blocked[step.credential] = now + ms;
                     }
                     limiter.answered(permit, &answer, at(now));

@@ -4,81 +4,81 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::answer::{Answer, Class, Credential};
-use crate::limit::book::{Book, Knowledge};
 use crate::limit::config::LimitConfig;
 use crate::limit::division::DivisionView;
 use crate::limit::domain::{Domain, DomainId};
-use crate::limit::lot::{Gatekeeper, LotId, Ticket};
-use crate::limit::shared::Lodging;
-use crate::limit::yard::Yard;
-use crate::memory::Urgency;
-use crate::route::Major;
+use crate::limit::route_table::{RouteLimit, RouteTable};
+use crate::limit::shared::MemberPermitId;
+use crate::limit::wait_queue::{QueueLimit, Ticket, WaitQueueId};
+use crate::limit::wait_queues::WaitQueues;
+use crate::response::{Credential, ResponseClass, ResponseInfo};
+use crate::route::TopLevelId;
+use crate::snapshot::Urgency;
 use crate::time::Timestamp;
 
-mod ask;
 mod block;
 #[cfg(test)]
 mod block_tests;
-mod go;
-mod learn;
-mod memory;
+mod enqueue;
+mod grant;
+mod observe;
+mod persist;
 #[cfg(test)]
-mod memory_tests;
+mod persist_tests;
+mod request;
+mod resolve;
 mod sharing;
 #[cfg(test)]
 mod tests;
-mod wait;
-mod way;
 
-pub use ask::{Acquired, Ask, Delay, Effect, PermitId, Reason};
-pub use sharing::Sharing;
+pub use request::{AcquireOutcome, Delay, DelayReason, LimiterEffect, PermitId, PermitRequest};
+pub use sharing::SharingConfig;
 
 /// Somebody who waits.
 #[derive(Debug)]
 struct Waiter {
-    ask: Ask,
+    ask: PermitRequest,
     domain: DomainId,
     since: Timestamp,
-    lot: LotId,
+    lot: WaitQueueId,
     /// The side door it has passed, whose place it holds.
-    side: Option<LotId>,
+    side: Option<WaitQueueId>,
 }
 
 /// A call under way.
 #[derive(Debug)]
 struct Permit {
-    ask: Ask,
+    ask: PermitRequest,
     domain: DomainId,
     dispatched: Timestamp,
     /// The slot that it took.
-    slot: Option<(LotId, u64)>,
+    slot: Option<(WaitQueueId, u64)>,
     /// The lot whose one call ahead it is.
-    probe: Option<LotId>,
-    side: Option<LotId>,
+    probe: Option<WaitQueueId>,
+    side: Option<WaitQueueId>,
     /// What it took of a shared limit.
-    lodging: Option<Lodging>,
+    lodging: Option<MemberPermitId>,
 }
 
 /// A call of an unknown route whose answer was lost: it used a slot of a bucket that is not known yet.
 #[derive(Debug)]
-struct Ghost {
+struct LostProbe {
     credential: Credential,
     template: String,
-    major: Major,
+    major: TopLevelId,
     /// When it can no longer arrive.
     gone: Timestamp,
 }
 
-impl Ghost {
-    fn haunts(&self, ask: &Ask) -> bool {
+impl LostProbe {
+    fn haunts(&self, ask: &PermitRequest) -> bool {
         self.credential == ask.credential && self.major == ask.route.major && self.template == ask.route.key.template()
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm {
-    Lot(LotId),
+enum Timer {
+    Lot(WaitQueueId),
     Deadline(Ticket),
 }
 
@@ -86,10 +86,10 @@ enum Alarm {
 const MIN_ALARMS: usize = 256;
 
 /// Whether an alarm is still for something.
-fn is_live((_, alarm): &(Timestamp, Alarm), waiters: &HashMap<Ticket, Waiter>, yard: &mut Yard) -> bool {
+fn is_live((_, alarm): &(Timestamp, Timer), waiters: &HashMap<Ticket, Waiter>, yard: &mut WaitQueues) -> bool {
     match alarm {
-        Alarm::Deadline(ticket) => waiters.contains_key(ticket),
-        Alarm::Lot(lot) => yard.get(*lot).is_some(),
+        Timer::Deadline(ticket) => waiters.contains_key(ticket),
+        Timer::Lot(lot) => yard.get(*lot).is_some(),
     }
 }
 
@@ -97,8 +97,8 @@ fn is_live((_, alarm): &(Timestamp, Alarm), waiters: &HashMap<Ticket, Waiter>, y
 #[derive(Debug)]
 pub struct Limiter {
     pub(super) config: LimitConfig,
-    pub(super) book: Book,
-    pub(super) yard: Yard,
+    pub(super) book: RouteTable,
+    pub(super) yard: WaitQueues,
     /// No more than two for each credential, and so few that they are found by looking at each.
     pub(super) domains: Vec<Domain>,
     /// Global 429s that have not ended.
@@ -107,19 +107,19 @@ pub struct Limiter {
     block_ended: bool,
     waiters: HashMap<Ticket, Waiter>,
     permits: HashMap<PermitId, Permit>,
-    alarms: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
+    alarms: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     /// With more alarms than this, some are for what has long happened.
     tidy_above: usize,
     /// Lots behind a side door; usually none.
     sides: usize,
-    ghosts: Vec<Ghost>,
-    effects: VecDeque<Effect>,
+    ghosts: Vec<LostProbe>,
+    effects: VecDeque<LimiterEffect>,
     next: u64,
     started: Timestamp,
     /// When it was last asked.
     now: Timestamp,
     /// How limits are shared with other processes, if they are.
-    sharing: Option<Sharing>,
+    sharing: Option<SharingConfig>,
     /// What it may use of each global limit, if other processes use the rest.
     pub(super) division: Option<DivisionView>,
     /// How soon what has changed should be kept, if something has.
@@ -131,8 +131,8 @@ impl Limiter {
     #[must_use]
     pub fn new(config: LimitConfig, now: Timestamp) -> Self {
         Self {
-            book: Book::new(&config),
-            yard: Yard::new(config.max_buckets),
+            book: RouteTable::new(&config),
+            yard: WaitQueues::new(config.max_buckets),
             domains: Vec::new(),
             blocks: Vec::new(),
             block_ended: false,
@@ -154,10 +154,10 @@ impl Limiter {
     }
 
     /// Asks for a call to go. The lane only matters against those who wait.
-    pub fn acquire(&mut self, ask: Ask, now: Timestamp) -> Acquired {
+    pub fn acquire(&mut self, ask: PermitRequest, now: Timestamp) -> AcquireOutcome {
         let domain = self.domain_of(&ask);
         let Some(lot) = self.lot_of(&ask, now) else {
-            return Acquired::Delay(Delay { until: now + Duration::from_secs(1), reason: Reason::Full });
+            return AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
         };
         // Nothing refers to it yet, and a bucket that it may share could take its place.
         self.yard.hold(lot);
@@ -166,42 +166,45 @@ impl Limiter {
         acquired
     }
 
-    fn acquire_at(&mut self, lot: LotId, ask: Ask, domain: DomainId, now: Timestamp) -> Acquired {
+    fn acquire_at(&mut self, lot: WaitQueueId, ask: PermitRequest, domain: DomainId, now: Timestamp) -> AcquireOutcome {
         if self.may_go_at_once(&ask, domain, lot, now) {
-            return Acquired::Granted(self.grant(ask, domain, lot, None, now));
+            return AcquireOutcome::Granted(self.grant(ask, domain, lot, None, now));
         }
         let delay = self.estimate(&ask, domain, lot, now);
         if delay.until > ask.deadline {
-            return Acquired::Delay(delay);
+            return AcquireOutcome::Delay(delay);
         }
         if self.waiters.len() >= self.config.max_waiters {
-            return Acquired::Delay(Delay { until: delay.until.max(now + self.config.window), reason: Reason::Full });
+            return AcquireOutcome::Delay(Delay {
+                until: delay.until.max(now + self.config.window),
+                reason: DelayReason::Full,
+            });
         }
         self.next += 1;
         let ticket = Ticket(self.next);
-        self.alarms.push(Reverse((ask.deadline, Alarm::Deadline(ticket))));
+        self.alarms.push(Reverse((ask.deadline, Timer::Deadline(ticket))));
         self.enqueue(ticket, Waiter { ask, domain, since: now, lot, side: None }, now);
         self.settle(now);
         // It may have been let in by the settling itself.
         match self.effects.back() {
-            Some(Effect::Grant { ticket: granted, permit, .. }) if *granted == ticket => {
+            Some(LimiterEffect::Grant { ticket: granted, permit, .. }) if *granted == ticket => {
                 let permit = *permit;
                 self.effects.pop_back();
-                Acquired::Granted(permit)
+                AcquireOutcome::Granted(permit)
             }
-            _ => Acquired::Waiting(ticket),
+            _ => AcquireOutcome::Waiting(ticket),
         }
     }
 
     /// Asks for a call to go at once or not at all.
-    pub fn try_acquire(&mut self, mut ask: Ask, now: Timestamp) -> Result<PermitId, Delay> {
+    pub fn try_acquire(&mut self, mut ask: PermitRequest, now: Timestamp) -> Result<PermitId, Delay> {
         ask.deadline = now.before(Duration::from_micros(1));
         match self.acquire(ask, now) {
-            Acquired::Granted(permit) => Ok(permit),
-            Acquired::Delay(delay) => Err(delay),
-            Acquired::Waiting(ticket) => {
+            AcquireOutcome::Granted(permit) => Ok(permit),
+            AcquireOutcome::Delay(delay) => Err(delay),
+            AcquireOutcome::Waiting(ticket) => {
                 self.cancel(ticket, now);
-                Err(Delay { until: now, reason: Reason::Global })
+                Err(Delay { until: now, reason: DelayReason::Global })
             }
         }
     }
@@ -221,7 +224,7 @@ impl Limiter {
             global.given_back(permit.lodging, now);
         }
         if let Some((lot, number)) = permit.slot {
-            if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+            if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
                 bucket.give_back(number);
             }
             self.review(lot, now);
@@ -240,12 +243,12 @@ impl Limiter {
             global.lost(permit.lodging, permit.dispatched, now);
         }
         if let Some((lot, number)) = permit.slot {
-            if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+            if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
                 bucket.lose(number, gone.max(now));
             }
             self.review(lot, now);
         } else if permit.probe.is_some() && self.ghosts.len() < self.config.max_routes {
-            self.ghosts.push(Ghost {
+            self.ghosts.push(LostProbe {
                 credential: permit.ask.credential,
                 template: permit.ask.route.key.template().to_owned(),
                 major: permit.ask.route.major,
@@ -259,7 +262,7 @@ impl Limiter {
     }
 
     /// A call was answered.
-    pub fn answered(&mut self, permit: PermitId, answer: &Answer, now: Timestamp) {
+    pub fn answered(&mut self, permit: PermitId, answer: &ResponseInfo, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
             global.answered(permit.lodging, permit.dispatched, now);
@@ -268,15 +271,20 @@ impl Limiter {
             Some(rate) => self.learn(&permit, rate, now),
             None => {
                 if let Some((lot, number)) = permit.slot {
-                    if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+                    if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
                         bucket.answered_without_headers(number, now);
                     }
                     self.review(lot, now);
                 }
-                let is_telling =
-                    matches!(answer.class, Class::Success | Class::NotFound | Class::Rejected | Class::Forbidden);
+                let is_telling = matches!(
+                    answer.class,
+                    ResponseClass::Success
+                        | ResponseClass::NotFound
+                        | ResponseClass::Rejected
+                        | ResponseClass::Forbidden
+                );
                 if is_telling && permit.slot.is_none() {
-                    let free = Knowledge::Free(now + self.config.free_for);
+                    let free = RouteLimit::Free(now + self.config.free_for);
                     self.book.learn(permit.ask.credential, &permit.ask.route.key, free);
                 }
                 permit.slot.map(|(lot, _)| lot)
@@ -285,7 +293,7 @@ impl Limiter {
         // Whoever is let through the side door must not take the place of the bucket that is to be closed.
         learned.into_iter().for_each(|lot| self.yard.hold(lot));
         self.end_side(permit.side, now, now);
-        if let Class::RateLimited { scope, retry_after } = answer.class {
+        if let ResponseClass::RateLimited { scope, retry_after } = answer.class {
             self.refused(&permit, scope, now + retry_after, answer.rate.as_ref(), learned, now);
         }
         learned.into_iter().for_each(|lot| self.yard.release(lot));
@@ -300,7 +308,7 @@ impl Limiter {
     }
 
     /// What happened to those who wait, in order.
-    pub fn take_effects(&mut self) -> impl Iterator<Item = Effect> + '_ {
+    pub fn take_effects(&mut self) -> impl Iterator<Item = LimiterEffect> + '_ {
         self.effects.drain(..)
     }
 

@@ -1,17 +1,17 @@
 //! Limits that are shared with other processes: what to ask Redis, and what it answered.
 
 use super::Limiter;
-use crate::answer::Credential;
 use crate::limit::division::DivisionView;
-use crate::limit::global::Global;
-use crate::limit::shared::{Call, Member, Mode, Reply, SharedConfig};
+use crate::limit::global::GlobalLimit;
+use crate::limit::shared::{Member, ScriptCall, ScriptReply, SharedLimitConfig, SharingMode};
+use crate::response::Credential;
 use crate::time::Timestamp;
 
 /// How limits are shared.
 #[derive(Clone, Debug)]
-pub struct Sharing {
+pub struct SharingConfig {
     /// The rules.
-    pub rules: SharedConfig,
+    pub rules: SharedLimitConfig,
     /// The name of this process's seat.
     pub seat: String,
     /// Which life of that seat it is, by chance.
@@ -21,7 +21,7 @@ pub struct Sharing {
 impl Limiter {
     /// Shares all global limits with other processes, and joins them for this credential at once. To be called before the
     /// first [`Limiter::acquire`].
-    pub fn share(&mut self, sharing: Sharing, credential: Credential) {
+    pub fn share(&mut self, sharing: SharingConfig, credential: Credential) {
         self.sharing = Some(sharing);
         let global = self.global_of();
         self.add_domain(credential, Some(global));
@@ -50,24 +50,24 @@ impl Limiter {
         self.domains.iter().filter_map(|domain| domain.global.as_ref()?.next_own_excess()).min()
     }
 
-    pub(super) fn global_of(&self) -> Global {
+    pub(super) fn global_of(&self) -> GlobalLimit {
         match &self.sharing {
             // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
             None => {
-                let mut global = Global::new(&self.config, self.started);
+                let mut global = GlobalLimit::new(&self.config, self.started);
                 if let Some(division) = self.division {
                     global.set_own_limit(division.share);
                 }
                 global
             }
-            Some(Sharing { rules, seat, life }) => {
-                Global::shared(&self.config, Member::new(rules.clone(), seat.clone(), *life, self.now))
+            Some(SharingConfig { rules, seat, life }) => {
+                GlobalLimit::shared(&self.config, Member::new(rules.clone(), seat.clone(), *life, self.now))
             }
         }
     }
 
     /// What to ask Redis now, and for whose limit. One call at a time for each.
-    pub fn next_shared_call(&mut self, now: Timestamp) -> Option<(Credential, Call)> {
+    pub fn next_shared_call(&mut self, now: Timestamp) -> Option<(Credential, ScriptCall)> {
         self.domains.iter_mut().find_map(|domain| {
             let call = domain.global.as_mut()?.member_mut()?.next_call(now)?;
             Some((domain.credential, call))
@@ -75,7 +75,7 @@ impl Limiter {
     }
 
     /// Redis answered, or, with nothing, did not in time.
-    pub fn on_shared_reply(&mut self, credential: Credential, reply: Option<Reply>, now: Timestamp) {
+    pub fn on_shared_reply(&mut self, credential: Credential, reply: Option<ScriptReply>, now: Timestamp) {
         if let Some(member) = self.member_of(credential) {
             match reply {
                 Some(reply) => member.on_reply(reply, now),
@@ -100,7 +100,7 @@ impl Limiter {
     }
 
     /// Says goodbye to the others. Nothing is granted under a shared limit from now on.
-    pub fn leave(&mut self, now: Timestamp) -> Vec<(Credential, Call)> {
+    pub fn leave(&mut self, now: Timestamp) -> Vec<(Credential, ScriptCall)> {
         let shared = self.domains.iter_mut().filter_map(|domain| {
             let call = domain.global.as_mut()?.member_mut()?.leave(now)?;
             Some((domain.credential, call))
@@ -109,7 +109,7 @@ impl Limiter {
     }
 
     /// How each shared limit stands.
-    pub fn modes(&self, now: Timestamp) -> impl Iterator<Item = (Credential, Mode, &Member)> {
+    pub fn modes(&self, now: Timestamp) -> impl Iterator<Item = (Credential, SharingMode, &Member)> {
         self.domains.iter().filter_map(move |domain| {
             let member = domain.global.as_ref()?.member()?;
             Some((domain.credential, member.mode(now), member))

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::answer::{RateHeaders, Scope};
 use crate::lane::Lane;
-use crate::limit::testing::Server;
-use crate::route::{Route, SubLimit};
+use crate::limit::test_server::TestBucketServer;
+use crate::response::{RateHeaders, RateLimitScope};
+use crate::route::{Route, SublimitKind};
 
 const BOT: Credential = Credential::Application(1);
 
@@ -16,11 +16,11 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(ms)
 }
 
-fn ask(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> Ask {
-    Ask { credential: BOT, route: Route::parse(method, path, 1, 0), lane, deadline }
+fn ask(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> PermitRequest {
+    PermitRequest { credential: BOT, route: Route::parse(method, path, 1, 0), lane, deadline }
 }
 
-fn operation(path: &str) -> Ask {
+fn operation(path: &str) -> PermitRequest {
     ask("POST", path, Lane::Operation, at(10_000_000))
 }
 
@@ -34,20 +34,20 @@ fn rate(bucket: &str, limit: u32, remaining: u32, reset_ms: u64, reset_after_ms:
     RateHeaders { bucket: bucket.into(), limit, remaining, reset_ms, reset_after }
 }
 
-fn ok(rate: RateHeaders) -> Answer {
-    Answer { class: Class::Success, rate: Some(rate) }
+fn ok(rate: RateHeaders) -> ResponseInfo {
+    ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }
 }
 
-fn granted(acquired: Acquired) -> PermitId {
+fn granted(acquired: AcquireOutcome) -> PermitId {
     match acquired {
-        Acquired::Granted(permit) => permit,
+        AcquireOutcome::Granted(permit) => permit,
         other => panic!("expected a grant, got {other:?}"),
     }
 }
 
-fn waiting(acquired: Acquired) -> Ticket {
+fn waiting(acquired: AcquireOutcome) -> Ticket {
     match acquired {
-        Acquired::Waiting(ticket) => ticket,
+        AcquireOutcome::Waiting(ticket) => ticket,
         other => panic!("expected to wait, got {other:?}"),
     }
 }
@@ -56,14 +56,14 @@ fn grants(limiter: &mut Limiter) -> Vec<Ticket> {
     limiter
         .take_effects()
         .filter_map(|effect| match effect {
-            Effect::Grant { ticket, .. } => Some(ticket),
-            Effect::Expire { .. } => None,
+            LimiterEffect::Grant { ticket, .. } => Some(ticket),
+            LimiterEffect::Expire { .. } => None,
         })
         .collect()
 }
 
 /// Each to a route of its own: an unknown one sends a single call ahead.
-fn interactive(n: usize) -> Ask {
+fn interactive(n: usize) -> PermitRequest {
     let path = ["/guilds/1", "/channels/2", "/users/@me", "/gateway/bot", "/guilds/1/roles"][n];
     ask("GET", path, Lane::Interactive, at(10_000_000))
 }
@@ -81,7 +81,7 @@ fn a_smaller_share_grants_nothing_until_enough_tokens_are_back() {
     limiter.set_share(share(1), at(2_000));
     assert!(!limiter.is_within_share(at(2_000)));
     for (permit, ms) in permits.into_iter().zip([2_010, 2_020, 2_030]) {
-        limiter.answered(permit, &Answer { class: Class::Success, rate: None }, at(ms));
+        limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(ms));
     }
     // A window and its margin after the second response, one token is in use.
     assert_eq!(limiter.next_wake(), Some(at(3_020)));
@@ -99,7 +99,7 @@ fn without_a_share_calls_wait_and_go_when_there_is_one() {
     let mut limiter = limiter();
     limiter.set_share(share(0), at(0));
     let refused = limiter.try_acquire(interactive(1), at(2_000)).unwrap_err();
-    assert_eq!((refused.until, refused.reason), (at(3_010), Reason::Global));
+    assert_eq!((refused.until, refused.reason), (at(3_010), DelayReason::Global));
     let first = waiting(limiter.acquire(interactive(1), at(2_000)));
     limiter.on_time(at(5_000));
     assert_eq!(grants(&mut limiter), []);
@@ -125,7 +125,7 @@ fn a_route_without_headers_is_not_held_to_one_at_a_time() {
     let first = granted(limiter.acquire(operation("/channels/1/typing"), at(2_000)));
     let tickets: Vec<_> =
         (0..4).map(|_| waiting(limiter.acquire(operation("/channels/1/typing"), at(2_000)))).collect();
-    limiter.answered(first, &Answer { class: Class::Success, rate: None }, at(2_050));
+    limiter.answered(first, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(2_050));
     assert_eq!(grants(&mut limiter), tickets);
 }
 
@@ -135,10 +135,10 @@ fn a_deadline_that_cannot_be_met_is_told_at_once_and_changes_nothing() {
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
     limiter.answered(first, &ok(rate("h", 1, 0, 9_000, 60_000)), at(2_050));
     let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(7_000));
-    let Acquired::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else { panic!("it cannot be met") };
-    assert_eq!((delay.until, delay.reason), (at(62_050), Reason::Route));
+    let AcquireOutcome::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else { panic!("it cannot be met") };
+    assert_eq!((delay.until, delay.reason), (at(62_050), DelayReason::Route));
     assert_eq!(limiter.waiting(), 0);
-    let patient = Ask { deadline: at(100_000), ..hasty };
+    let patient = PermitRequest { deadline: at(100_000), ..hasty };
     let ticket = waiting(limiter.acquire(patient, at(2_100)));
     limiter.on_time(at(62_050));
     assert_eq!(grants(&mut limiter), [ticket]);
@@ -153,7 +153,7 @@ fn a_caller_whose_deadline_comes_while_it_waits_is_sent_away_with_a_time() {
     assert_eq!(limiter.next_wake(), Some(at(3_000)));
     limiter.on_time(at(3_000));
     let effects: Vec<_> = limiter.take_effects().collect();
-    assert!(matches!(effects[..], [Effect::Expire { ticket: gone, .. }] if gone == ticket), "{effects:?}");
+    assert!(matches!(effects[..], [LimiterEffect::Expire { ticket: gone, .. }] if gone == ticket), "{effects:?}");
     limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(3_100));
     assert_eq!(grants(&mut limiter), []);
 }
@@ -161,18 +161,18 @@ fn a_caller_whose_deadline_comes_while_it_waits_is_sent_away_with_a_time() {
 #[test]
 fn a_channels_third_name_waits_ten_minutes_and_holds_nobody_else_back() {
     let mut limiter = limiter();
-    let patch = |sub: Option<SubLimit>| {
+    let patch = |sub: Option<SublimitKind>| {
         let mut ask = ask("PATCH", "/channels/1", Lane::Operation, at(10_000_000));
         ask.route.sub = sub;
         ask
     };
     let mut now = 2_000;
     for _ in 0..2 {
-        let permit = granted(limiter.acquire(patch(Some(SubLimit::ChannelName)), at(now)));
+        let permit = granted(limiter.acquire(patch(Some(SublimitKind::ChannelName)), at(now)));
         limiter.answered(permit, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
         now += 20_000;
     }
-    let third = waiting(limiter.acquire(patch(Some(SubLimit::ChannelName)), at(now)));
+    let third = waiting(limiter.acquire(patch(Some(SublimitKind::ChannelName)), at(now)));
     let other = granted(limiter.acquire(patch(None), at(now)));
     limiter.answered(other, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
     granted(limiter.acquire(ask("PATCH", "/channels/2", Lane::Operation, at(10_000_000)), at(now + 1_000)));
@@ -185,14 +185,14 @@ fn a_channels_third_name_waits_ten_minutes_and_holds_nobody_else_back() {
 fn a_shared_429_closes_its_resource_alone_and_a_global_one_everything() {
     let mut limiter = limiter();
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
-    let limited = |scope, retry_after_ms| Answer {
-        class: Class::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) },
+    let limited = |scope, retry_after_ms| ResponseInfo {
+        class: ResponseClass::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) },
         rate: Some(rate("h", 5, 3, 9_000, 5_000)),
     };
-    limiter.answered(first, &limited(Scope::Shared, 60_000), at(2_050));
+    limiter.answered(first, &limited(RateLimitScope::Shared, 60_000), at(2_050));
     let closed = waiting(limiter.acquire(operation("/channels/1/messages"), at(2_100)));
     let permit = granted(limiter.acquire(operation("/channels/2/messages"), at(2_100)));
-    let mut limited = limited(Scope::Global, 30_000);
+    let mut limited = limited(RateLimitScope::Global, 30_000);
     limited.rate = None;
     limiter.answered(permit, &limited, at(2_150));
     let other = waiting(limiter.acquire(operation("/channels/3/messages"), at(2_200)));
@@ -245,11 +245,11 @@ fn a_million_objects_are_bounded_and_what_is_forgotten_is_counted() {
     let mut told = 0;
     for id in 0..1_000_000u64 {
         let now = at(3_000 + id);
-        let ask = Ask { deadline: now, ..operation(&format!("/webhooks/{id}/t")) };
+        let ask = PermitRequest { deadline: now, ..operation(&format!("/webhooks/{id}/t")) };
         match limiter.acquire(ask, now) {
-            Acquired::Granted(permit) => limiter.answered(permit, &ok(rate("h", 5, 4, 9_000 + id, 100)), now),
-            Acquired::Delay(_) => told += 1,
-            Acquired::Waiting(ticket) => limiter.cancel(ticket, now),
+            AcquireOutcome::Granted(permit) => limiter.answered(permit, &ok(rate("h", 5, 4, 9_000 + id, 100)), now),
+            AcquireOutcome::Delay(_) => told += 1,
+            AcquireOutcome::Waiting(ticket) => limiter.cancel(ticket, now),
         }
     }
     let view = limiter.snapshot(at(2_000_000));
@@ -265,13 +265,15 @@ fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
     for _ in 0..10_000 {
         let first = granted(limiter.acquire(ask("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
         let second = waiting(limiter.acquire(ask("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
-        limiter.answered(first, &Answer { class: Class::Success, rate: None }, at(now));
+        limiter.answered(first, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         now += 1_010;
         limiter.on_time(at(now));
         let effects: Vec<_> = limiter.take_effects().collect();
-        let [Effect::Grant { ticket, permit, .. }] = effects[..] else { panic!("expected a grant: {effects:?}") };
+        let [LimiterEffect::Grant { ticket, permit, .. }] = effects[..] else {
+            panic!("expected a grant: {effects:?}")
+        };
         assert_eq!(ticket, second);
-        limiter.answered(permit, &Answer { class: Class::Success, rate: None }, at(now));
+        limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         now += 1_010;
     }
     assert!(limiter.alarms.len() <= MIN_ALARMS, "{} alarms are kept", limiter.alarms.len());
@@ -283,7 +285,7 @@ fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
 fn those_who_waited_for_a_call_ahead_go_on_even_if_they_need_its_room() {
     let mut limiter = Limiter::new(LimitConfig { max_buckets: 3, ..LimitConfig::default() }, at(0));
     let other = granted(limiter.acquire(operation("/a"), at(2_000)));
-    limiter.answered(other, &Answer { class: Class::Success, rate: None }, at(2_010));
+    limiter.answered(other, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(2_010));
     let first = granted(limiter.acquire(operation("/guilds/1/channels"), at(2_020)));
     let second = waiting(limiter.acquire(operation("/guilds/2/channels"), at(2_020)));
     limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
@@ -341,31 +343,32 @@ fn callers() -> impl Strategy<Value = Vec<Caller>> {
 
 /// Discord with its own count of everything.
 struct Discord {
-    buckets: BTreeMap<(usize, u64), Server>,
+    buckets: BTreeMap<(usize, u64), TestBucketServer>,
     arrivals: Vec<u64>,
     refused: u32,
 }
 
 impl Discord {
-    fn arrive(&mut self, caller: &Caller, now: u64) -> Answer {
+    fn arrive(&mut self, caller: &Caller, now: u64) -> ResponseInfo {
         self.arrivals.push(now);
         // PUT and DELETE share a bucket; the last route has none.
         let (group, limit, per_ms, leaky) = match caller.route {
             0 | 1 => (0, 3, 400, false),
             2 => (2, 4, 600, true),
             3 => (3, 6, 300, true),
-            _ => return Answer { class: Class::Success, rate: None },
+            _ => return ResponseInfo { class: ResponseClass::Success, rate: None },
         };
         let server = self
             .buckets
             .entry((group, caller.object))
-            .or_insert_with(|| Server::named(&format!("hash{group}"), limit, per_ms, leaky));
+            .or_insert_with(|| TestBucketServer::named(&format!("hash{group}"), limit, per_ms, leaky));
         match server.arrive(now) {
             Some(rate) => ok(rate),
             None => {
                 self.refused += 1;
-                let class = Class::RateLimited { scope: Scope::User, retry_after: Duration::from_secs(1) };
-                Answer { class, rate: None }
+                let class =
+                    ResponseClass::RateLimited { scope: RateLimitScope::User, retry_after: Duration::from_secs(1) };
+                ResponseInfo { class, rate: None }
             }
         }
     }
@@ -384,7 +387,7 @@ enum Event {
     Ask(usize),
     Cancel(usize),
     Arrive(usize, PermitId),
-    Answer(PermitId, Answer),
+    Answer(PermitId, ResponseInfo),
     Lost(PermitId),
     GiveBack(PermitId),
 }
@@ -438,12 +441,12 @@ proptest! {
                     let path = path.replace("{}", &caller.object.to_string());
                     let deadline = time + Duration::from_millis(caller.patience_ms);
                     match limiter.acquire(ask(method, &path, Lane::ALL[caller.lane], deadline), time) {
-                        Acquired::Granted(permit) => go.push((index, permit)),
-                        Acquired::Delay(delay) => {
-                            prop_assert!(delay.until > deadline || delay.reason == Reason::Full);
+                        AcquireOutcome::Granted(permit) => go.push((index, permit)),
+                        AcquireOutcome::Delay(delay) => {
+                            prop_assert!(delay.until > deadline || delay.reason == DelayReason::Full);
                             ended[index] += 1;
                         }
-                        Acquired::Waiting(ticket) => {
+                        AcquireOutcome::Waiting(ticket) => {
                             tickets.insert(ticket, index);
                             if caller.fate == 3 {
                                 order += 1;
@@ -472,11 +475,11 @@ proptest! {
             }
             for effect in limiter.take_effects() {
                 match effect {
-                    Effect::Grant { ticket, permit, .. } => {
+                    LimiterEffect::Grant { ticket, permit, .. } => {
                         let index = tickets.remove(&ticket).expect("a grant is for somebody who waits");
                         go.push((index, permit));
                     }
-                    Effect::Expire { ticket, .. } => {
+                    LimiterEffect::Expire { ticket, .. } => {
                         let index = tickets.remove(&ticket).expect("only who waits can expire");
                         ended[index] += 1;
                     }

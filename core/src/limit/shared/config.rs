@@ -7,7 +7,7 @@ use serde::Serialize;
 /// What a process does while it cannot reach Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnLoss {
+pub enum LimitFallback {
     /// It uses its share of the limit.
     #[default]
     Share,
@@ -17,7 +17,7 @@ pub enum OnLoss {
     Open,
 }
 
-impl OnLoss {
+impl LimitFallback {
     /// Its name, as settings and logs have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -31,7 +31,7 @@ impl OnLoss {
 
 /// How processes share a limit. All members of one limit should agree on everything here.
 #[derive(Clone, Debug)]
-pub struct SharedConfig {
+pub struct SharedLimitConfig {
     /// Calls in any window, of all processes together.
     pub limit: u32,
     /// The window, with whatever is added for clocks that do not run quite alike.
@@ -39,7 +39,7 @@ pub struct SharedConfig {
     /// What was added to it.
     pub margin: Duration,
     /// What a process does without Redis.
-    pub on_loss: OnLoss,
+    pub on_loss: LimitFallback,
     /// How long a call to Redis may take; after that it counts as lost.
     pub timeout: Duration,
     /// A member says something at least this often.
@@ -70,13 +70,13 @@ pub struct SharedConfig {
     pub retry: Duration,
 }
 
-impl Default for SharedConfig {
+impl Default for SharedLimitConfig {
     fn default() -> Self {
         Self {
             limit: 50,
             window: Duration::from_millis(1_010),
             margin: Duration::from_millis(10),
-            on_loss: OnLoss::Share,
+            on_loss: LimitFallback::Share,
             timeout: Duration::from_millis(250),
             heartbeat: Duration::from_secs(1),
             silence: Duration::from_secs(3),
@@ -95,7 +95,7 @@ impl Default for SharedConfig {
     }
 }
 
-impl SharedConfig {
+impl SharedLimitConfig {
     /// How long a token is away whose use nobody has told the end of, without the window after it.
     #[must_use]
     pub fn hold(&self) -> Duration {

@@ -12,23 +12,23 @@
 //! after its answer. While it is apart it only *looks* at Redis, which changes nothing there: a call whose answer is lost
 //! must not make the others count on it again.
 
-mod talk;
+mod protocol;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::call::How;
-use super::config::{OnLoss, SharedConfig};
-use super::watch::Watch;
-use crate::limit::turn::Turn;
+use super::clock_monitor::ClockMonitor;
+use super::config::{LimitFallback, SharedLimitConfig};
+use super::script::SlotOutcome;
+use crate::limit::readiness::Readiness;
 use crate::time::Timestamp;
 
-pub use view::{MemberView, Mode};
+pub use view::{MemberView, SharingMode};
 
 /// Leave to make one call, as a member knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lodging(u64);
+pub struct MemberPermitId(u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -50,7 +50,7 @@ struct Booking {
 
 /// A call without an answer.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct InFlightCall {
     slot: Option<(u64, u64, Timestamp)>,
     dispatched: Timestamp,
     /// When it can no longer arrive, if no answer will come.
@@ -59,31 +59,31 @@ struct Flight {
 
 /// A call that was answered less than a window ago.
 #[derive(Clone, Copy, Debug)]
-struct Cooled {
+struct CoolingCall {
     at: Timestamp,
-    lodging: Lodging,
+    lodging: MemberPermitId,
     is_told: bool,
 }
 
 /// What is to be told of a slot.
 #[derive(Clone, Copy, Debug)]
-struct ToTell {
+struct PendingReport {
     token: u64,
     booking: u64,
     /// When it was answered; nothing if it was not used.
-    answered: Option<(Timestamp, Lodging)>,
+    answered: Option<(Timestamp, MemberPermitId)>,
     since: Timestamp,
 }
 
 /// A call to Redis that has no answer yet.
 #[derive(Clone, Debug)]
-struct UnderWay {
+struct PendingCall {
     sent: Timestamp,
     is_look: bool,
     is_urgent: bool,
     /// The calls without an answer that it tells of.
-    flying: Vec<Lodging>,
-    told: Vec<ToTell>,
+    flying: Vec<MemberPermitId>,
+    told: Vec<PendingReport>,
     blocked: Option<Timestamp>,
     dead: Vec<String>,
     /// The share that is given up if it was done.
@@ -96,7 +96,7 @@ struct UnderWay {
 /// and what came of it goes back by [`Member::on_reply`] or [`Member::on_lost`], one call at a time.
 #[derive(Debug)]
 pub struct Member {
-    config: SharedConfig,
+    config: SharedLimitConfig,
     id: String,
     life: u64,
     state: State,
@@ -109,12 +109,12 @@ pub struct Member {
     members: u32,
     live: u32,
     pool: u32,
-    watch: Watch,
-    under_way: Option<UnderWay>,
+    watch: ClockMonitor,
+    under_way: Option<PendingCall>,
     bookings: Vec<Booking>,
-    flights: BTreeMap<Lodging, Flight>,
-    cooling: VecDeque<Cooled>,
-    to_tell: Vec<ToTell>,
+    flights: BTreeMap<MemberPermitId, InFlightCall>,
+    cooling: VecDeque<CoolingCall>,
+    to_tell: Vec<PendingReport>,
     last_lodging: u64,
     want: u32,
     is_urgent: bool,
@@ -140,9 +140,9 @@ impl Member {
     /// A process that has not reached Redis yet, and so sends nothing. `id` names its seat; `life` should be chosen by
     /// chance.
     #[must_use]
-    pub fn new(config: SharedConfig, id: String, life: u64, now: Timestamp) -> Self {
+    pub fn new(config: SharedLimitConfig, id: String, life: u64, now: Timestamp) -> Self {
         Self {
-            watch: Watch::new(config.window),
+            watch: ClockMonitor::new(config.window),
             config,
             id,
             life,
@@ -178,39 +178,39 @@ impl Member {
     }
 
     /// When a call may go.
-    pub(crate) fn turn(&mut self, now: Timestamp) -> Turn {
+    pub(crate) fn turn(&mut self, now: Timestamp) -> Readiness {
         if now < self.closed_until {
-            return Turn::At(self.closed_until);
+            return Readiness::At(self.closed_until);
         }
         self.pass_time(now);
         if let Some(first) = self.bookings.first() {
-            return Turn::not_before(first.from, now);
+            return Readiness::not_before(first.from, now);
         }
         if self.state != State::Apart {
-            return Turn::OnAnswer;
+            return Readiness::OnAnswer;
         }
-        let Some((limit, from, until)) = self.alone() else { return Turn::OnAnswer };
+        let Some((limit, from, until)) = self.alone() else { return Readiness::OnAnswer };
         if now >= until {
-            return Turn::OnAnswer;
+            return Readiness::OnAnswer;
         }
         if now < from {
-            return Turn::At(from);
+            return Readiness::At(from);
         }
         if self.used() < limit as usize {
-            return Turn::Now;
+            return Readiness::Now;
         }
-        self.cooling.front().map_or(Turn::OnAnswer, |first| Turn::At(first.at + self.config.window))
+        self.cooling.front().map_or(Readiness::OnAnswer, |first| Readiness::At(first.at + self.config.window))
     }
 
     /// What it may use by itself while it is apart: how much, since when, and until when.
     fn alone(&self) -> Option<(u32, Timestamp, Timestamp)> {
         match self.config.on_loss {
-            OnLoss::Closed => None,
-            OnLoss::Share if self.share == 0 => None,
-            OnLoss::Share => {
+            LimitFallback::Closed => None,
+            LimitFallback::Share if self.share == 0 => None,
+            LimitFallback::Share => {
                 Some((self.share, self.last_word + self.config.apart(), self.last_heard + self.config.share_for))
             }
-            OnLoss::Open => {
+            LimitFallback::Open => {
                 let from = self.apart_since + self.config.window + self.config.guard;
                 Some((self.config.limit, from, Timestamp::from_micros(u64::MAX)))
             }
@@ -223,31 +223,31 @@ impl Member {
     }
 
     /// A call goes now. Only when it is its turn.
-    pub(crate) fn take(&mut self, now: Timestamp) -> Lodging {
+    pub(crate) fn take(&mut self, now: Timestamp) -> MemberPermitId {
         self.last_lodging += 1;
-        let lodging = Lodging(self.last_lodging);
+        let lodging = MemberPermitId(self.last_lodging);
         let is_due = self.bookings.first().is_some_and(|first| first.from <= now);
         let slot = is_due.then(|| self.bookings.remove(0)).map(|slot| (slot.token, slot.booking, slot.until));
-        self.flights.insert(lodging, Flight { slot, dispatched: now, gone: None });
+        self.flights.insert(lodging, InFlightCall { slot, dispatched: now, gone: None });
         lodging
     }
 
     /// A call was answered.
-    pub(crate) fn answered(&mut self, lodging: Lodging, now: Timestamp) {
+    pub(crate) fn answered(&mut self, lodging: MemberPermitId, now: Timestamp) {
         let Some(flight) = self.flights.remove(&lodging) else { return };
         self.cool(lodging, flight, now);
     }
 
-    fn cool(&mut self, lodging: Lodging, flight: Flight, at: Timestamp) {
+    fn cool(&mut self, lodging: MemberPermitId, flight: InFlightCall, at: Timestamp) {
         let place = self.cooling.partition_point(|other| other.at <= at);
-        self.cooling.insert(place, Cooled { at, lodging, is_told: false });
+        self.cooling.insert(place, CoolingCall { at, lodging, is_told: false });
         if let Some((token, booking, _)) = flight.slot {
-            self.to_tell.push(ToTell { token, booking, answered: Some((at, lodging)), since: at });
+            self.to_tell.push(PendingReport { token, booking, answered: Some((at, lodging)), since: at });
         }
     }
 
     /// No answer will come to a call.
-    pub(crate) fn lost(&mut self, lodging: Lodging, now: Timestamp) {
+    pub(crate) fn lost(&mut self, lodging: MemberPermitId, now: Timestamp) {
         let timeout = self.config.request_timeout;
         if let Some(flight) = self.flights.get_mut(&lodging) {
             flight.gone = Some((flight.dispatched + timeout).max(now));
@@ -255,7 +255,7 @@ impl Member {
     }
 
     /// A call never left.
-    pub(crate) fn given_back(&mut self, lodging: Lodging, now: Timestamp) {
+    pub(crate) fn given_back(&mut self, lodging: MemberPermitId, now: Timestamp) {
         let Some(flight) = self.flights.remove(&lodging) else { return };
         if let Some((token, booking, until)) = flight.slot {
             let slot = Booking { token, booking, from: now, until, is_urgent: false };
@@ -299,7 +299,7 @@ impl Member {
     fn unused(&mut self, slot: Booking, now: Timestamp) {
         // Apart, nobody would hear of it, and joining gives it back.
         if self.state == State::Joined {
-            self.to_tell.push(ToTell { token: slot.token, booking: slot.booking, answered: None, since: now });
+            self.to_tell.push(PendingReport { token: slot.token, booking: slot.booking, answered: None, since: now });
         }
     }
 
@@ -308,7 +308,7 @@ impl Member {
         while self.cooling.front().is_some_and(|first| first.at + self.config.window <= now) {
             self.cooling.pop_front();
         }
-        let gone: Vec<(Lodging, Timestamp)> = self
+        let gone: Vec<(MemberPermitId, Timestamp)> = self
             .flights
             .iter()
             .filter_map(|(lodging, flight)| flight.gone.filter(|gone| *gone <= now).map(|gone| (*lodging, gone)))
@@ -374,8 +374,8 @@ const ROUND_TRIP: Duration = Duration::from_micros(100);
 /// Dead members that are remembered until Redis is told.
 const MOST_DEAD: usize = 64;
 
-impl ToTell {
-    fn how(&self, now: Timestamp) -> How {
-        self.answered.map_or(How::Unused, |(at, _)| How::Answered(now.since(at)))
+impl PendingReport {
+    fn how(&self, now: Timestamp) -> SlotOutcome {
+        self.answered.map_or(SlotOutcome::Unused, |(at, _)| SlotOutcome::Answered(now.since(at)))
     }
 }

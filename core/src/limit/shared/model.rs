@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::call::{Call, Reply};
-use super::{Lodging, Member, Mode, OnLoss, SharedConfig, Window};
-use crate::limit::turn::Turn;
+use super::script::{ScriptCall, ScriptReply};
+use super::{LimitFallback, Member, MemberPermitId, ReferenceWindow, SharedLimitConfig, SharingMode};
+use crate::limit::readiness::Readiness;
 use crate::time::Timestamp;
 
 const MS: u64 = 1_000;
@@ -69,12 +69,12 @@ struct Process {
     cut: u32,
     deaf: u32,
     slow: u32,
-    call: Option<(u32, Call)>,
+    call: Option<(u32, ScriptCall)>,
     calls: u32,
-    reply: Option<(u32, Reply)>,
+    reply: Option<(u32, ScriptReply)>,
     /// When it looks at its clock next: it asked for that once, the last time it did anything.
     wake: u64,
-    lodgings: Vec<(u64, Lodging)>,
+    lodgings: Vec<(u64, MemberPermitId)>,
     grants: u32,
     granted_since_calm: u32,
     /// When, and in which life, it last used its share.
@@ -83,13 +83,13 @@ struct Process {
 
 struct World {
     now: u64,
-    config: SharedConfig,
+    config: SharedLimitConfig,
     chance: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
     faults: Vec<(u64, Fault)>,
     processes: Vec<Process>,
-    window: Window,
+    window: ReferenceWindow,
     server: u32,
     clock: i64,
     stopped: u32,
@@ -112,14 +112,14 @@ fn at(now: u64) -> Timestamp {
 }
 
 impl World {
-    fn new(config: SharedConfig, processes: usize, seed: u64, faults: &[(u64, Fault)]) -> Self {
+    fn new(config: SharedLimitConfig, processes: usize, seed: u64, faults: &[(u64, Fault)]) -> Self {
         let mut world = Self {
             now: 0,
             chance: seed | 1,
             events: BinaryHeap::new(),
             order: 0,
             processes: Vec::new(),
-            window: Window::empty(),
+            window: ReferenceWindow::empty(),
             server: 1,
             clock: 1_000_000_000_000,
             stopped: 0,
@@ -272,11 +272,11 @@ impl World {
                 lasts
             }
             Fault::Flush => {
-                self.window = Window::empty();
+                self.window = ReferenceWindow::empty();
                 return;
             }
             Fault::Restart(lasts) => {
-                self.window = Window::empty();
+                self.window = ReferenceWindow::empty();
                 self.server += 1;
                 self.unheard.clear();
                 self.failing += 1;
@@ -426,9 +426,9 @@ impl World {
         let mut wake = None;
         while wake.is_none() && waiting > 0 {
             match self.processes[who].member.turn(now) {
-                Turn::Now => self.dispatch(who),
-                Turn::At(then) => wake = Some(then),
-                Turn::OnAnswer => break,
+                Readiness::Now => self.dispatch(who),
+                Readiness::At(then) => wake = Some(then),
+                Readiness::OnAnswer => break,
             }
         }
         if self.processes[who].call.is_none()
@@ -452,7 +452,7 @@ impl World {
     fn dispatch(&mut self, who: usize) {
         let now = at(self.now);
         let process = &mut self.processes[who];
-        if process.member.mode(now) == Mode::Share {
+        if process.member.mode(now) == SharingMode::Share {
             process.alone = Some((self.now, process.life));
         }
         let lodging = process.member.take(now);
@@ -502,14 +502,14 @@ fn schedule() -> impl Strategy<Value = Vec<(u64, Fault)>> {
     prop::collection::vec(((0..11_000_000u64), fault()), 0..7)
 }
 
-fn rules(limit: u32) -> SharedConfig {
-    SharedConfig {
+fn rules(limit: u32) -> SharedLimitConfig {
+    SharedLimitConfig {
         limit,
         forget: Duration::from_secs(15),
         share_for: Duration::from_secs(10),
         request_timeout: Duration::from_secs(4),
-        on_loss: OnLoss::Share,
-        ..SharedConfig::default()
+        on_loss: LimitFallback::Share,
+        ..SharedLimitConfig::default()
     }
 }
 
@@ -538,7 +538,7 @@ proptest! {
 
 #[test]
 fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
-    let mut world = World::new(SharedConfig::default(), 3, 7, &[]);
+    let mut world = World::new(SharedLimitConfig::default(), 3, 7, &[]);
     world.is_calm = true;
     world.run(10_000 * MS).unwrap();
     let (before, calls) = (world.arrived, world.calls);
@@ -556,7 +556,7 @@ fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
 #[test]
 fn as_many_members_as_the_limit_has_calls_all_have_even_parts() {
     for (members, seconds) in [(50, 5), (80, 8)] {
-        let mut world = World::new(SharedConfig::default(), members, 7, &[]);
+        let mut world = World::new(SharedLimitConfig::default(), members, 7, &[]);
         world.is_calm = true;
         world.run(15_000 * MS).unwrap();
         for stretch in 1..=4 {
@@ -574,7 +574,7 @@ fn as_many_members_as_the_limit_has_calls_all_have_even_parts() {
 
 #[test]
 fn a_member_that_does_not_come_back_is_not_waited_for() {
-    let config = SharedConfig { limit: 2, ..SharedConfig::default() };
+    let config = SharedLimitConfig { limit: 2, ..SharedLimitConfig::default() };
     let faults = [(8_000 * MS, Fault::Kill(0, 60_000)), (8_000 * MS, Fault::Freeze(1, 60_000))];
     let mut world = World::new(config, 4, 7, &faults);
     world.is_calm = true;

@@ -8,17 +8,19 @@
 //! bring as many as their shares, which they were told before. Once they have brought all there are, nobody else can have
 //! one: the epoch is *whole*.
 
-mod book;
+mod booking;
 mod join;
-mod queue;
-mod seats;
+mod member_queue;
+mod membership;
 mod tokens;
 
-use super::call::{Call, Doing, Ended, How, Join, Reply, Standing, Sync};
-use super::config::SharedConfig;
-use super::times::micros;
-use queue::Queue;
-use seats::Seats;
+use super::clock_sample::micros;
+use super::config::SharedLimitConfig;
+use super::script::{
+    JoinRequest, MembershipState, ScriptCall, ScriptCommand, ScriptReply, SlotOutcome, SlotReport, SyncRequest,
+};
+use member_queue::MemberQueue;
+use membership::Membership;
 use tokens::Tokens;
 
 /// A clock that goes back by less is taken to stand still.
@@ -26,7 +28,7 @@ const BACK: u64 = 50_000;
 
 /// What Redis keeps.
 #[derive(Clone, Debug, Default)]
-pub struct Window {
+pub struct ReferenceWindow {
     epoch: Option<Epoch>,
 }
 
@@ -52,13 +54,13 @@ struct Epoch {
     /// How long a token is away, on the average of late.
     away: u64,
     tokens: Tokens,
-    seats: Seats,
-    queue: Queue,
+    seats: Membership,
+    queue: MemberQueue,
 }
 
 /// How an epoch became whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grown {
+enum EpochCompletion {
     /// All shares were brought.
     Together,
     /// Nobody came who had a share.
@@ -67,7 +69,7 @@ enum Grown {
     Late,
 }
 
-impl Window {
+impl ReferenceWindow {
     /// What a Redis knows that knows nothing.
     #[must_use]
     pub fn empty() -> Self {
@@ -87,36 +89,38 @@ impl Window {
     }
 
     /// Does a call, at this time on Redis's clock. `server` is the server that the caller is connected to.
-    pub fn call(&mut self, call: &Call, rules: &SharedConfig, server: &str, now: u64) -> Reply {
+    pub fn call(&mut self, call: &ScriptCall, rules: &SharedLimitConfig, server: &str, now: u64) -> ScriptReply {
         let known = self.epoch.as_mut().filter(|epoch| epoch.server == server && now + BACK >= epoch.last);
         let now = known.as_ref().map_or(now, |epoch| now.max(epoch.last));
         if call.not_after > 0 && now > call.not_after {
-            return Reply::Stale { now };
+            return ScriptReply::Stale { now };
         }
         match &call.doing {
-            Doing::Look => Reply::Seen { now, epoch: known.map_or_else(String::new, |epoch| epoch.name.clone()) },
-            Doing::Sync(sync) => match known.filter(|epoch| epoch.name == sync.epoch) {
+            ScriptCommand::Look => {
+                ScriptReply::Seen { now, epoch: known.map_or_else(String::new, |epoch| epoch.name.clone()) }
+            }
+            ScriptCommand::Sync(sync) => match known.filter(|epoch| epoch.name == sync.epoch) {
                 Some(epoch) => epoch.sync(call, sync, rules, now),
-                None => Reply::Rejoin { now, replaced: false },
+                None => ScriptReply::Rejoin { now, replaced: false },
             },
-            Doing::Leave(sync) => match known.filter(|epoch| epoch.name == sync.epoch) {
+            ScriptCommand::Leave(sync) => match known.filter(|epoch| epoch.name == sync.epoch) {
                 Some(epoch) => epoch.leave(call, sync, rules, now),
-                None => Reply::Rejoin { now, replaced: false },
+                None => ScriptReply::Rejoin { now, replaced: false },
             },
-            Doing::Join(join) => {
+            ScriptCommand::Join(join) => {
                 let goes_on = known.is_some_and(|epoch| epoch.name != join.renew);
                 if !goes_on {
                     self.epoch = None;
                 }
                 let begin = || Epoch::begin(format!("{now}-{:x}", call.life), server, rules, now);
-                Reply::Done(self.epoch.get_or_insert_with(begin).join(call, join, rules, now))
+                ScriptReply::Done(self.epoch.get_or_insert_with(begin).join(call, join, rules, now))
             }
         }
     }
 }
 
 impl Epoch {
-    fn begin(name: String, server: &str, rules: &SharedConfig, now: u64) -> Self {
+    fn begin(name: String, server: &str, rules: &SharedLimitConfig, now: u64) -> Self {
         Self {
             name,
             server: server.to_owned(),
@@ -130,16 +134,16 @@ impl Epoch {
             pace: 0,
             away: micros(rules.window),
             tokens: Tokens::default(),
-            seats: Seats::default(),
-            queue: Queue::default(),
+            seats: Membership::default(),
+            queue: MemberQueue::default(),
         }
     }
 
-    fn sync(&mut self, call: &Call, sync: &Sync, rules: &SharedConfig, now: u64) -> Reply {
+    fn sync(&mut self, call: &ScriptCall, sync: &SyncRequest, rules: &SharedLimitConfig, now: u64) -> ScriptReply {
         self.pass_time(rules, now);
         if !self.seats.is_live(&call.member, call.life) {
             let replaced = self.seats.life(&call.member).is_some_and(|life| life != call.life);
-            return Reply::Rejoin { now, replaced };
+            return ScriptReply::Rejoin { now, replaced };
         }
         self.seats.see(&call.member, now);
         self.settle(&call.member, &sync.ended, rules, now);
@@ -155,10 +159,10 @@ impl Epoch {
         } else {
             self.book(&call.member, sync, rules, now, &mut standing);
         }
-        Reply::Done(standing)
+        ScriptReply::Done(standing)
     }
 
-    fn leave(&mut self, call: &Call, sync: &Sync, rules: &SharedConfig, now: u64) -> Reply {
+    fn leave(&mut self, call: &ScriptCall, sync: &SyncRequest, rules: &SharedLimitConfig, now: u64) -> ScriptReply {
         self.pass_time(rules, now);
         if self.seats.is_live(&call.member, call.life) {
             self.settle(&call.member, &sync.ended, rules, now);
@@ -173,11 +177,11 @@ impl Epoch {
             self.count_limit();
             self.fit(now + micros(rules.window + rules.guard));
         }
-        Reply::Seen { now, epoch: self.name.clone() }
+        ScriptReply::Seen { now, epoch: self.name.clone() }
     }
 
     /// What time alone changes: silent members are detached, long lost ones forgotten, and an epoch becomes whole.
-    fn pass_time(&mut self, rules: &SharedConfig, now: u64) {
+    fn pass_time(&mut self, rules: &SharedLimitConfig, now: u64) {
         self.last = now;
         let silent = self.seats.detach_silent(now.saturating_sub(micros(rules.silence)), now + micros(rules.forget));
         let forgotten = self.seats.forget(now);
@@ -195,28 +199,28 @@ impl Epoch {
         }
         match self.grow_whole(rules, now) {
             // Nobody is left who could use what was booked before the epoch began, but for what has just left.
-            Some(Grown::Together) => {
+            Some(EpochCompletion::Together) => {
                 let left = self.born + micros(rules.horizon + rules.grace + rules.guard);
                 self.tokens.free_unheld_by(now.max(left) + micros(rules.window));
             }
-            Some(Grown::Newcomers) => self.fit(now),
-            Some(Grown::Late) | None => {}
+            Some(EpochCompletion::Newcomers) => self.fit(now),
+            Some(EpochCompletion::Late) | None => {}
         }
         self.fit(now + micros(rules.window + rules.guard));
     }
 
     /// Becomes whole if it can.
-    fn grow_whole(&mut self, rules: &SharedConfig, now: u64) -> Option<Grown> {
+    fn grow_whole(&mut self, rules: &SharedLimitConfig, now: u64) -> Option<EpochCompletion> {
         if self.is_whole {
             return None;
         }
         let age = now.saturating_sub(self.born);
         let grown = if self.brought >= self.limit && age >= micros(rules.gather()) {
-            Grown::Together
+            EpochCompletion::Together
         } else if self.brought == 0 && age >= micros(rules.newcomer) {
-            Grown::Newcomers
+            EpochCompletion::Newcomers
         } else if age >= micros(rules.forget) {
-            Grown::Late
+            EpochCompletion::Late
         } else {
             return None;
         };
@@ -248,17 +252,17 @@ impl Epoch {
     }
 
     /// Takes in what came of slots.
-    fn settle(&mut self, member: &str, ended: &[Ended], rules: &SharedConfig, now: u64) {
+    fn settle(&mut self, member: &str, ended: &[SlotReport], rules: &SharedLimitConfig, now: u64) {
         for end in ended {
             let Some(at) = self.tokens.release(end.token, member, end.booking) else { continue };
             let free_at = match end.how {
-                How::Answered(ago) => {
+                SlotOutcome::Answered(ago) => {
                     let back = now.saturating_sub(micros(ago)) + micros(rules.window);
                     self.away = (self.away * 15 + back.saturating_sub(at)) / 16;
                     back
                 }
                 // Not before it was booked for: the turn before it counts until then.
-                How::Unused => now.max(at),
+                SlotOutcome::Unused => now.max(at),
             };
             self.tokens.free_at(end.token, free_at);
         }
@@ -279,7 +283,7 @@ impl Epoch {
     }
 
     /// A member that is certainly dead: nothing of it can arrive for longer than the guard.
-    fn bury(&mut self, member: &str, rules: &SharedConfig, now: u64) {
+    fn bury(&mut self, member: &str, rules: &SharedLimitConfig, now: u64) {
         let gone = now + micros(rules.window + rules.guard);
         if self.seats.remove(member) {
             self.queue.remove(member);
@@ -290,11 +294,18 @@ impl Epoch {
     }
 
     /// Where a member stands, with the share that it is told now.
-    fn standing(&mut self, call: &Call, held: u32, wants_share: bool, rules: &SharedConfig, now: u64) -> Standing {
+    fn standing(
+        &mut self,
+        call: &ScriptCall,
+        held: u32,
+        wants_share: bool,
+        rules: &SharedLimitConfig,
+        now: u64,
+    ) -> MembershipState {
         let known = now.saturating_sub(micros(rules.silence));
         let share = if wants_share { self.seats.fair_share(&call.member, self.common(), known) } else { 0 };
         self.seats.tell(&call.member, held, share);
-        Standing {
+        MembershipState {
             now,
             epoch: self.name.clone(),
             share,

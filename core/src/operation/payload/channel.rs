@@ -1,10 +1,10 @@
 //! Channels.
 
 use super::{
-    form::Form,
+    field_reader::FieldReader,
     overwrite::{Overwrite, overwrites},
     value::{boolean, choice, integer, key, name, reference, text},
-    write::{self, Fields},
+    write::{self, FieldWriter},
 };
 use crate::operation::Reference;
 
@@ -137,7 +137,7 @@ impl ChannelType {
 }
 
 impl NewChannel {
-    fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let name = form.required("name", name);
         let said = form.optional("type", choice(&ChannelType::ALL.map(|kind| (kind.name(), kind))));
         let kind = said.unwrap_or(ChannelType::Text);
@@ -167,16 +167,16 @@ impl NewChannel {
         })
     }
 
-    fn write(&self, fields: &mut Fields<'_>) {
+    fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("name", &self.name);
         fields.text("type", self.kind.name());
-        fields.maybe("parent_id", self.parent.as_ref(), Fields::reference);
-        fields.maybe("topic", self.topic.as_deref(), Fields::text);
-        fields.maybe("nsfw", self.nsfw, Fields::plain);
-        fields.maybe("position", self.position, Fields::plain);
-        fields.maybe("rate_limit_per_user", self.rate_limit_per_user, Fields::plain);
-        fields.maybe("bitrate", self.bitrate, Fields::plain);
-        fields.maybe("user_limit", self.user_limit, Fields::plain);
+        fields.maybe("parent_id", self.parent.as_ref(), FieldWriter::reference);
+        fields.maybe("topic", self.topic.as_deref(), FieldWriter::text);
+        fields.maybe("nsfw", self.nsfw, FieldWriter::plain);
+        fields.maybe("position", self.position, FieldWriter::plain);
+        fields.maybe("rate_limit_per_user", self.rate_limit_per_user, FieldWriter::plain);
+        fields.maybe("bitrate", self.bitrate, FieldWriter::plain);
+        fields.maybe("user_limit", self.user_limit, FieldWriter::plain);
         if let Some(overwrites) = &self.overwrites {
             fields.with("overwrites", |out| write::list(out, overwrites, Overwrite::write));
         }
@@ -184,7 +184,7 @@ impl NewChannel {
 }
 
 /// Discord drops without a word what a channel of this type does not have, and nobody could ever see to it.
-fn refuse_unfit(form: &mut Form<'_, '_>, kind: ChannelType) {
+fn refuse_unfit(form: &mut FieldReader<'_, '_>, kind: ChannelType) {
     let is_category = kind == ChannelType::Category;
     for (field, unfit) in [
         ("parent_id", is_category),
@@ -201,26 +201,26 @@ fn refuse_unfit(form: &mut Form<'_, '_>, kind: ChannelType) {
 }
 
 impl CreateChannel {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let key = form.optional("key", key);
         Some(Self { key, channel: NewChannel::from_form(form)? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
-        fields.maybe("key", self.key.as_deref(), Fields::text);
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
+        fields.maybe("key", self.key.as_deref(), FieldWriter::text);
         self.channel.write(fields);
     }
 }
 
 impl EnsureChannel {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let key = form.required("key", key);
         let channel = NewChannel::from_form(form);
         let adopt = form.optional("adopt", boolean).unwrap_or(false);
         Some(Self { key: key?, channel: channel?, adopt })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("key", &self.key);
         self.channel.write(fields);
         fields.plain("adopt", self.adopt);
@@ -228,11 +228,11 @@ impl EnsureChannel {
 }
 
 impl DeleteChannel {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         Some(Self { channel: form.required("channel_id", reference)? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::{
-    form::Form,
-    message::{MessageBody, Says},
+    field_reader::FieldReader,
+    message::{BodyRequirement, MessageBody},
     value::{boolean, id, token},
-    write::Fields,
+    write::FieldWriter,
 };
 
 /// Tells Discord that an interaction's answer is on its way.
@@ -46,19 +46,19 @@ pub struct EditOriginal {
     pub body: MessageBody,
 }
 
-fn interaction(form: &mut Form<'_, '_>) -> Option<(u64, String)> {
+fn interaction(form: &mut FieldReader<'_, '_>) -> Option<(u64, String)> {
     let interaction = form.required("interaction_id", id);
     let token = form.required("interaction_token", token);
     Some((interaction?, token?))
 }
 
-fn write_interaction(fields: &mut Fields<'_>, interaction: u64, token: &str) {
+fn write_interaction(fields: &mut FieldWriter<'_>, interaction: u64, token: &str) {
     fields.quoted("interaction_id", interaction);
     fields.text("interaction_token", token);
 }
 
 impl DeferReply {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let interaction = interaction(form);
         let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
         let update = form.optional("update", boolean).unwrap_or(false);
@@ -69,7 +69,7 @@ impl DeferReply {
         Some(Self { interaction, token, ephemeral, update })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         write_interaction(fields, self.interaction, &self.token);
         fields.plain("ephemeral", self.ephemeral);
         fields.plain("update", self.update);
@@ -77,15 +77,15 @@ impl DeferReply {
 }
 
 impl SendFollowup {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let interaction = interaction(form);
         let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
-        let body = MessageBody::from_form(form, Says::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::Something);
         let (interaction, token) = interaction?;
         Some(Self { interaction, token, ephemeral, body })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         write_interaction(fields, self.interaction, &self.token);
         fields.plain("ephemeral", self.ephemeral);
         self.body.write(fields);
@@ -93,14 +93,14 @@ impl SendFollowup {
 }
 
 impl EditOriginal {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let interaction = interaction(form);
-        let body = MessageBody::from_form(form, Says::Change);
+        let body = MessageBody::from_form(form, BodyRequirement::Change);
         let (interaction, token) = interaction?;
         Some(Self { interaction, token, body })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         write_interaction(fields, self.interaction, &self.token);
         self.body.write(fields);
     }

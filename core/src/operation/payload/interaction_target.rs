@@ -2,7 +2,7 @@
 
 use super::{
     DeferReply, EditOriginal, Payload, Read, Request, SendFollowup,
-    location::{Untold, decoded, digits},
+    location::{LocationError, decoded, digits},
 };
 use crate::interaction::TokenDigest;
 
@@ -24,7 +24,7 @@ impl Payload {
     /// # Errors
     ///
     /// When the path has an id that is not plain digits.
-    pub fn interaction_targets(&self, application: Option<u64>) -> Result<Vec<InteractionTarget>, Untold> {
+    pub fn interaction_targets(&self, application: Option<u64>) -> Result<Vec<InteractionTarget>, LocationError> {
         let by_id =
             |id: u64, token: &str| InteractionTarget { id: Some(id), application: None, token: TokenDigest::of(token) };
         match self {
@@ -54,7 +54,7 @@ impl Payload {
 }
 
 /// Without a known application every webhook with a token may be an interaction's.
-fn in_path(path: &str, own: Option<u64>) -> Result<Vec<InteractionTarget>, Untold> {
+fn in_path(path: &str, own: Option<u64>) -> Result<Vec<InteractionTarget>, LocationError> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let mut found = Vec::new();
@@ -79,23 +79,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::operation::Kind;
+    use crate::operation::OperationKind;
 
-    fn request(path: &str) -> Result<Vec<InteractionTarget>, Untold> {
+    fn request(path: &str) -> Result<Vec<InteractionTarget>, LocationError> {
         let payload = json!({"method": "POST", "path": path, "body": {}});
-        Payload::parse(Kind::Request, &payload, None).unwrap().interaction_targets(Some(9))
+        Payload::parse(OperationKind::Request, &payload, None).unwrap().interaction_targets(Some(9))
     }
 
     #[test]
     fn interaction_kinds_address_their_interaction() {
         let payload = json!({"interaction_id": "7", "interaction_token": "tok", "content": "hi"});
         let expected = InteractionTarget { id: Some(7), application: None, token: TokenDigest::of("tok") };
-        for kind in [Kind::SendFollowup, Kind::EditOriginal] {
+        for kind in [OperationKind::SendFollowup, OperationKind::EditOriginal] {
             let parsed = Payload::parse(kind, &payload, Some(1)).unwrap();
             assert_eq!(parsed.interaction_targets(None), Ok(vec![expected]), "{kind:?}");
         }
         let defer = json!({"interaction_id": "7", "interaction_token": "tok"});
-        let defer = Payload::parse(Kind::DeferReply, &defer, Some(1)).unwrap();
+        let defer = Payload::parse(OperationKind::DeferReply, &defer, Some(1)).unwrap();
         assert_eq!(defer.interaction_targets(None), Ok(vec![expected]));
     }
 
@@ -125,9 +125,9 @@ mod tests {
         {
             assert_eq!(request(path), Ok(vec![]), "{path}");
         }
-        assert_eq!(request("/interactions/x/tok/callback"), Err(Untold::NotAnId));
+        assert_eq!(request("/interactions/x/tok/callback"), Err(LocationError::NotAnId));
         let hook = json!({"path": "/webhooks/8/tok"});
-        let hook = Payload::parse(Kind::Read, &hook, None).unwrap();
+        let hook = Payload::parse(OperationKind::Read, &hook, None).unwrap();
         assert_eq!(hook.interaction_targets(None).unwrap().len(), 1, "the application is not known");
     }
 }

@@ -46,7 +46,7 @@ impl Location {
 
 /// A call goes somewhere, and nobody can tell where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Untold {
+pub enum LocationError {
     /// An id is written in an unusual way.
     #[error("names a guild, a channel or a webhook by something else than plain digits")]
     NotAnId,
@@ -65,7 +65,7 @@ impl Payload {
     /// # Errors
     ///
     /// When a call in the caller's own words does not tell where it goes.
-    pub fn locations(&self) -> Result<Vec<Location>, Untold> {
+    pub fn locations(&self) -> Result<Vec<Location>, LocationError> {
         let mut found = Vec::new();
         match self {
             Self::DeleteChannel(DeleteChannel { channel })
@@ -98,7 +98,7 @@ impl Payload {
         }
         found.sort();
         found.dedup();
-        if found.len() > MOST { Err(Untold::TooMany) } else { Ok(found) }
+        if found.len() > MOST { Err(LocationError::TooMany) } else { Ok(found) }
     }
 }
 
@@ -110,7 +110,7 @@ fn channel_named(reference: &Reference) -> Option<Location> {
 }
 
 /// What stands in a path behind a word that says what it is, wherever that is: `/users/@me/guilds/1` leaves a guild.
-fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), Untold> {
+fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), LocationError> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<Cow<'_, str>> = path.split('/').skip(1).map(decoded).collect();
     for (place, segment) in segments.iter().enumerate() {
@@ -124,7 +124,7 @@ fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), 
                 let token = segments.get(place + 2).map(|token| token.clone().into_owned());
                 found.push(Location::Webhook(digits(next)?, token));
             }
-            "invites" if method != Method::Get => return Err(Untold::Invite),
+            "invites" if method != Method::Get => return Err(LocationError::Invite),
             _ => {}
         }
     }
@@ -132,7 +132,7 @@ fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), 
 }
 
 /// What a body in the caller's own words names: a message that is passed on, a channel that is followed.
-fn in_body(body: &Value, found: &mut Vec<Location>) -> Result<(), Untold> {
+fn in_body(body: &Value, found: &mut Vec<Location>) -> Result<(), LocationError> {
     match body {
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
             if name.ends_with("channel_id") {
@@ -147,18 +147,18 @@ fn in_body(body: &Value, found: &mut Vec<Location>) -> Result<(), Untold> {
     }
 }
 
-fn id(value: &Value) -> Result<Option<u64>, Untold> {
+fn id(value: &Value) -> Result<Option<u64>, LocationError> {
     match value {
         Value::Null => Ok(None),
         Value::String(text) => digits(text).map(Some),
-        Value::Number(number) => number.as_u64().map(Some).ok_or(Untold::NotAnId),
-        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Untold::NotAnId),
+        Value::Number(number) => number.as_u64().map(Some).ok_or(LocationError::NotAnId),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(LocationError::NotAnId),
     }
 }
 
-pub(crate) fn digits(text: &str) -> Result<u64, Untold> {
+pub(crate) fn digits(text: &str) -> Result<u64, LocationError> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_plain).ok_or(Untold::NotAnId)
+    text.parse().ok().filter(|_| is_plain).ok_or(LocationError::NotAnId)
 }
 
 /// A segment as Discord reads it. What is no text after that is left as it stands: it is no word of ours.
@@ -185,14 +185,14 @@ pub(crate) fn decoded(segment: &str) -> Cow<'_, str> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::super::Kind, *};
+    use super::{super::super::OperationKind, *};
 
-    fn of(kind: Kind, payload: &Value) -> Result<Vec<Location>, Untold> {
+    fn of(kind: OperationKind, payload: &Value) -> Result<Vec<Location>, LocationError> {
         Payload::parse(kind, payload, None).or_else(|_| Payload::parse(kind, payload, Some(42))).unwrap().locations()
     }
 
-    fn request(method: &str, path: &str) -> Result<Vec<Location>, Untold> {
-        of(Kind::Request, &json!({"method": method, "path": path}))
+    fn request(method: &str, path: &str) -> Result<Vec<Location>, LocationError> {
+        of(OperationKind::Request, &json!({"method": method, "path": path}))
     }
 
     #[test]
@@ -200,21 +200,24 @@ mod tests {
         let message = json!({"channel_id": "7", "message_id": "8", "content": "hi"});
         let overwrites = json!({"channel_id": "7", "overwrites": []});
         for (kind, payload) in [
-            (Kind::SendMessage, json!({"channel_id": "7", "content": "hi"})),
-            (Kind::EnsureMessage, json!({"channel_id": "7", "key": "a", "content": "hi"})),
-            (Kind::EditMessage, message.clone()),
-            (Kind::DeleteMessage, json!({"channel_id": "7", "message_id": "8"})),
-            (Kind::DeleteChannel, json!({"channel_id": "7"})),
-            (Kind::ReplaceOverwrites, overwrites),
-            (Kind::UpdatePermissions, json!({"channel_id": "7", "overwrites": [{"role_id": "1", "allow": "0"}]})),
-            (Kind::CreateChannel, json!({"name": "a", "parent_id": "7"})),
-            (Kind::EnsureChannel, json!({"name": "a", "key": "a", "parent_id": "7"})),
+            (OperationKind::SendMessage, json!({"channel_id": "7", "content": "hi"})),
+            (OperationKind::EnsureMessage, json!({"channel_id": "7", "key": "a", "content": "hi"})),
+            (OperationKind::EditMessage, message.clone()),
+            (OperationKind::DeleteMessage, json!({"channel_id": "7", "message_id": "8"})),
+            (OperationKind::DeleteChannel, json!({"channel_id": "7"})),
+            (OperationKind::ReplaceOverwrites, overwrites),
+            (
+                OperationKind::UpdatePermissions,
+                json!({"channel_id": "7", "overwrites": [{"role_id": "1", "allow": "0"}]}),
+            ),
+            (OperationKind::CreateChannel, json!({"name": "a", "parent_id": "7"})),
+            (OperationKind::EnsureChannel, json!({"name": "a", "key": "a", "parent_id": "7"})),
         ] {
             assert_eq!(of(kind, &payload), Ok(vec![Location::Channel(7)]), "{kind:?}");
         }
         let by_key = json!({"channel_id": {"key": "rules"}, "content": "hi"});
-        assert_eq!(of(Kind::SendMessage, &by_key), Ok(vec![]), "a key is its own guild's");
-        assert_eq!(of(Kind::CreateRole, &json!({"name": "a"})), Ok(vec![]));
+        assert_eq!(of(OperationKind::SendMessage, &by_key), Ok(vec![]), "a key is its own guild's");
+        assert_eq!(of(OperationKind::CreateRole, &json!({"name": "a"})), Ok(vec![]));
     }
 
     #[test]
@@ -235,19 +238,19 @@ mod tests {
             ("/invites/abc", vec![]),
         ] {
             assert_eq!(request("GET", path), Ok(expected.clone()), "{path}");
-            assert_eq!(of(Kind::Read, &json!({"path": path})), Ok(expected), "{path}");
+            assert_eq!(of(OperationKind::Read, &json!({"path": path})), Ok(expected), "{path}");
         }
     }
 
     #[test]
     fn what_does_not_tell_where_it_goes_is_not_taken_for_nowhere() {
         for path in ["/channels/+7", "/channels/7x", "/guilds/@me", "/webhooks/seven", "/channels/%2507/messages"] {
-            assert_eq!(request("GET", path), Err(Untold::NotAnId), "{path}");
+            assert_eq!(request("GET", path), Err(LocationError::NotAnId), "{path}");
         }
-        assert_eq!(request("DELETE", "/invites/abc"), Err(Untold::Invite));
+        assert_eq!(request("DELETE", "/invites/abc"), Err(LocationError::Invite));
         let many: Vec<_> = (1..=51).map(|id| json!({"channel_id": id})).collect();
         let many = json!({"method": "POST", "path": "/guilds/1/x", "body": many});
-        assert_eq!(of(Kind::Request, &many), Err(Untold::TooMany));
+        assert_eq!(of(OperationKind::Request, &many), Err(LocationError::TooMany));
     }
 
     #[test]
@@ -256,8 +259,8 @@ mod tests {
             {"type": 1, "channel_id": "9", "message_id": "1", "guild_id": 8}, "webhook_channel_id": null});
         let forward = json!({"method": "POST", "path": "/channels/7/messages", "body": body});
         let expected = vec![Location::Guild(8), Location::Channel(7), Location::Channel(9)];
-        assert_eq!(of(Kind::Request, &forward), Ok(expected));
+        assert_eq!(of(OperationKind::Request, &forward), Ok(expected));
         let sly = json!({"method": "POST", "path": "/channels/7/messages", "body": {"channel_id": ["9"]}});
-        assert_eq!(of(Kind::Request, &sly), Err(Untold::NotAnId));
+        assert_eq!(of(OperationKind::Request, &sly), Err(LocationError::NotAnId));
     }
 }

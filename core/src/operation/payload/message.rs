@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    form::Form,
-    rich::{allowed_mentions, components, embeds},
+    field_reader::FieldReader,
+    rich_content::{allowed_mentions, components, embeds},
     value::{boolean, id, key, reference, text},
-    write::{self, Fields},
+    write::{self, FieldWriter},
 };
 use crate::operation::Reference;
 
@@ -80,7 +80,7 @@ pub struct SendDm {
 
 /// What a body has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
+pub(super) enum BodyRequirement {
     /// Something that can be seen, as a message of its own.
     Something,
     /// What should change, be it to nothing.
@@ -88,7 +88,7 @@ pub(super) enum Says {
 }
 
 impl MessageBody {
-    pub(super) fn from_form(form: &mut Form<'_, '_>, says: Says) -> Self {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>, says: BodyRequirement) -> Self {
         let content = form.optional("content", text(0, 2000));
         let embeds = form.optional("embeds", embeds);
         let components = form.optional("components", components);
@@ -96,14 +96,14 @@ impl MessageBody {
         let body = Self { content, embeds, components, allowed_mentions };
         let parts = ["content", "embeds", "components"];
         match says {
-            Says::Change if !parts.iter().any(|part| form.says(part)) => {
+            BodyRequirement::Change if !parts.iter().any(|part| form.says(part)) => {
                 form.wrong_here("must change something: `content`, `embeds` or `components`");
             }
             // What is wrong says something, too.
-            Says::Something if body.is_blank() && !parts.iter().any(|part| form.was_wrong(part)) => {
+            BodyRequirement::Something if body.is_blank() && !parts.iter().any(|part| form.was_wrong(part)) => {
                 form.wrong_here("must say something: `content`, `embeds` or `components`");
             }
-            Says::Change | Says::Something => {}
+            BodyRequirement::Change | BodyRequirement::Something => {}
         }
         body
     }
@@ -115,8 +115,8 @@ impl MessageBody {
             && self.components.as_ref().is_none_or(Vec::is_empty)
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
-        fields.maybe("content", self.content.as_deref(), Fields::text);
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
+        fields.maybe("content", self.content.as_deref(), FieldWriter::text);
         for (name, values) in [("embeds", &self.embeds), ("components", &self.components)] {
             if let Some(values) = values {
                 fields.with(name, |out| write::list(out, values, write::value));
@@ -129,48 +129,48 @@ impl MessageBody {
 }
 
 impl SendMessage {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let channel = form.required("channel_id", reference);
         let key = form.optional("key", key);
         let reply_to = form.optional("reply_to", reference);
-        let body = MessageBody::from_form(form, Says::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::Something);
         Some(Self { channel: channel?, key, reply_to, body })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
-        fields.maybe("key", self.key.as_deref(), Fields::text);
-        fields.maybe("reply_to", self.reply_to.as_ref(), Fields::reference);
+        fields.maybe("key", self.key.as_deref(), FieldWriter::text);
+        fields.maybe("reply_to", self.reply_to.as_ref(), FieldWriter::reference);
         self.body.write(fields);
     }
 }
 
 impl EnsureMessage {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let key = form.required("key", key);
         let channel = form.required("channel_id", reference);
-        let body = MessageBody::from_form(form, Says::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::Something);
         let pin = form.optional("pin", boolean);
         Some(Self { key: key?, channel: channel?, body, pin })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("key", &self.key);
         fields.reference("channel_id", &self.channel);
         self.body.write(fields);
-        fields.maybe("pin", self.pin, Fields::plain);
+        fields.maybe("pin", self.pin, FieldWriter::plain);
     }
 }
 
 impl EditMessage {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let channel = form.required("channel_id", reference);
         let message = form.required("message_id", reference);
-        let body = MessageBody::from_form(form, Says::Change);
+        let body = MessageBody::from_form(form, BodyRequirement::Change);
         Some(Self { channel: channel?, message: message?, body })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
         fields.reference("message_id", &self.message);
         self.body.write(fields);
@@ -178,26 +178,26 @@ impl EditMessage {
 }
 
 impl DeleteMessage {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let channel = form.required("channel_id", reference);
         let message = form.required("message_id", reference);
         Some(Self { channel: channel?, message: message? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
         fields.reference("message_id", &self.message);
     }
 }
 
 impl SendDm {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let user = form.required("user_id", id);
-        let body = MessageBody::from_form(form, Says::Something);
+        let body = MessageBody::from_form(form, BodyRequirement::Something);
         Some(Self { user: user?, body })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.quoted("user_id", self.user);
         self.body.write(fields);
     }

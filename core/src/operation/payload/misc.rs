@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::{
-    form::{Form, object},
-    invalid::At,
+    field_reader::{FieldReader, object},
     path::path,
+    validation::FieldContext,
     value::{choice, distinct, id, integer, list, reference},
-    write::{self, Fields},
+    write::{self, FieldWriter},
 };
 use crate::operation::{ManagedKind, Reference};
 
 /// What is put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reordered {
+pub enum ReorderTarget {
     /// `roles`.
     Roles,
     /// `channels`.
@@ -22,7 +22,7 @@ pub enum Reordered {
 
 /// Where one of them goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct ReorderPosition {
     /// `id`: which role or channel.
     pub object: Reference,
     /// `position`.
@@ -35,9 +35,9 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reorder {
     /// `what`.
-    pub what: Reordered,
+    pub what: ReorderTarget,
     /// `places`: 1 to 500.
-    pub places: Vec<Place>,
+    pub places: Vec<ReorderPosition>,
 }
 
 /// Reads something, and keeps the answer as the operation's result.
@@ -88,7 +88,7 @@ pub struct Request {
     pub user: Option<u64>,
 }
 
-impl Reordered {
+impl ReorderTarget {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Roles, Self::Channels];
 
@@ -111,8 +111,8 @@ impl Reordered {
     }
 }
 
-impl Place {
-    fn read(value: &Value, at: &mut At<'_>) -> Option<Self> {
+impl ReorderPosition {
+    fn read(value: &Value, at: &mut FieldContext<'_>) -> Option<Self> {
         object(value, at, |form| {
             let object = form.required("id", reference);
             let position = form.required("position", integer(0, u16::MAX.into()));
@@ -125,19 +125,19 @@ impl Place {
         write::object(out, |fields| {
             fields.reference("id", &place.object);
             fields.plain("position", place.position);
-            fields.maybe("parent_id", place.parent.as_ref(), Fields::reference);
+            fields.maybe("parent_id", place.parent.as_ref(), FieldWriter::reference);
         });
     }
 }
 
 impl Reorder {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
-        let what = form.required("what", choice(&Reordered::ALL.map(|what| (what.name(), what))));
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
+        let what = form.required("what", choice(&ReorderTarget::ALL.map(|what| (what.name(), what))));
         let places = form.required("places", |value, at| {
-            let places = list(1, 500, Place::read)(value, at)?;
+            let places = list(1, 500, ReorderPosition::read)(value, at)?;
             distinct(&places, |place| &place.object, at);
             for (index, place) in places.iter().enumerate() {
-                if place.parent.is_some() && what == Some(Reordered::Roles) {
+                if place.parent.is_some() && what == Some(ReorderTarget::Roles) {
                     at.item(index).field("parent_id").wrong::<()>("is nothing that a role has");
                 }
             }
@@ -146,24 +146,24 @@ impl Reorder {
         Some(Self { what: what?, places: places? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("what", self.what.name());
-        fields.with("places", |out| write::list(out, &self.places, Place::write));
+        fields.with("places", |out| write::list(out, &self.places, ReorderPosition::write));
     }
 }
 
 impl Read {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         Some(Self { path: form.required("path", path)? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("path", &self.path);
     }
 }
 
 impl Request {
-    pub(super) fn from_form(form: &mut Form<'_, '_>, guild: Option<u64>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>, guild: Option<u64>) -> Option<Self> {
         let method = form.required("method", choice(&Method::ALL.map(|method| (method.name(), method))));
         let path = form.required("path", path);
         let body = form.optional("body", |body, _| Some(body.clone()));
@@ -177,12 +177,12 @@ impl Request {
         Some(Self { method: method?, path: path?, body, user })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("method", self.method.name());
         fields.text("path", &self.path);
         if let Some(body) = &self.body {
             fields.with("body", |out| write::value(out, body));
         }
-        fields.maybe("user_id", self.user, Fields::quoted);
+        fields.maybe("user_id", self.user, FieldWriter::quoted);
     }
 }

@@ -7,10 +7,9 @@
 //! ```
 
 mod channel;
-pub(crate) mod form;
+pub(crate) mod field_reader;
 mod interaction;
 mod interaction_target;
-pub(crate) mod invalid;
 pub(crate) mod location;
 mod message;
 mod misc;
@@ -19,8 +18,9 @@ mod overwrite;
 mod parse;
 mod path;
 mod references;
-mod rich;
+mod rich_content;
 mod role;
+pub(crate) mod validation;
 pub(crate) mod value;
 mod write;
 
@@ -30,15 +30,15 @@ mod tests;
 pub use channel::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
 pub use interaction::{DeferReply, EditOriginal, SendFollowup};
 pub use interaction_target::InteractionTarget;
-pub use invalid::{FieldError, Invalid};
-pub use location::{Location, Untold};
+pub use location::{Location, LocationError};
 pub use message::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
-pub use misc::{Method, Place, Read, Reorder, Reordered, Request};
+pub use misc::{Method, Read, Reorder, ReorderPosition, ReorderTarget, Request};
 pub use objects::{Object, Objects};
 pub use overwrite::{Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions};
 pub use role::{AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
+pub use validation::{FieldError, InvalidPayload};
 
-use super::{Kind, QueueKey, Sends};
+use super::{OperationKind, QueueKey, Repeatability};
 
 /// An operation's payload.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,40 +71,40 @@ pub enum Payload {
 impl Payload {
     /// What kind of operation it belongs to.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> OperationKind {
         match self {
-            Self::CreateRole(_) => Kind::CreateRole,
-            Self::DeleteRole(_) => Kind::DeleteRole,
-            Self::AssignRole(_) => Kind::AssignRole,
-            Self::RemoveRole(_) => Kind::RemoveRole,
-            Self::CreateChannel(_) => Kind::CreateChannel,
-            Self::DeleteChannel(_) => Kind::DeleteChannel,
-            Self::UpdatePermissions(_) => Kind::UpdatePermissions,
-            Self::SetMemberRoles(_) => Kind::SetMemberRoles,
-            Self::EnsureRole(_) => Kind::EnsureRole,
-            Self::EnsureChannel(_) => Kind::EnsureChannel,
-            Self::ReplaceOverwrites(_) => Kind::ReplaceOverwrites,
-            Self::Reorder(_) => Kind::Reorder,
-            Self::EnsureMessage(_) => Kind::EnsureMessage,
-            Self::SendMessage(_) => Kind::SendMessage,
-            Self::EditMessage(_) => Kind::EditMessage,
-            Self::DeleteMessage(_) => Kind::DeleteMessage,
-            Self::SendDm(_) => Kind::SendDm,
-            Self::DeferReply(_) => Kind::DeferReply,
-            Self::SendFollowup(_) => Kind::SendFollowup,
-            Self::EditOriginal(_) => Kind::EditOriginal,
-            Self::Read(_) => Kind::Read,
-            Self::Request(_) => Kind::Request,
+            Self::CreateRole(_) => OperationKind::CreateRole,
+            Self::DeleteRole(_) => OperationKind::DeleteRole,
+            Self::AssignRole(_) => OperationKind::AssignRole,
+            Self::RemoveRole(_) => OperationKind::RemoveRole,
+            Self::CreateChannel(_) => OperationKind::CreateChannel,
+            Self::DeleteChannel(_) => OperationKind::DeleteChannel,
+            Self::UpdatePermissions(_) => OperationKind::UpdatePermissions,
+            Self::SetMemberRoles(_) => OperationKind::SetMemberRoles,
+            Self::EnsureRole(_) => OperationKind::EnsureRole,
+            Self::EnsureChannel(_) => OperationKind::EnsureChannel,
+            Self::ReplaceOverwrites(_) => OperationKind::ReplaceOverwrites,
+            Self::Reorder(_) => OperationKind::Reorder,
+            Self::EnsureMessage(_) => OperationKind::EnsureMessage,
+            Self::SendMessage(_) => OperationKind::SendMessage,
+            Self::EditMessage(_) => OperationKind::EditMessage,
+            Self::DeleteMessage(_) => OperationKind::DeleteMessage,
+            Self::SendDm(_) => OperationKind::SendDm,
+            Self::DeferReply(_) => OperationKind::DeferReply,
+            Self::SendFollowup(_) => OperationKind::SendFollowup,
+            Self::EditOriginal(_) => OperationKind::EditOriginal,
+            Self::Read(_) => OperationKind::Read,
+            Self::Request(_) => OperationKind::Request,
         }
     }
 
     /// What sending it twice would do.
     #[must_use]
-    pub const fn sends(&self) -> Sends {
+    pub const fn sends(&self) -> Repeatability {
         if let Self::Request(request) = self {
             match request.method {
-                Method::Get | Method::Put | Method::Patch | Method::Delete => Sends::Again,
-                Method::Post => Sends::Once,
+                Method::Get | Method::Put | Method::Patch | Method::Delete => Repeatability::Again,
+                Method::Post => Repeatability::Once,
             }
         } else {
             self.kind().sends()

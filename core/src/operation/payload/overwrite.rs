@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::{
-    form::{Form, object},
-    invalid::At,
+    field_reader::{FieldReader, object},
+    validation::FieldContext,
     value::{choice, distinct, id, list, permissions, reference},
-    write::{self, Fields},
+    write::{self, FieldWriter},
 };
 use crate::operation::Reference;
 
@@ -74,7 +74,7 @@ impl OverwriteMode {
 }
 
 impl Overwrite {
-    fn read(value: &Value, at: &mut At<'_>) -> Option<Self> {
+    fn read(value: &Value, at: &mut FieldContext<'_>) -> Option<Self> {
         object(value, at, |form| {
             let role = form.optional("role_id", reference);
             let member = form.optional("user_id", id);
@@ -108,7 +108,7 @@ impl Overwrite {
 }
 
 /// At least so many overwrites, each of somebody else.
-pub(super) fn overwrites(min: usize) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Vec<Overwrite>> {
+pub(super) fn overwrites(min: usize) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Vec<Overwrite>> {
     move |value, at| {
         let overwrites = list(min, 100, Overwrite::read)(value, at)?;
         distinct(&overwrites, |overwrite| &overwrite.target, at);
@@ -117,14 +117,14 @@ pub(super) fn overwrites(min: usize) -> impl FnOnce(&Value, &mut At<'_>) -> Opti
 }
 
 impl UpdatePermissions {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let channel = form.required("channel_id", reference);
         let overwrites = form.required("overwrites", overwrites(1));
         let mode = form.optional("mode", choice(&OverwriteMode::ALL.map(|mode| (mode.name(), mode))));
         Some(Self { channel: channel?, overwrites: overwrites?, mode: mode.unwrap_or(OverwriteMode::Replace) })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
         fields.with("overwrites", |out| write::list(out, &self.overwrites, Overwrite::write));
         fields.text("mode", self.mode.name());
@@ -132,13 +132,13 @@ impl UpdatePermissions {
 }
 
 impl ReplaceOverwrites {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let channel = form.required("channel_id", reference);
         let overwrites = form.required("overwrites", overwrites(0));
         Some(Self { channel: channel?, overwrites: overwrites? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("channel_id", &self.channel);
         fields.with("overwrites", |out| write::list(out, &self.overwrites, Overwrite::write));
     }

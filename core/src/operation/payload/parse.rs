@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use super::{
     AssignRole, CreateChannel, CreateRole, DeferReply, DeleteChannel, DeleteMessage, DeleteRole, EditMessage,
-    EditOriginal, EnsureChannel, EnsureMessage, EnsureRole, Invalid, Payload, Read, RemoveRole, Reorder,
+    EditOriginal, EnsureChannel, EnsureMessage, EnsureRole, InvalidPayload, Payload, Read, RemoveRole, Reorder,
     ReplaceOverwrites, Request, SendDm, SendFollowup, SendMessage, SetMemberRoles, UpdatePermissions,
-    form::{Form, object},
-    invalid::{Findings, Nulls},
+    field_reader::{FieldReader, object},
+    validation::{ErrorCollector, NullHandling},
     write,
 };
-use crate::operation::Kind;
+use crate::operation::OperationKind;
 
 /// How long a payload is at most, written as [`Payload::to_json`] does.
 const LARGEST: usize = 64 * 1024;
@@ -24,18 +24,18 @@ impl Payload {
     ///
     /// When anything is wrong with it: every field that is, not only the first. One that is nested too deeply is not
     /// looked into any further.
-    pub fn parse(kind: Kind, value: &Value, guild: Option<u64>) -> Result<Self, Invalid> {
-        let mut findings = Findings::new(nulls(kind));
+    pub fn parse(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<Self, InvalidPayload> {
+        let mut findings = ErrorCollector::new(nulls(kind));
         let too_large = || format!("must be at most {LARGEST} bytes of JSON");
-        match Extent::of(value) {
-            Extent::TooDeep => {
+        match SizeCheck::of(value) {
+            SizeCheck::TooDeep => {
                 findings.top().wrong::<()>(format!("must not be nested more than {DEEPEST} deep"));
                 return Err(findings.into_invalid());
             }
-            Extent::TooLarge => {
+            SizeCheck::TooLarge => {
                 findings.top().wrong::<()>(too_large());
             }
-            Extent::Fits => {}
+            SizeCheck::Fits => {}
         }
         if guild.is_none() && needs_guild(kind) {
             findings.top().wrong::<()>(format!("of `{}` needs a guild: submit it for one", kind.name()));
@@ -54,30 +54,30 @@ impl Payload {
         Err(findings.into_invalid())
     }
 
-    fn from_form(kind: Kind, form: &mut Form<'_, '_>, guild: Option<u64>) -> Option<Self> {
+    fn from_form(kind: OperationKind, form: &mut FieldReader<'_, '_>, guild: Option<u64>) -> Option<Self> {
         match kind {
-            Kind::CreateRole => CreateRole::from_form(form).map(Self::CreateRole),
-            Kind::DeleteRole => DeleteRole::from_form(form).map(Self::DeleteRole),
-            Kind::AssignRole => AssignRole::from_form(form).map(Self::AssignRole),
-            Kind::RemoveRole => RemoveRole::from_form(form).map(Self::RemoveRole),
-            Kind::CreateChannel => CreateChannel::from_form(form).map(Self::CreateChannel),
-            Kind::DeleteChannel => DeleteChannel::from_form(form).map(Self::DeleteChannel),
-            Kind::UpdatePermissions => UpdatePermissions::from_form(form).map(Self::UpdatePermissions),
-            Kind::SetMemberRoles => SetMemberRoles::from_form(form).map(Self::SetMemberRoles),
-            Kind::EnsureRole => EnsureRole::from_form(form).map(Self::EnsureRole),
-            Kind::EnsureChannel => EnsureChannel::from_form(form).map(Self::EnsureChannel),
-            Kind::ReplaceOverwrites => ReplaceOverwrites::from_form(form).map(Self::ReplaceOverwrites),
-            Kind::Reorder => Reorder::from_form(form).map(Self::Reorder),
-            Kind::EnsureMessage => EnsureMessage::from_form(form).map(Self::EnsureMessage),
-            Kind::SendMessage => SendMessage::from_form(form).map(Self::SendMessage),
-            Kind::EditMessage => EditMessage::from_form(form).map(Self::EditMessage),
-            Kind::DeleteMessage => DeleteMessage::from_form(form).map(Self::DeleteMessage),
-            Kind::SendDm => SendDm::from_form(form).map(Self::SendDm),
-            Kind::DeferReply => DeferReply::from_form(form).map(Self::DeferReply),
-            Kind::SendFollowup => SendFollowup::from_form(form).map(Self::SendFollowup),
-            Kind::EditOriginal => EditOriginal::from_form(form).map(Self::EditOriginal),
-            Kind::Read => Read::from_form(form).map(Self::Read),
-            Kind::Request => Request::from_form(form, guild).map(Self::Request),
+            OperationKind::CreateRole => CreateRole::from_form(form).map(Self::CreateRole),
+            OperationKind::DeleteRole => DeleteRole::from_form(form).map(Self::DeleteRole),
+            OperationKind::AssignRole => AssignRole::from_form(form).map(Self::AssignRole),
+            OperationKind::RemoveRole => RemoveRole::from_form(form).map(Self::RemoveRole),
+            OperationKind::CreateChannel => CreateChannel::from_form(form).map(Self::CreateChannel),
+            OperationKind::DeleteChannel => DeleteChannel::from_form(form).map(Self::DeleteChannel),
+            OperationKind::UpdatePermissions => UpdatePermissions::from_form(form).map(Self::UpdatePermissions),
+            OperationKind::SetMemberRoles => SetMemberRoles::from_form(form).map(Self::SetMemberRoles),
+            OperationKind::EnsureRole => EnsureRole::from_form(form).map(Self::EnsureRole),
+            OperationKind::EnsureChannel => EnsureChannel::from_form(form).map(Self::EnsureChannel),
+            OperationKind::ReplaceOverwrites => ReplaceOverwrites::from_form(form).map(Self::ReplaceOverwrites),
+            OperationKind::Reorder => Reorder::from_form(form).map(Self::Reorder),
+            OperationKind::EnsureMessage => EnsureMessage::from_form(form).map(Self::EnsureMessage),
+            OperationKind::SendMessage => SendMessage::from_form(form).map(Self::SendMessage),
+            OperationKind::EditMessage => EditMessage::from_form(form).map(Self::EditMessage),
+            OperationKind::DeleteMessage => DeleteMessage::from_form(form).map(Self::DeleteMessage),
+            OperationKind::SendDm => SendDm::from_form(form).map(Self::SendDm),
+            OperationKind::DeferReply => DeferReply::from_form(form).map(Self::DeferReply),
+            OperationKind::SendFollowup => SendFollowup::from_form(form).map(Self::SendFollowup),
+            OperationKind::EditOriginal => EditOriginal::from_form(form).map(Self::EditOriginal),
+            OperationKind::Read => Read::from_form(form).map(Self::Read),
+            OperationKind::Request => Request::from_form(form, guild).map(Self::Request),
         }
     }
 
@@ -115,63 +115,70 @@ impl Payload {
 }
 
 /// What `null` means in a kind: where what is left out stays as it is, it could mean two things.
-const fn nulls(kind: Kind) -> Nulls {
+const fn nulls(kind: OperationKind) -> NullHandling {
     match kind {
-        Kind::EnsureRole | Kind::EnsureChannel | Kind::EnsureMessage | Kind::EditMessage | Kind::EditOriginal => {
-            Nulls::Refused
-        }
-        Kind::CreateRole
-        | Kind::DeleteRole
-        | Kind::AssignRole
-        | Kind::RemoveRole
-        | Kind::CreateChannel
-        | Kind::DeleteChannel
-        | Kind::UpdatePermissions
-        | Kind::SetMemberRoles
-        | Kind::ReplaceOverwrites
-        | Kind::Reorder
-        | Kind::SendMessage
-        | Kind::DeleteMessage
-        | Kind::SendDm
-        | Kind::DeferReply
-        | Kind::SendFollowup
-        | Kind::Read
-        | Kind::Request => Nulls::NotSaid,
+        OperationKind::EnsureRole
+        | OperationKind::EnsureChannel
+        | OperationKind::EnsureMessage
+        | OperationKind::EditMessage
+        | OperationKind::EditOriginal => NullHandling::Refused,
+        OperationKind::CreateRole
+        | OperationKind::DeleteRole
+        | OperationKind::AssignRole
+        | OperationKind::RemoveRole
+        | OperationKind::CreateChannel
+        | OperationKind::DeleteChannel
+        | OperationKind::UpdatePermissions
+        | OperationKind::SetMemberRoles
+        | OperationKind::ReplaceOverwrites
+        | OperationKind::Reorder
+        | OperationKind::SendMessage
+        | OperationKind::DeleteMessage
+        | OperationKind::SendDm
+        | OperationKind::DeferReply
+        | OperationKind::SendFollowup
+        | OperationKind::Read
+        | OperationKind::Request => NullHandling::NotSaid,
     }
 }
 
 /// Whether a kind makes no sense outside a guild.
-const fn needs_guild(kind: Kind) -> bool {
+const fn needs_guild(kind: OperationKind) -> bool {
     match kind {
-        Kind::CreateRole
-        | Kind::DeleteRole
-        | Kind::AssignRole
-        | Kind::RemoveRole
-        | Kind::CreateChannel
-        | Kind::DeleteChannel
-        | Kind::UpdatePermissions
-        | Kind::SetMemberRoles
-        | Kind::EnsureRole
-        | Kind::EnsureChannel
-        | Kind::ReplaceOverwrites
-        | Kind::Reorder
-        | Kind::EnsureMessage
-        | Kind::SendMessage
-        | Kind::EditMessage
-        | Kind::DeleteMessage => true,
-        Kind::SendDm | Kind::DeferReply | Kind::SendFollowup | Kind::EditOriginal | Kind::Read | Kind::Request => false,
+        OperationKind::CreateRole
+        | OperationKind::DeleteRole
+        | OperationKind::AssignRole
+        | OperationKind::RemoveRole
+        | OperationKind::CreateChannel
+        | OperationKind::DeleteChannel
+        | OperationKind::UpdatePermissions
+        | OperationKind::SetMemberRoles
+        | OperationKind::EnsureRole
+        | OperationKind::EnsureChannel
+        | OperationKind::ReplaceOverwrites
+        | OperationKind::Reorder
+        | OperationKind::EnsureMessage
+        | OperationKind::SendMessage
+        | OperationKind::EditMessage
+        | OperationKind::DeleteMessage => true,
+        OperationKind::SendDm
+        | OperationKind::DeferReply
+        | OperationKind::SendFollowup
+        | OperationKind::EditOriginal
+        | OperationKind::Read
+        | OperationKind::Request => false,
     }
 }
 
 /// Whether a value is small enough to be looked into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum SizeCheck {
     Fits,
     TooLarge,
     TooDeep,
 }
 
-impl Extent {
+impl SizeCheck {
     /// Looks without going down into it, so that no depth can exhaust the stack. The size is what is there at least.
     fn of(value: &Value) -> Self {
         let mut left = vec![(value, 1)];

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::invalid::At;
+use super::validation::FieldContext;
 
 /// How long a path with its query is at most.
 const LONGEST: usize = 2048;
 
 /// A path below the API's version, with its query.
-pub(super) fn path(value: &Value, at: &mut At<'_>) -> Option<String> {
+pub(super) fn path(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let Some(path) = value.as_str() else {
         return at.wrong("must be a path, such as \"/guilds/1/roles\"");
     };

@@ -11,8 +11,8 @@ macro_rules! references_of {
     ($payload:expr, $iter:ident) => {{
         use super::{
             AssignRole, CreateChannel, DeleteChannel, DeleteMessage, DeleteRole, EditMessage, EnsureChannel,
-            EnsureMessage, NewChannel, Overwrite, OverwriteTarget, Place, RemoveRole, Reorder, ReplaceOverwrites,
-            SendMessage, UpdatePermissions,
+            EnsureMessage, NewChannel, Overwrite, OverwriteTarget, RemoveRole, Reorder, ReorderPosition,
+            ReplaceOverwrites, SendMessage, UpdatePermissions,
         };
         const ROLE: ManagedKind = ManagedKind::Role;
         const CHANNEL: ManagedKind = ManagedKind::Channel;
@@ -49,7 +49,7 @@ macro_rules! references_of {
                 }
             }
             Payload::Reorder(Reorder { what, places }) => {
-                for Place { object, parent, .. } in places {
+                for ReorderPosition { object, parent, .. } in places {
                     found.push((what.kind(), object));
                     found.extend(parent.$iter().map(|parent| (CHANNEL, parent)));
                 }

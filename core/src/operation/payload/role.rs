@@ -1,9 +1,9 @@
 //! Roles, and who has them.
 
 use super::{
-    form::Form,
+    field_reader::FieldReader,
     value::{boolean, distinct, id, integer, key, list, name, permissions, reference},
-    write::{self, Fields},
+    write::{self, FieldWriter},
 };
 use crate::operation::Reference;
 
@@ -77,7 +77,7 @@ pub struct SetMemberRoles {
 }
 
 impl NewRole {
-    fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let name = form.required("name", name);
         let permissions = form.optional("permissions", permissions);
         let color = form.optional("color", integer(0, 0xFF_FF_FF));
@@ -86,36 +86,36 @@ impl NewRole {
         Some(Self { name: name?, permissions, color, hoist, mentionable })
     }
 
-    fn write(&self, fields: &mut Fields<'_>) {
+    fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("name", &self.name);
-        fields.maybe("permissions", self.permissions, Fields::quoted);
-        fields.maybe("color", self.color, Fields::plain);
-        fields.maybe("hoist", self.hoist, Fields::plain);
-        fields.maybe("mentionable", self.mentionable, Fields::plain);
+        fields.maybe("permissions", self.permissions, FieldWriter::quoted);
+        fields.maybe("color", self.color, FieldWriter::plain);
+        fields.maybe("hoist", self.hoist, FieldWriter::plain);
+        fields.maybe("mentionable", self.mentionable, FieldWriter::plain);
     }
 }
 
 impl CreateRole {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let key = form.optional("key", key);
         Some(Self { key, role: NewRole::from_form(form)? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
-        fields.maybe("key", self.key.as_deref(), Fields::text);
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
+        fields.maybe("key", self.key.as_deref(), FieldWriter::text);
         self.role.write(fields);
     }
 }
 
 impl EnsureRole {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let key = form.required("key", key);
         let role = NewRole::from_form(form);
         let adopt = form.optional("adopt", boolean).unwrap_or(false);
         Some(Self { key: key?, role: role?, adopt })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.text("key", &self.key);
         self.role.write(fields);
         fields.plain("adopt", self.adopt);
@@ -123,47 +123,47 @@ impl EnsureRole {
 }
 
 impl DeleteRole {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         Some(Self { role: form.required("role_id", reference)? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.reference("role_id", &self.role);
     }
 }
 
 impl AssignRole {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let (user, role) = member_and_role(form)?;
         Some(Self { user, role })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.quoted("user_id", self.user);
         fields.reference("role_id", &self.role);
     }
 }
 
 impl RemoveRole {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let (user, role) = member_and_role(form)?;
         Some(Self { user, role })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.quoted("user_id", self.user);
         fields.reference("role_id", &self.role);
     }
 }
 
-fn member_and_role(form: &mut Form<'_, '_>) -> Option<(u64, Reference)> {
+fn member_and_role(form: &mut FieldReader<'_, '_>) -> Option<(u64, Reference)> {
     let user = form.required("user_id", id);
     let role = form.required("role_id", reference);
     Some((user?, role?))
 }
 
 impl SetMemberRoles {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+    pub(super) fn from_form(form: &mut FieldReader<'_, '_>) -> Option<Self> {
         let user = form.required("user_id", id);
         let roles = form.required("role_ids", |value, at| {
             let roles = list(0, 250, reference)(value, at)?;
@@ -173,7 +173,7 @@ impl SetMemberRoles {
         Some(Self { user: user?, roles: roles? })
     }
 
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut FieldWriter<'_>) {
         fields.quoted("user_id", self.user);
         fields.with("role_ids", |out| write::list(out, &self.roles, write::reference));
     }

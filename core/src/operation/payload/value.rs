@@ -5,8 +5,8 @@ use std::{collections::HashSet, hash::Hash};
 use serde_json::Value;
 
 use super::{
-    form::{listed, nearest, object},
-    invalid::{At, shown},
+    field_reader::{listed, nearest, object},
+    validation::{FieldContext, shown},
 };
 use crate::operation::{OperationId, Reference};
 
@@ -18,7 +18,7 @@ const KEY: usize = 100;
 const TOKEN: usize = 512;
 
 /// Text of so many characters.
-pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut At<'_>) -> Option<String> {
+pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<String> {
     move |value, at| {
         let Some(text) = value.as_str() else {
             return at.wrong(format!("must be a string of {}", span(min, max, "characters")));
@@ -32,7 +32,7 @@ pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut At<'_>) -
 }
 
 /// A name of 1 to 100 characters, as it will be read back.
-pub(crate) fn name(value: &Value, at: &mut At<'_>) -> Option<String> {
+pub(crate) fn name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let name = text(1, 100)(value, at)?;
     if name.trim() == name {
         return Some(name);
@@ -41,7 +41,7 @@ pub(crate) fn name(value: &Value, at: &mut At<'_>) -> Option<String> {
 }
 
 /// A key under which an object is managed.
-pub(crate) fn key(value: &Value, at: &mut At<'_>) -> Option<String> {
+pub(crate) fn key(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let key = text(1, KEY)(value, at)?;
     if key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte)) {
         return Some(key);
@@ -50,7 +50,7 @@ pub(crate) fn key(value: &Value, at: &mut At<'_>) -> Option<String> {
 }
 
 /// An interaction's token. It is a secret, and becomes part of a path.
-pub(crate) fn token(value: &Value, at: &mut At<'_>) -> Option<String> {
+pub(crate) fn token(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let token = text(1, TOKEN)(value, at)?;
     let plain = token.bytes().all(|byte| byte.is_ascii_graphic() && !b"/\\?#%".contains(&byte));
     if plain && token != "." && token != ".." {
@@ -60,12 +60,12 @@ pub(crate) fn token(value: &Value, at: &mut At<'_>) -> Option<String> {
 }
 
 /// `true` or `false`.
-pub(crate) fn boolean(value: &Value, at: &mut At<'_>) -> Option<bool> {
+pub(crate) fn boolean(value: &Value, at: &mut FieldContext<'_>) -> Option<bool> {
     value.as_bool().or_else(|| at.wrong("must be true or false"))
 }
 
 /// A whole number.
-pub(crate) fn integer<T: TryFrom<u64>>(min: u64, max: u64) -> impl FnOnce(&Value, &mut At<'_>) -> Option<T> {
+pub(crate) fn integer<T: TryFrom<u64>>(min: u64, max: u64) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<T> {
     move |value, at| {
         let number = value.as_u64().filter(|number| (min..=max).contains(number));
         number
@@ -75,7 +75,7 @@ pub(crate) fn integer<T: TryFrom<u64>>(min: u64, max: u64) -> impl FnOnce(&Value
 }
 
 /// One of some names.
-pub(crate) fn choice<T: Copy>(names: &[(&'static str, T)]) -> impl Fn(&Value, &mut At<'_>) -> Option<T> {
+pub(crate) fn choice<T: Copy>(names: &[(&'static str, T)]) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<T> {
     move |value, at| {
         let all = || listed(names.iter().map(|(name, _)| *name));
         let Some(given) = value.as_str() else {
@@ -92,7 +92,7 @@ pub(crate) fn choice<T: Copy>(names: &[(&'static str, T)]) -> impl Fn(&Value, &m
 }
 
 /// A Discord id.
-pub(crate) fn id(value: &Value, at: &mut At<'_>) -> Option<u64> {
+pub(crate) fn id(value: &Value, at: &mut FieldContext<'_>) -> Option<u64> {
     match value {
         Value::String(text) => {
             digits(text).filter(|id| (1..IDS_END).contains(id)).or_else(|| at.wrong("must be an id, in digits"))
@@ -107,7 +107,7 @@ pub(crate) fn id(value: &Value, at: &mut At<'_>) -> Option<u64> {
 }
 
 /// Permissions, as Discord writes them.
-pub(crate) fn permissions(value: &Value, at: &mut At<'_>) -> Option<u64> {
+pub(crate) fn permissions(value: &Value, at: &mut FieldContext<'_>) -> Option<u64> {
     match value {
         Value::String(text) => digits(text).or_else(|| at.wrong("must be permissions: one number, in digits")),
         Value::Number(_) => {
@@ -126,7 +126,7 @@ fn digits(text: &str) -> Option<u64> {
 }
 
 /// An object of Discord, by its id or by what is known of it before it exists.
-pub(crate) fn reference(value: &Value, at: &mut At<'_>) -> Option<Reference> {
+pub(crate) fn reference(value: &Value, at: &mut FieldContext<'_>) -> Option<Reference> {
     match value {
         Value::String(_) | Value::Number(_) => id(value, at).map(Reference::Id),
         Value::Object(_) => object(value, at, |form| {
@@ -147,7 +147,7 @@ pub(crate) fn reference(value: &Value, at: &mut At<'_>) -> Option<Reference> {
     }
 }
 
-fn operation(value: &Value, at: &mut At<'_>) -> Option<OperationId> {
+fn operation(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationId> {
     let Some(text) = value.as_str() else {
         return at.wrong("must be an operation's id, as a string");
     };
@@ -161,8 +161,8 @@ fn operation(value: &Value, at: &mut At<'_>) -> Option<OperationId> {
 pub(crate) fn list<T>(
     min: usize,
     max: usize,
-    mut read: impl FnMut(&Value, &mut At<'_>) -> Option<T>,
-) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Vec<T>> {
+    mut read: impl FnMut(&Value, &mut FieldContext<'_>) -> Option<T>,
+) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Vec<T>> {
     move |value, at| {
         let Some(items) = value.as_array() else {
             return at.wrong(format!("must be a list of {}", span(min, max, "items")));
@@ -178,7 +178,7 @@ pub(crate) fn list<T>(
 }
 
 /// Notes which items of a list name what another one has named.
-pub(crate) fn distinct<'v, T, K: Hash + Eq>(items: &'v [T], named: impl Fn(&'v T) -> K, at: &mut At<'_>) {
+pub(crate) fn distinct<'v, T, K: Hash + Eq>(items: &'v [T], named: impl Fn(&'v T) -> K, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         if !seen.insert(named(item)) {

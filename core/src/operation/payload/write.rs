@@ -8,15 +8,15 @@ use crate::operation::Reference;
 
 /// An object that is being written, its fields in the order in which they are told.
 #[derive(Debug)]
-pub(super) struct Fields<'o> {
+pub(super) struct FieldWriter<'o> {
     out: &'o mut String,
     empty: bool,
 }
 
 /// Writes an object.
-pub(super) fn object(out: &mut String, write: impl FnOnce(&mut Fields<'_>)) {
+pub(super) fn object(out: &mut String, write: impl FnOnce(&mut FieldWriter<'_>)) {
     out.push('{');
-    write(&mut Fields { out, empty: true });
+    write(&mut FieldWriter { out, empty: true });
     out.push('}');
 }
 
@@ -67,7 +67,7 @@ fn quoted(out: &mut String, plain: &impl Display) {
     write!(out, "\"{plain}\"").expect("invariant: a string takes what is written to it");
 }
 
-impl Fields<'_> {
+impl FieldWriter<'_> {
     /// A field, by what writes its value.
     pub(super) fn with(&mut self, name: &str, write: impl FnOnce(&mut String)) {
         if !self.empty {

@@ -10,9 +10,9 @@
 //! Nothing is kept for a client: it brings back how far it was, and the store knows what came after. So a stream may be cut
 //! anywhere, by anybody, and nothing gets lost but what the store itself has removed meanwhile, which is told as a gap.
 
-mod feed;
 mod frame;
-mod seats;
+mod stream_limit;
+mod stream_task;
 
 use std::{
     convert::Infallible,
@@ -28,23 +28,22 @@ use actix_web::{
     http::{Method, header},
     web::{Bytes, Data},
 };
-use guildhall_actors::{operations::ListFilter, supervision::spawn_work_on};
-use guildhall_core::operation::Frontier;
+use guildhall_actors::{operations::OperationFilter, supervision::spawn_work_on};
+use guildhall_core::operation::ChangeCursor;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
 };
 
-pub(super) use self::seats::Streams;
-use self::{feed::Feed, seats::Full};
+pub(super) use self::stream_limit::StreamLimit;
+use self::{stream_limit::StreamLimitReached, stream_task::StreamTask};
 use super::{
-    Served, entry,
-    read::{Asking, parameter},
-    refusal,
+    AppState, errors, middleware,
+    params::{Params, parameter},
 };
 use crate::api::{
-    line::Line,
-    problem::{Problem, Told},
+    abort::ConnectionAbort,
+    problem::{ProblemResponse, ProblemType},
 };
 
 /// The bounds of streams.
@@ -91,16 +90,16 @@ const WAITING_MOST: usize = 4;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
-    let caller = entry::caller_of(&request);
-    let mut asking = Asking::query(&request);
+pub(super) async fn open(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let caller = middleware::caller_of(&request);
+    let mut asking = Params::query(&request);
     let guild = asking.guild();
-    let filter = ListFilter {
+    let filter = OperationFilter {
         tenant: caller.tenant.clone(),
         among: caller.among(guild),
         kind: asking.kind(),
         state: asking.state(),
-        ..ListFilter::default()
+        ..OperationFilter::default()
     };
     let asked = asking.named("last_event_id", "the `id` of an event of this stream", frame::read_cursor);
     asking.end()?;
@@ -118,14 +117,15 @@ pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<H
     }
     let changes = served.changes_for(&caller)?;
     if *served.control.draining.borrow() {
-        return Err(Problem::Starting.says("The process is ending. Ask another one, or this one again in a moment."));
+        return Err(
+            ProblemType::Starting.says("The process is ending. Ask another one, or this one again in a moment.")
+        );
     }
     let seat = served.control.streams.seat(&caller.key).map_err(|full| match full {
-        Full::All(most) => {
-            Problem::Busy.says(format!("{most} streams are open, which is as many as there may be (api.max_streams)."))
-        }
-        Full::Key(most) => {
-            Problem::Busy.says(format!("This key has {most} streams open, which is as many as one may have."))
+        StreamLimitReached::All(most) => ProblemType::Busy
+            .says(format!("{most} streams are open, which is as many as there may be (api.max_streams).")),
+        StreamLimitReached::Key(most) => {
+            ProblemType::Busy.says(format!("This key has {most} streams open, which is as many as one may have."))
         }
     })?;
     let frontier = match from {
@@ -133,12 +133,12 @@ pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<H
         None => {
             let changes = Arc::clone(&changes);
             let seen = served.run(|| async move { changes.seen().await }).await?;
-            Frontier::at(seen.map_err(|error| refusal::of_store(&error))?)
+            ChangeCursor::at(seen.map_err(|error| errors::of_store(&error))?)
         }
     };
     let (out, chunks) = mpsc::channel(WAITING_MOST);
     let (here, gone) = oneshot::channel();
-    let feed = Feed {
+    let feed = StreamTask {
         changes,
         config: served.control.config.streams,
         key: caller.key.parse().ok(),
@@ -152,24 +152,24 @@ pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<H
         served: served.clone(),
     };
     // A stream that breaks ends, and its client opens another.
-    spawn_work_on(&served.runtime, feed.run(gone, request.conn_data::<Line>().cloned()));
-    Ok(response.body(Chunks { chunks, _here: here }))
+    spawn_work_on(&served.runtime, feed.run(gone, request.conn_data::<ConnectionAbort>().cloned()));
+    Ok(response.body(StreamBody { chunks, _here: here }))
 }
 
-fn last_event_id(request: &HttpRequest) -> Result<Option<Frontier>, Told> {
+fn last_event_id(request: &HttpRequest) -> Result<Option<ChangeCursor>, ProblemResponse> {
     let Some(given) = request.headers().get(LAST_EVENT_ID) else { return Ok(None) };
     let read = given.to_str().ok().and_then(frame::read_cursor);
     read.map(Some).ok_or_else(|| parameter(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
 }
 
 /// What a feed has put out, as the body of an answer.
-struct Chunks {
+struct StreamBody {
     chunks: mpsc::Receiver<Bytes>,
     /// Nothing is ever sent: that it is gone is what there is to tell.
     _here: oneshot::Sender<Infallible>,
 }
 
-impl MessageBody for Chunks {
+impl MessageBody for StreamBody {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {

@@ -1,12 +1,12 @@
 //! Channels, what some may do in them, and their order.
 
-use guildhall_core::operation::payload::{ChannelType, OverwriteMode, Reordered};
+use guildhall_core::operation::payload::{ChannelType, OverwriteMode, ReorderTarget};
 use serde_json::json;
 
-use super::{Described, NAME, Nulls, permissions};
+use super::{NAME, Nulls, PayloadDoc, permissions};
 use crate::api::openapi::{
     common::{AN_OPERATION, snowflake},
-    schema::{Field, Says, Shape, closed, either, integer, list_of, must, named, one_of_names, text_of, truth},
+    schema::{Describe, Field, SchemaRef, closed, either, integer, list_of, must, named, one_of_names, text_of, truth},
 };
 
 fn channel(nulls: Nulls) -> Vec<Field> {
@@ -30,8 +30,8 @@ fn channel(nulls: Nulls) -> Vec<Field> {
 }
 
 /// What somebody may and may not do in a channel.
-pub(super) fn overwrite(nulls: Nulls) -> Shape {
-    let of = |whose: Field, not: &'static str, title: &str| -> Shape {
+pub(super) fn overwrite(nulls: Nulls) -> SchemaRef {
+    let of = |whose: Field, not: &'static str, title: &str| -> SchemaRef {
         let rights = ["allow", "deny"].map(|name| nulls.may(name, permissions().default(Some("0".into()))));
         closed([whose].into_iter().chain(rights).chain(nulls.not(not))).title(Some(title)).into()
     };
@@ -42,9 +42,9 @@ pub(super) fn overwrite(nulls: Nulls) -> Shape {
         .into()
 }
 
-pub(super) fn create() -> Described {
+pub(super) fn create() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
-    Described {
+    PayloadDoc {
         does: "Makes a channel or a category.",
         shape: closed(channel(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
         examples: vec![
@@ -67,7 +67,7 @@ pub(super) fn create() -> Described {
     }
 }
 
-pub(super) fn ensure() -> Described {
+pub(super) fn ensure() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let own = [
         must("key", named("ManagedKey")),
@@ -76,7 +76,7 @@ pub(super) fn ensure() -> Described {
             truth().default(Some(false.into())).says("Takes the one channel of this name, type and parent that has no key, if the key names none. Several are a conflict."),
         ),
     ];
-    Described {
+    PayloadDoc {
         does: "Makes the channel if the key names none, else makes it be like this; what is not said stays.",
         shape: closed(channel(nulls).into_iter().chain(own)),
         examples: vec![
@@ -103,19 +103,19 @@ pub(super) fn ensure() -> Described {
     }
 }
 
-pub(super) fn delete() -> Described {
-    Described {
+pub(super) fn delete() -> PayloadDoc {
+    PayloadDoc {
         does: "Deletes a channel. There being none is success.",
         shape: closed([must("channel_id", Nulls::NotSaid.reference())]),
         examples: vec![("By its id", json!({"channel_id": "1571715189416398852"}))],
     }
 }
 
-pub(super) fn update_permissions() -> Described {
+pub(super) fn update_permissions() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let mode = one_of_names(OverwriteMode::ALL.map(OverwriteMode::name)).default(Some("replace".into()));
     let mode = mode.says("`replace`: these are their permissions there. `merge`: laid over what there is.");
-    Described {
+    PayloadDoc {
         does: "Changes what some may do in a channel, and leaves others as they are.",
         shape: closed([
             must("channel_id", nulls.reference()),
@@ -135,9 +135,9 @@ pub(super) fn update_permissions() -> Described {
     }
 }
 
-pub(super) fn replace_overwrites() -> Described {
+pub(super) fn replace_overwrites() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
-    Described {
+    PayloadDoc {
         does: "Gives a channel exactly these overwrites.",
         shape: closed([
             must("channel_id", nulls.reference()),
@@ -156,17 +156,17 @@ pub(super) fn replace_overwrites() -> Described {
     }
 }
 
-pub(super) fn reorder() -> Described {
+pub(super) fn reorder() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let place = closed([
         must("id", nulls.reference().says("Which role or channel.")),
         must("position", integer(0, 65_535)),
         nulls.may("parent_id", nulls.reference().says("The category that a channel moves to. Not for roles.")),
     ]);
-    Described {
+    PayloadDoc {
         does: "Puts roles or channels in order, in one call.",
         shape: closed([
-            must("what", one_of_names(Reordered::ALL.map(Reordered::name))),
+            must("what", one_of_names(ReorderTarget::ALL.map(ReorderTarget::name))),
             must("places", list_of(1, 500, place).says("None of them twice.")),
         ]),
         examples: vec![

@@ -3,12 +3,12 @@
 use serde_json::json;
 use utoipa::openapi::schema::ObjectBuilder;
 
-use super::{Described, Nulls};
+use super::{Nulls, PayloadDoc};
 use crate::api::openapi::{
     common::snowflake,
     schema::{
-        Field, Says, Shape, any_object, closed, list_of, may, must, named, object, one_of_names, or_null, text_of,
-        truth, with_one_of,
+        Describe, Field, SchemaRef, any_object, closed, list_of, may, must, named, object, one_of_names, or_null,
+        text_of, truth, with_one_of,
     },
 };
 
@@ -33,7 +33,7 @@ pub(super) fn message(nulls: Nulls, fields: impl IntoIterator<Item = Field>) -> 
 /// An embed, held to Discord's bounds and else left as it is.
 pub(super) fn embed() -> ObjectBuilder {
     let part = |name: &'static str, longest: usize| may(name, or_null(text_of(0, longest)));
-    let within = |field: Field| -> Shape { or_null(object([field])) };
+    let within = |field: Field| -> SchemaRef { or_null(object([field])) };
     let field = object([part("name", 256), part("value", 1024)]);
     object([
         part("title", 256),
@@ -57,14 +57,14 @@ pub(super) fn allowed_mentions(nulls: Nulls) -> ObjectBuilder {
     .says("Who may be mentioned.")
 }
 
-pub(super) fn send() -> Described {
+pub(super) fn send() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let fields = [
         must("channel_id", nulls.reference()),
         nulls.may("key", named("ManagedKey")),
         nulls.may("reply_to", nulls.reference().says("The message that it answers.")),
     ];
-    Described {
+    PayloadDoc {
         does: "Sends a message to a channel.",
         shape: message(nulls, fields),
         examples: vec![
@@ -82,14 +82,14 @@ pub(super) fn send() -> Described {
     }
 }
 
-pub(super) fn ensure() -> Described {
+pub(super) fn ensure() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let fields = [
         must("key", named("ManagedKey")),
         must("channel_id", nulls.reference()),
         nulls.may("pin", truth().says("Whether it should be pinned; not said, that stays as it is.")),
     ];
-    Described {
+    PayloadDoc {
         does: "Sends the message if the key names none, else makes it say this.",
         shape: message(nulls, fields),
         examples: vec![(
@@ -102,10 +102,10 @@ pub(super) fn ensure() -> Described {
     }
 }
 
-pub(super) fn edit() -> Described {
+pub(super) fn edit() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let fields = [must("channel_id", nulls.reference()), must("message_id", nulls.reference())];
-    Described {
+    PayloadDoc {
         does: "Changes a message of the bot's own. What is not said stays; `\"\"` and `[]` clear.",
         shape: message(nulls, fields),
         examples: vec![(
@@ -118,9 +118,9 @@ pub(super) fn edit() -> Described {
     }
 }
 
-pub(super) fn delete() -> Described {
+pub(super) fn delete() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
-    Described {
+    PayloadDoc {
         does: "Deletes a message. There being none is success.",
         shape: closed([must("channel_id", nulls.reference()), must("message_id", nulls.reference())]),
         examples: vec![(
@@ -130,8 +130,8 @@ pub(super) fn delete() -> Described {
     }
 }
 
-pub(super) fn send_dm() -> Described {
-    Described {
+pub(super) fn send_dm() -> PayloadDoc {
+    PayloadDoc {
         does: "Sends a message to a user. It stands in that user's own line, whichever guild it was submitted for.",
         shape: message(Nulls::NotSaid, [must("user_id", snowflake())]),
         examples: vec![(

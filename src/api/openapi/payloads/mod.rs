@@ -11,17 +11,17 @@ mod roles;
 #[cfg(test)]
 mod tests;
 
-use guildhall_core::operation::Kind;
+use guildhall_core::operation::OperationKind;
 use serde_json::{Value, json};
 use utoipa::openapi::{Ref, schema::ObjectBuilder};
 
 use super::{
     common::{AN_OPERATION, snowflake},
-    schema::{Field, Says, Shape, closed, either, formatted_as, may, must, named, null, or_null, text},
+    schema::{Describe, Field, SchemaRef, closed, either, formatted_as, may, must, named, null, or_null, text},
 };
 
 /// What there is to say of a kind.
-pub(super) struct Described {
+pub(super) struct PayloadDoc {
     /// What it does.
     pub(super) does: &'static str,
     /// Its payload.
@@ -31,41 +31,41 @@ pub(super) struct Described {
 }
 
 /// What there is to say of a kind.
-pub(super) fn of(kind: Kind) -> Described {
+pub(super) fn of(kind: OperationKind) -> PayloadDoc {
     match kind {
-        Kind::CreateRole => roles::create(),
-        Kind::EnsureRole => roles::ensure(),
-        Kind::DeleteRole => roles::delete(),
-        Kind::AssignRole => roles::assign(),
-        Kind::RemoveRole => roles::remove(),
-        Kind::SetMemberRoles => roles::set(),
-        Kind::CreateChannel => channels::create(),
-        Kind::EnsureChannel => channels::ensure(),
-        Kind::DeleteChannel => channels::delete(),
-        Kind::UpdatePermissions => channels::update_permissions(),
-        Kind::ReplaceOverwrites => channels::replace_overwrites(),
-        Kind::Reorder => channels::reorder(),
-        Kind::SendMessage => messages::send(),
-        Kind::EnsureMessage => messages::ensure(),
-        Kind::EditMessage => messages::edit(),
-        Kind::DeleteMessage => messages::delete(),
-        Kind::SendDm => messages::send_dm(),
-        Kind::DeferReply => rest::defer_reply(),
-        Kind::SendFollowup => rest::send_followup(),
-        Kind::EditOriginal => rest::edit_original(),
-        Kind::Read => rest::read(),
-        Kind::Request => rest::request(),
+        OperationKind::CreateRole => roles::create(),
+        OperationKind::EnsureRole => roles::ensure(),
+        OperationKind::DeleteRole => roles::delete(),
+        OperationKind::AssignRole => roles::assign(),
+        OperationKind::RemoveRole => roles::remove(),
+        OperationKind::SetMemberRoles => roles::set(),
+        OperationKind::CreateChannel => channels::create(),
+        OperationKind::EnsureChannel => channels::ensure(),
+        OperationKind::DeleteChannel => channels::delete(),
+        OperationKind::UpdatePermissions => channels::update_permissions(),
+        OperationKind::ReplaceOverwrites => channels::replace_overwrites(),
+        OperationKind::Reorder => channels::reorder(),
+        OperationKind::SendMessage => messages::send(),
+        OperationKind::EnsureMessage => messages::ensure(),
+        OperationKind::EditMessage => messages::edit(),
+        OperationKind::DeleteMessage => messages::delete(),
+        OperationKind::SendDm => messages::send_dm(),
+        OperationKind::DeferReply => rest::defer_reply(),
+        OperationKind::SendFollowup => rest::send_followup(),
+        OperationKind::EditOriginal => rest::edit_original(),
+        OperationKind::Read => rest::read(),
+        OperationKind::Request => rest::request(),
     }
 }
 
 /// What a kind's schemas are called: `CreateRole`.
-pub(super) fn title(kind: Kind) -> String {
+pub(super) fn title(kind: OperationKind) -> String {
     let capital = |word: &str| word.get(..1).map_or_else(String::new, str::to_uppercase) + word.get(1..).unwrap_or("");
     kind.name().split('_').map(capital).collect()
 }
 
 /// Every schema of these files, by its name.
-pub(super) fn schemas() -> Vec<(String, Shape)> {
+pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
     let parts = [Nulls::NotSaid, Nulls::Refused].into_iter().flat_map(|nulls| {
         [
             (nulls.title("Reference"), reference_shape(nulls)),
@@ -73,8 +73,8 @@ pub(super) fn schemas() -> Vec<(String, Shape)> {
             (nulls.title("AllowedMentions"), messages::allowed_mentions(nulls).into()),
         ]
     });
-    let payloads = Kind::ALL.map(|kind| {
-        let Described { does, shape, examples } = of(kind);
+    let payloads = OperationKind::ALL.map(|kind| {
+        let PayloadDoc { does, shape, examples } = of(kind);
         let examples = examples.into_iter().map(|(_, example)| example);
         (format!("{}Payload", title(kind)), shape.says(does).examples(examples).into())
     });
@@ -92,7 +92,7 @@ enum Nulls {
 
 impl Nulls {
     /// A field that may be left out.
-    fn may(self, name: &'static str, shape: impl Into<Shape>) -> Field {
+    fn may(self, name: &'static str, shape: impl Into<SchemaRef>) -> Field {
         match self {
             Self::NotSaid => may(name, or_null(shape)),
             Self::Refused => may(name, shape),
@@ -121,7 +121,7 @@ impl Nulls {
     }
 }
 
-fn reference_shape(nulls: Nulls) -> Shape {
+fn reference_shape(nulls: Nulls) -> SchemaRef {
     let key = must("key", named("ManagedKey").says("The key under which this guild's objects are managed."));
     let made = must("operation", formatted_as("uuid").says("What this operation of the guild makes."));
     let by_key = closed([key].into_iter().chain(nulls.not("operation"))).title(Some("By its key"));

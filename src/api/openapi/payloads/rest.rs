@@ -3,10 +3,10 @@
 use guildhall_core::operation::payload::Method;
 use serde_json::json;
 
-use super::{Described, Nulls, messages::message};
+use super::{Nulls, PayloadDoc, messages::message};
 use crate::api::openapi::{
     common::snowflake,
-    schema::{Field, Says, anything, closed, must, one_of_names, text_of, truth},
+    schema::{Describe, Field, anything, closed, must, one_of_names, text_of, truth},
 };
 
 /// An interaction's token, which becomes part of a path.
@@ -31,12 +31,12 @@ fn ephemeral(nulls: Nulls) -> Field {
     nulls.may("ephemeral", truth().default(Some(false.into())).says("Only who asked sees it."))
 }
 
-pub(super) fn defer_reply() -> Described {
+pub(super) fn defer_reply() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let update = truth().default(Some(false.into()));
     let update =
         update.says("The answer changes the message that the component belongs to. Not together with `ephemeral`.");
-    Described {
+    PayloadDoc {
         does: "Tells Discord that the answer to an interaction is on its way.",
         shape: closed(interaction().into_iter().chain([ephemeral(nulls), nulls.may("update", update)])),
         examples: vec![
@@ -52,9 +52,9 @@ pub(super) fn defer_reply() -> Described {
     }
 }
 
-pub(super) fn send_followup() -> Described {
+pub(super) fn send_followup() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
-    Described {
+    PayloadDoc {
         does: "Says something more in answer to an interaction. In doubt it is never sent again: `needs_review`.",
         shape: message(nulls, interaction().into_iter().chain([ephemeral(nulls)])),
         examples: vec![(
@@ -67,8 +67,8 @@ pub(super) fn send_followup() -> Described {
     }
 }
 
-pub(super) fn edit_original() -> Described {
-    Described {
+pub(super) fn edit_original() -> PayloadDoc {
+    PayloadDoc {
         does: "Changes the first answer to an interaction.",
         shape: message(Nulls::Refused, interaction()),
         examples: vec![(
@@ -78,17 +78,17 @@ pub(super) fn edit_original() -> Described {
     }
 }
 
-pub(super) fn read() -> Described {
-    Described {
+pub(super) fn read() -> PayloadDoc {
+    PayloadDoc {
         does: "Reads something, and keeps the answer as the operation's result.",
         shape: closed([must("path", path())]),
         examples: vec![("A guild's roles", json!({"path": "/guilds/1571715189416398849/roles"}))],
     }
 }
 
-pub(super) fn request() -> Described {
+pub(super) fn request() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
-    Described {
+    PayloadDoc {
         does: "Any call to Discord's API that no other kind makes. In doubt a `POST` is never sent again: `needs_review`.",
         shape: closed([
             must("method", one_of_names(Method::ALL.map(Method::name))),

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::{Described, NAME, Nulls, permissions};
+use super::{NAME, Nulls, PayloadDoc, permissions};
 use crate::api::openapi::{
     common::snowflake,
-    schema::{Field, Says, closed, integer, list_of, must, named, text_of, truth},
+    schema::{Describe, Field, closed, integer, list_of, must, named, text_of, truth},
 };
 
 fn role(nulls: Nulls) -> Vec<Field> {
@@ -18,9 +18,9 @@ fn role(nulls: Nulls) -> Vec<Field> {
     ]
 }
 
-pub(super) fn create() -> Described {
+pub(super) fn create() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
-    Described {
+    PayloadDoc {
         does: "Makes a role.",
         shape: closed(role(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
         examples: vec![
@@ -33,7 +33,7 @@ pub(super) fn create() -> Described {
     }
 }
 
-pub(super) fn ensure() -> Described {
+pub(super) fn ensure() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let own = [
         must("key", named("ManagedKey")),
@@ -44,7 +44,7 @@ pub(super) fn ensure() -> Described {
             ),
         ),
     ];
-    Described {
+    PayloadDoc {
         does: "Makes the role if the key names none, else makes it be like this; what is not said stays.",
         shape: closed(role(nulls).into_iter().chain(own)),
         examples: vec![(
@@ -54,8 +54,8 @@ pub(super) fn ensure() -> Described {
     }
 }
 
-pub(super) fn delete() -> Described {
-    Described {
+pub(super) fn delete() -> PayloadDoc {
+    PayloadDoc {
         does: "Deletes a role. There being none is success.",
         shape: closed([must("role_id", Nulls::NotSaid.reference())]),
         examples: vec![("By its key", json!({"role_id": {"key": "pilots"}}))],
@@ -66,8 +66,8 @@ fn member_and_role() -> [Field; 2] {
     [must("user_id", snowflake().says("The member.")), must("role_id", Nulls::NotSaid.reference().says("The role."))]
 }
 
-pub(super) fn assign() -> Described {
-    Described {
+pub(super) fn assign() -> PayloadDoc {
+    PayloadDoc {
         does: "Gives a member a role.",
         shape: closed(member_and_role()),
         examples: vec![
@@ -77,17 +77,17 @@ pub(super) fn assign() -> Described {
     }
 }
 
-pub(super) fn remove() -> Described {
-    Described {
+pub(super) fn remove() -> PayloadDoc {
+    PayloadDoc {
         does: "Takes a role from a member.",
         shape: closed(member_and_role()),
         examples: vec![("By its id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"}))],
     }
 }
 
-pub(super) fn set() -> Described {
+pub(super) fn set() -> PayloadDoc {
     let roles = list_of(0, 250, Nulls::NotSaid.reference()).says("None of them twice.");
-    Described {
+    PayloadDoc {
         does: "Gives a member exactly these roles.",
         shape: closed([must("user_id", snowflake().says("The member.")), must("role_ids", roles)]),
         examples: vec![(

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::operations::desk::Asked;
-use guildhall_core::operation::{Kind, Payload};
+use guildhall_actors::operations::submission::OperationRequest;
+use guildhall_core::operation::{OperationKind, Payload};
 use serde_json::{Map, Value, json};
 
 use super::{NAME, PERMISSIONS, of, rest, title};
@@ -277,18 +277,18 @@ fn hold(book: &Book, schema: &Value, examples: &[Value], not: &[&str], takes: im
     tally.len()
 }
 
-fn examples(kind: Kind) -> Vec<Value> {
+fn examples(kind: OperationKind) -> Vec<Value> {
     of(kind).examples.into_iter().map(|(_, example)| example).collect()
 }
 
 /// Whether it is taken in a guild, or outside of any.
-fn is_taken(kind: Kind, payload: &Value) -> bool {
+fn is_taken(kind: OperationKind, payload: &Value) -> bool {
     [A_GUILD.parse().ok(), None].into_iter().any(|guild| Payload::parse(kind, payload, guild).is_ok())
 }
 
 #[test]
 fn every_example_of_a_payload_is_taken() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for example in examples(kind) {
             assert!(is_taken(kind, &example), "{}: {example}", kind.name());
         }
@@ -298,7 +298,7 @@ fn every_example_of_a_payload_is_taken() {
 #[test]
 fn what_is_told_of_payloads_is_what_is_taken() {
     let book = Book::open();
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         let schema = book.schema(&format!("{}Payload", title(kind)));
         // Any JSON is a body.
         let tried = hold(&book, schema, &examples(kind), &["body"], |payload| is_taken(kind, payload));
@@ -309,7 +309,7 @@ fn what_is_told_of_payloads_is_what_is_taken() {
 #[test]
 fn the_fields_that_are_told_are_those_that_a_kind_has() {
     let book = Book::open();
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         let error = Payload::parse(kind, &json!({"0": 0}), A_GUILD.parse().ok()).unwrap_err();
         let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
         let names = unknown.message.split_once("there are ").unwrap().1;
@@ -331,6 +331,6 @@ fn what_is_told_of_operations_is_what_is_taken() {
     });
     let without = json!({"kind": "delete_role", "payload": {"role_id": "1"}});
     // A payload is looked at later.
-    let takes = |value: &Value| Asked::read(value.clone()).is_ok();
+    let takes = |value: &Value| OperationRequest::read(value.clone()).is_ok();
     hold(&book, book.schema("NewDeleteRole"), &[example, without], &["payload", "role_id"], takes);
 }

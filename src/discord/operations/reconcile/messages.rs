@@ -1,24 +1,24 @@
 //! Messages that may have been sent.
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind};
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ChannelMarker, MessageMarker};
 
-use super::super::errand::{Errand, id, named};
-use super::super::likeness::{self, Likeness};
+use super::super::diff::{self, Similarity};
+use super::super::execution_context::{ExecutionContext, id, named};
+use super::super::execution_error::ExecutionError;
 use super::super::messages::{direct, get};
-use super::super::seen::SeenMessage;
-use super::super::told::{self, How};
-use super::super::verdict::Stop;
-use crate::discord::rest::Page;
+use super::super::model::DiscordMessage;
+use super::super::result::{self, ObjectOutcome};
+use crate::discord::rest::MessagePage;
 
 /// The most messages that Discord gives at once.
 const PAGE: u16 = 100;
 
 /// A message that the operation may have sent.
-pub(in super::super) struct OwnMessage<'a> {
+pub(in super::super) struct ExpectedMessage<'a> {
     pub(in super::super) channel: Id<ChannelMarker>,
     pub(in super::super) body: &'a MessageBody,
     pub(in super::super) reply_to: Option<Id<MessageMarker>>,
@@ -26,27 +26,27 @@ pub(in super::super) struct OwnMessage<'a> {
 
 /// What a scan for a message came to.
 #[derive(Debug)]
-pub(in super::super) enum Scan {
+pub(in super::super) enum ScanResult {
     /// This is it.
-    Found(Box<SeenMessage>),
+    Found(Box<DiscordMessage>),
     /// It is not there.
     Absent,
     /// Nobody can tell, and why.
     Unclear(String),
 }
 
-impl OwnMessage<'_> {
+impl ExpectedMessage<'_> {
     /// Looks through the channel from before the intent on for a message of the bot that says the same and belongs to no
     /// other operation: those that others made are known, so that equal messages are not taken for one another.
-    pub(in super::super) async fn scan(&self, errand: &Errand<'_>) -> Result<Scan, Stop> {
+    pub(in super::super) async fn scan(&self, errand: &ExecutionContext<'_>) -> Result<ScanResult, ExecutionError> {
         let first = errand.lowest_id(errand.config().clock_slack);
-        let (mut same, mut alike): (Vec<SeenMessage>, Vec<SeenMessage>) = (Vec::new(), Vec::new());
+        let (mut same, mut alike): (Vec<DiscordMessage>, Vec<DiscordMessage>) = (Vec::new(), Vec::new());
         // One before the first, since Discord gives those after.
         let mut after = first.saturating_sub(1).max(1);
         let (mut whole, mut empty) = (false, true);
         for _ in 0..errand.config().most_pages {
-            let call = errand.calls().messages(self.channel, Page::After(named(after)?), PAGE)?;
-            let page: Vec<SeenMessage> = errand.read(call.request).await?;
+            let call = errand.calls().messages(self.channel, MessagePage::After(named(after)?), PAGE)?;
+            let page: Vec<DiscordMessage> = errand.read(call.request).await?;
             let Some(newest) = page.iter().map(|message| message.id).max() else {
                 whole = true;
                 break;
@@ -54,14 +54,14 @@ impl OwnMessage<'_> {
             (after, empty) = (newest, false);
             for message in page {
                 match self.likeness(errand, &message) {
-                    Likeness::Same => same.push(message),
-                    Likeness::Alike => alike.push(message),
-                    Likeness::Other => {}
+                    Similarity::Same => same.push(message),
+                    Similarity::Alike => alike.push(message),
+                    Similarity::Other => {}
                 }
             }
         }
         if empty && !self.shows_history(errand, after).await? {
-            return Ok(Scan::Unclear(format!(
+            return Ok(ScanResult::Unclear(format!(
                 "the bot may not read the history of channel {}: give it READ_MESSAGE_HISTORY, or look whether the message \
                  is there",
                 self.channel
@@ -72,39 +72,43 @@ impl OwnMessage<'_> {
         Ok(self.weigh(same, &alike, whole))
     }
 
-    fn likeness(&self, errand: &Errand<'_>, message: &SeenMessage) -> Likeness {
+    fn likeness(&self, errand: &ExecutionContext<'_>, message: &DiscordMessage) -> Similarity {
         let answers = message.message_reference.as_ref().and_then(|reference| reference.message_id);
         // What a webhook or an interaction says is under the bot's name, too, and is never an operation's message.
         if message.author.id != errand.bot() || message.webhook_id.is_some() || answers != self.reply_to.map(Id::get) {
-            return Likeness::Other;
+            return Similarity::Other;
         }
-        likeness::of_message(self.body, message)
+        diff::of_message(self.body, message)
     }
 
-    async fn strangers(&self, errand: &Errand<'_>, found: Vec<SeenMessage>) -> Result<Vec<SeenMessage>, Stop> {
+    async fn strangers(
+        &self,
+        errand: &ExecutionContext<'_>,
+        found: Vec<DiscordMessage>,
+    ) -> Result<Vec<DiscordMessage>, ExecutionError> {
         let ids = found.iter().map(|message| message.id).collect();
         let free = errand.strangers(ManagedKind::Message, ids).await?;
         Ok(found.into_iter().filter(|message| free.contains(&message.id)).collect())
     }
 
-    fn weigh(&self, mut same: Vec<SeenMessage>, alike: &[SeenMessage], whole: bool) -> Scan {
-        let ids = |list: &[SeenMessage]| {
+    fn weigh(&self, mut same: Vec<DiscordMessage>, alike: &[DiscordMessage], whole: bool) -> ScanResult {
+        let ids = |list: &[DiscordMessage]| {
             let shown: Vec<String> = list.iter().take(10).map(|message| message.id.to_string()).collect();
             shown.join(", ")
         };
         match (same.as_slice(), alike) {
-            ([_], _) => Scan::Found(Box::new(same.remove(0))),
-            ([], []) if whole => Scan::Absent,
-            ([], []) => Scan::Unclear(format!(
+            ([_], _) => ScanResult::Found(Box::new(same.remove(0))),
+            ([], []) if whole => ScanResult::Absent,
+            ([], []) => ScanResult::Unclear(format!(
                 "channel {} has had too many messages since to look through: look whether the message is there",
                 self.channel
             )),
-            ([], alike) => Scan::Unclear(format!(
+            ([], alike) => ScanResult::Unclear(format!(
                 "messages of channel {} are much like it ({}), and may be it: look whether the message is there",
                 self.channel,
                 ids(alike)
             )),
-            (several, _) => Scan::Unclear(format!(
+            (several, _) => ScanResult::Unclear(format!(
                 "several messages of channel {} say the same and belong to no operation ({}): look whether they are too many",
                 self.channel,
                 ids(several)
@@ -114,67 +118,82 @@ impl OwnMessage<'_> {
 
     /// Whether an empty list means that there is nothing: without the permission Discord lists nothing, but refuses to show
     /// a single message. None has the id that is asked for here.
-    async fn shows_history(&self, errand: &Errand<'_>, none: u64) -> Result<bool, Stop> {
-        let asked = errand.look::<SeenMessage>(errand.builders().message(self.channel, named(none)?)).await;
+    async fn shows_history(&self, errand: &ExecutionContext<'_>, none: u64) -> Result<bool, ExecutionError> {
+        let asked = errand.look::<DiscordMessage>(errand.builders().message(self.channel, named(none)?)).await;
         match asked {
             Ok(_) => Ok(true),
             Err(stop) if stop.is_gone() => Ok(true),
-            Err(Stop::Failed(Failure { class: FailureClass::Forbidden, .. })) => Ok(false),
+            Err(ExecutionError::Failed(Failure { class: FailureClass::Forbidden, .. })) => Ok(false),
             Err(stop) => Err(stop),
         }
     }
 }
 
-pub(super) async fn sent(errand: &Errand<'_>, payload: &SendMessage) -> Result<Reconciled, Stop> {
+pub(super) async fn sent(
+    errand: &ExecutionContext<'_>,
+    payload: &SendMessage,
+) -> Result<ReconcileResult, ExecutionError> {
     let reply_to = payload.reply_to.as_ref().map(id).transpose()?;
-    let own = OwnMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to };
+    let own = ExpectedMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to };
     let scan = in_channel(errand, &own).await?;
     Ok(reconciled(&own, scan, payload.key.as_deref()))
 }
 
-pub(super) async fn sent_to_user(errand: &Errand<'_>, payload: &SendDm) -> Result<Reconciled, Stop> {
+pub(super) async fn sent_to_user(
+    errand: &ExecutionContext<'_>,
+    payload: &SendDm,
+) -> Result<ReconcileResult, ExecutionError> {
     // Opening the channel again changes nothing, and nobody sees it.
-    let own = OwnMessage { channel: direct(errand, payload.user).await?, body: &payload.body, reply_to: None };
+    let own = ExpectedMessage { channel: direct(errand, payload.user).await?, body: &payload.body, reply_to: None };
     let scan = in_channel(errand, &own).await?;
     Ok(reconciled(&own, scan, None))
 }
 
 /// A message that is there but is yet to be pinned is not done. Doing it again finds it, and goes on from there.
-pub(super) async fn ensured(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Reconciled, Stop> {
-    let own = OwnMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
+pub(super) async fn ensured(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureMessage,
+) -> Result<ReconcileResult, ExecutionError> {
+    let own = ExpectedMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
     if let Some((message, home)) = errand.work.bound
         && home.is_none_or(|home| home == own.channel.get())
         && get(errand, own.channel, message).await?.is_some()
     {
         // It is there: nothing had to be sent, and nothing was.
-        return Ok(Reconciled::Absent);
+        return Ok(ReconcileResult::Absent);
     }
     let scan = match in_channel(errand, &own).await? {
-        Scan::Found(seen) if payload.pin == Some(true) && !seen.pinned => Scan::Absent,
-        scan @ (Scan::Found(_) | Scan::Absent | Scan::Unclear(_)) => scan,
+        ScanResult::Found(seen) if payload.pin == Some(true) && !seen.pinned => ScanResult::Absent,
+        scan @ (ScanResult::Found(_) | ScanResult::Absent | ScanResult::Unclear(_)) => scan,
     };
     Ok(ensured_by(errand, payload, &own, scan))
 }
 
 /// The same for an operation that will not be sent again: a message that is yet to be pinned is half of it.
 pub(in super::super) async fn sent_and_pinned(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,
-) -> Result<Reconciled, Stop> {
-    let own = OwnMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
+) -> Result<ReconcileResult, ExecutionError> {
+    let own = ExpectedMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
     let scan = match in_channel(errand, &own).await? {
-        Scan::Found(seen) if payload.pin == Some(true) && !seen.pinned => Scan::Unclear(format!(
+        ScanResult::Found(seen) if payload.pin == Some(true) && !seen.pinned => ScanResult::Unclear(format!(
             "message {} was sent to channel {} and could not be pinned: pin it, or delete it before you redrive",
             seen.id, own.channel
         )),
-        scan @ (Scan::Found(_) | Scan::Absent | Scan::Unclear(_)) => scan,
+        scan @ (ScanResult::Found(_) | ScanResult::Absent | ScanResult::Unclear(_)) => scan,
     };
     Ok(ensured_by(errand, payload, &own, scan))
 }
 
-fn ensured_by(errand: &Errand<'_>, payload: &EnsureMessage, own: &OwnMessage<'_>, scan: Scan) -> Reconciled {
+fn ensured_by(
+    errand: &ExecutionContext<'_>,
+    payload: &EnsureMessage,
+    own: &ExpectedMessage<'_>,
+    scan: ScanResult,
+) -> ReconcileResult {
     let mut reconciled = reconciled(own, scan, Some(&payload.key));
-    if let (Reconciled::Found(Done { unbind, made, .. }), Some((gone, _))) = (&mut reconciled, errand.work.bound)
+    if let (ReconcileResult::Found(ExecutionOutput { unbind, made, .. }), Some((gone, _))) =
+        (&mut reconciled, errand.work.bound)
         && *made != Some(gone)
     {
         unbind.push((ManagedKind::Message, gone));
@@ -183,17 +202,19 @@ fn ensured_by(errand: &Errand<'_>, payload: &EnsureMessage, own: &OwnMessage<'_>
 }
 
 /// A channel that is gone took its messages with it; sending there again fails by itself.
-async fn in_channel(errand: &Errand<'_>, own: &OwnMessage<'_>) -> Result<Scan, Stop> {
+async fn in_channel(errand: &ExecutionContext<'_>, own: &ExpectedMessage<'_>) -> Result<ScanResult, ExecutionError> {
     match own.scan(errand).await {
-        Err(stop) if stop.is_gone() => Ok(Scan::Absent),
+        Err(stop) if stop.is_gone() => Ok(ScanResult::Absent),
         scan => scan,
     }
 }
 
-fn reconciled(own: &OwnMessage<'_>, scan: Scan, key: Option<&str>) -> Reconciled {
+fn reconciled(own: &ExpectedMessage<'_>, scan: ScanResult, key: Option<&str>) -> ReconcileResult {
     match scan {
-        Scan::Found(seen) => Reconciled::Found(told::message(own.channel.get(), seen.id, How::Found, key, 200)),
-        Scan::Absent => Reconciled::Absent,
-        Scan::Unclear(why) => Reconciled::Unclear(why),
+        ScanResult::Found(seen) => {
+            ReconcileResult::Found(result::message(own.channel.get(), seen.id, ObjectOutcome::Found, key, 200))
+        }
+        ScanResult::Absent => ReconcileResult::Absent,
+        ScanResult::Unclear(why) => ReconcileResult::Unclear(why),
     }
 }

@@ -26,39 +26,39 @@
 //!   marker, which cannot be mistaken, is looked for from much further back.
 //! - Sending a message again is harmless for a few minutes, since its nonce is enforced; after that the scan is the proof.
 
-mod audit;
+mod audit_log;
 mod messages;
 mod objects;
-mod sight;
+mod visibility;
 
-use guildhall_actors::operations::Reconciled;
+use guildhall_actors::operations::ReconcileResult;
 use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::Method;
 
-pub(super) use self::messages::{OwnMessage, Scan, sent_and_pinned};
-use self::objects::Match;
-use super::errand::Errand;
-use super::verdict::Stop;
+pub(super) use self::messages::{ExpectedMessage, ScanResult, sent_and_pinned};
+use self::objects::MatchPolicy;
+use super::execution_context::ExecutionContext;
+use super::execution_error::ExecutionError;
 
 /// Looks for what an earlier try may have done.
-pub(super) async fn reconcile(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
+pub(super) async fn reconcile(errand: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
     match &errand.work.payload {
-        Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref(), Match::Taken).await,
-        Payload::EnsureRole(payload) => objects::role(errand, &payload.role, Some(&payload.key), Match::of(payload.adopt)).await,
-        Payload::CreateChannel(payload) => objects::channel(errand, &payload.channel, payload.key.as_deref(), Match::Taken).await,
-        Payload::EnsureChannel(payload) => objects::channel(errand, &payload.channel, Some(&payload.key), Match::of(payload.adopt)).await,
+        Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref(), MatchPolicy::Taken).await,
+        Payload::EnsureRole(payload) => objects::role(errand, &payload.role, Some(&payload.key), MatchPolicy::of(payload.adopt)).await,
+        Payload::CreateChannel(payload) => objects::channel(errand, &payload.channel, payload.key.as_deref(), MatchPolicy::Taken).await,
+        Payload::EnsureChannel(payload) => objects::channel(errand, &payload.channel, Some(&payload.key), MatchPolicy::of(payload.adopt)).await,
         Payload::SendMessage(payload) => messages::sent(errand, payload).await,
         Payload::EnsureMessage(payload) => messages::ensured(errand, payload).await,
         Payload::SendDm(payload) => messages::sent_to_user(errand, payload).await,
-        Payload::SendFollowup(_) => Ok(Reconciled::Unclear(
+        Payload::SendFollowup(_) => Ok(ReconcileResult::Unclear(
             "the followup was sent and not answered, and Discord does not tell followups apart: look whether it is there"
                 .to_owned(),
         )),
         Payload::Request(payload) => Ok(match payload.method {
-            Method::Post => Reconciled::Unclear(
+            Method::Post => ReconcileResult::Unclear(
                 "the POST was sent and not answered, and only you know what it makes: look whether that is there".to_owned(),
             ),
-            Method::Get | Method::Put | Method::Patch | Method::Delete => Reconciled::Absent,
+            Method::Get | Method::Put | Method::Patch | Method::Delete => ReconcileResult::Absent,
         }),
         Payload::DeleteRole(_)
         | Payload::AssignRole(_)
@@ -72,6 +72,6 @@ pub(super) async fn reconcile(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
         | Payload::DeleteMessage(_)
         | Payload::DeferReply(_)
         | Payload::EditOriginal(_)
-        | Payload::Read(_) => Ok(Reconciled::Absent),
+        | Payload::Read(_) => Ok(ReconcileResult::Absent),
     }
 }

@@ -1,59 +1,59 @@
 //! Roles and channels that may have been made.
 
-use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ManagedKind;
 use guildhall_core::operation::payload::{NewChannel, NewRole};
 use twilight_model::guild::audit_log::AuditLogEventType;
 use twilight_model::id::Id;
 use twilight_model::id::marker::ChannelMarker;
 
-use super::super::errand::{Errand, id};
-use super::super::likeness;
-use super::super::seen::{SeenChannel, SeenRole};
-use super::super::told::{self, How};
-use super::super::verdict::Stop;
-use super::audit::{self, Trace};
-use super::sight::{self, Sight};
+use super::super::diff;
+use super::super::execution_context::{ExecutionContext, id};
+use super::super::execution_error::ExecutionError;
+use super::super::model::{DiscordChannel, DiscordRole};
+use super::super::result::{self, ObjectOutcome};
+use super::audit_log::{self, MarkerSearch};
+use super::visibility::{self, Visibility};
 
 /// What an object is that fits, without a marker to prove that the operation made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Match {
+pub(super) enum MatchPolicy {
     /// Taken for what the operation made.
     Taken,
     /// Left to the operation: done again it adopts what fits, and makes it as it should be, whoever made it.
     Left,
 }
 
-impl Match {
+impl MatchPolicy {
     /// What an `ensure_…` does about a match.
     pub(super) const fn of(adopt: bool) -> Self {
         if adopt { Self::Left } else { Self::Taken }
     }
 
-    fn found(self, errand: &Errand<'_>, kind: ManagedKind, id: u64, key: Option<&str>) -> Reconciled {
+    fn found(self, errand: &ExecutionContext<'_>, kind: ManagedKind, id: u64, key: Option<&str>) -> ReconcileResult {
         match self {
-            Self::Taken => found(errand, kind, id, How::Adopted, key),
-            Self::Left => Reconciled::Absent,
+            Self::Taken => found(errand, kind, id, ObjectOutcome::Adopted, key),
+            Self::Left => ReconcileResult::Absent,
         }
     }
 }
 
 /// The role that this operation made, if it did.
 pub(super) async fn role(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     wanted: &NewRole,
     key: Option<&str>,
-    match_is: Match,
-) -> Result<Reconciled, Stop> {
-    let others = match audit::trace(errand, AuditLogEventType::RoleCreate).await? {
-        Trace::Made(id) => return Ok(found(errand, ManagedKind::Role, id, How::Found, key)),
+    match_is: MatchPolicy,
+) -> Result<ReconcileResult, ExecutionError> {
+    let others = match audit_log::trace(errand, AuditLogEventType::RoleCreate).await? {
+        MarkerSearch::Made(id) => return Ok(found(errand, ManagedKind::Role, id, ObjectOutcome::Found, key)),
         // The log may lag behind, so its silence alone is no proof: the list has to agree.
-        Trace::Nothing { others } => others,
-        Trace::Silent => Vec::new(),
+        MarkerSearch::Nothing { others } => others,
+        MarkerSearch::Silent => Vec::new(),
     };
-    let roles: Vec<SeenRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
+    let roles: Vec<DiscordRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
     if holds_bound(errand, roles.iter().map(|role| role.id)) {
-        return Ok(Reconciled::Absent);
+        return Ok(ReconcileResult::Absent);
     }
     let first = first_possible(errand);
     let alike = roles
@@ -64,27 +64,27 @@ pub(super) async fn role(
     let free = errand.strangers(ManagedKind::Role, alike.collect()).await?;
     Ok(match free.as_slice() {
         // A guild's roles are always listed whole.
-        [] => Reconciled::Absent,
+        [] => ReconcileResult::Absent,
         [one] => match_is.found(errand, ManagedKind::Role, *one, key),
-        several => Reconciled::Unclear(several_made("roles", &wanted.name, several)),
+        several => ReconcileResult::Unclear(several_made("roles", &wanted.name, several)),
     })
 }
 
 /// The channel that this operation made, if it did.
 pub(super) async fn channel(
-    errand: &Errand<'_>,
+    errand: &ExecutionContext<'_>,
     wanted: &NewChannel,
     key: Option<&str>,
-    match_is: Match,
-) -> Result<Reconciled, Stop> {
-    let (log_is_whole, others) = match audit::trace(errand, AuditLogEventType::ChannelCreate).await? {
-        Trace::Made(id) => return Ok(found(errand, ManagedKind::Channel, id, How::Found, key)),
-        Trace::Nothing { others } => (true, others),
-        Trace::Silent => (false, Vec::new()),
+    match_is: MatchPolicy,
+) -> Result<ReconcileResult, ExecutionError> {
+    let (log_is_whole, others) = match audit_log::trace(errand, AuditLogEventType::ChannelCreate).await? {
+        MarkerSearch::Made(id) => return Ok(found(errand, ManagedKind::Channel, id, ObjectOutcome::Found, key)),
+        MarkerSearch::Nothing { others } => (true, others),
+        MarkerSearch::Silent => (false, Vec::new()),
     };
-    let channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
+    let channels: Vec<DiscordChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
     if holds_bound(errand, channels.iter().map(|channel| channel.id)) {
-        return Ok(Reconciled::Absent);
+        return Ok(ReconcileResult::Absent);
     }
     let parent: Option<Id<ChannelMarker>> = wanted.parent.as_ref().map(id).transpose()?;
     let first = first_possible(errand);
@@ -93,38 +93,47 @@ pub(super) async fn channel(
             && !others.contains(&channel.id)
             && channel.kind == wanted.kind.number()
             && channel.parent_id == parent.map(Id::get)
-            && likeness::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
+            && diff::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
     });
     let free = errand.strangers(ManagedKind::Channel, alike.map(|channel| channel.id).collect()).await?;
     Ok(match free.as_slice() {
         // The log tells of channels that the list may leave out.
-        [] if log_is_whole => Reconciled::Absent,
-        [] => match sight::of_new_channel(errand, wanted, parent, &channels).await? {
-            Sight::Clear => Reconciled::Absent,
-            Sight::Obscured => Reconciled::Unclear(format!(
+        [] if log_is_whole => ReconcileResult::Absent,
+        [] => match visibility::of_new_channel(errand, wanted, parent, &channels).await? {
+            Visibility::Clear => ReconcileResult::Absent,
+            Visibility::Obscured => ReconcileResult::Unclear(format!(
                 "channel `{}` is not in the guild's list, but the bot may not see it there, nor may it read the audit log: \
                  look whether the channel is there, and give the bot VIEW_AUDIT_LOG",
                 wanted.name
             )),
         },
         [one] => match_is.found(errand, ManagedKind::Channel, *one, key),
-        several => Reconciled::Unclear(several_made("channels", &wanted.name, several)),
+        several => ReconcileResult::Unclear(several_made("channels", &wanted.name, several)),
     })
 }
 
 /// Whether what an `ensure_…` is about is there: then nothing had to be made, and nothing was.
-fn holds_bound(errand: &Errand<'_>, mut ids: impl Iterator<Item = u64>) -> bool {
+fn holds_bound(errand: &ExecutionContext<'_>, mut ids: impl Iterator<Item = u64>) -> bool {
     errand.work.bound.is_some_and(|(bound, _)| ids.any(|id| id == bound))
 }
 
 /// The lowest id of anything that the operation can have made.
-fn first_possible(errand: &Errand<'_>) -> u64 {
+fn first_possible(errand: &ExecutionContext<'_>) -> u64 {
     errand.lowest_id(errand.config().clock_slack)
 }
 
-fn found(errand: &Errand<'_>, kind: ManagedKind, id: u64, how: How, key: Option<&str>) -> Reconciled {
+fn found(
+    errand: &ExecutionContext<'_>,
+    kind: ManagedKind,
+    id: u64,
+    how: ObjectOutcome,
+    key: Option<&str>,
+) -> ReconcileResult {
     let gone = errand.work.bound.map(|(gone, _)| (kind, gone)).filter(|(_, gone)| *gone != id);
-    Reconciled::Found(Done { unbind: gone.into_iter().collect(), ..told::object(kind, id, how, key, 200) })
+    ReconcileResult::Found(ExecutionOutput {
+        unbind: gone.into_iter().collect(),
+        ..result::object(kind, id, how, key, 200)
+    })
 }
 
 fn several_made(what: &str, name: &str, ids: &[u64]) -> String {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::{StreamExt as _, stream};
-use guildhall_core::answer::{Class, Scope};
+use guildhall_core::response::{RateLimitScope, ResponseClass};
 use guildhall_sim::{CloudflareForm, Fault, FaultAction, Sim, SimConfig, SimHandle};
 use http::StatusCode;
 use http_body_util::StreamBody;
@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(1);
 fn config(api_url: String) -> TransportConfig {
     TransportConfig {
         api_url,
-        token: Token::new(TOKEN),
+        token: SecretValue::new(TOKEN),
         connect_timeout: STUCK,
         request_timeout: STUCK,
         max_response_bytes: 4_096,
@@ -81,8 +81,8 @@ fn answer(stream: &mut TcpStream, body: &str) {
     write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
 }
 
-fn call(method: Method) -> Request {
-    Request::new(method, "/users/@me?x=1", BOT)
+fn call(method: Method) -> RestRequest {
+    RestRequest::new(method, "/users/@me?x=1", BOT)
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn a_redirect_is_an_answer_and_nothing_more() {
         write!(stream, "HTTP/1.1 307 Moved\r\nlocation: http://{elsewhere}/\r\ncontent-length: 0\r\n\r\n").unwrap();
     });
     let received = transport_to(address).exchange(call(Method::POST)).await.unwrap();
-    assert_eq!((received.status, received.class), (StatusCode::TEMPORARY_REDIRECT, Class::Rejected));
+    assert_eq!((received.status, received.class), (StatusCode::TEMPORARY_REDIRECT, ResponseClass::Rejected));
     assert_eq!(thread.join().unwrap().1, 0);
 }
 
@@ -267,7 +267,7 @@ async fn the_token_goes_only_where_the_bot_itself_calls_and_a_caller_cannot_spea
     });
     let transport = transport_to(address);
     for credential in [BOT, Credential::Anonymous] {
-        let mut request = Request::new(Method::POST, "/webhooks/1/t?wait=true", credential);
+        let mut request = RestRequest::new(Method::POST, "/webhooks/1/t?wait=true", credential);
         for name in OWN_HEADERS {
             request.headers.insert(name, HeaderValue::from_static("theirs"));
         }
@@ -303,7 +303,7 @@ async fn a_streaming_body_is_sent_in_chunks_as_it_comes() {
     });
     let parts = ["first", "second"].map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes()))));
     let mut request = call(Method::POST);
-    request.body = Body::Stream(StreamBody::new(stream::iter(parts)).boxed_unsync());
+    request.body = RequestBody::Stream(StreamBody::new(stream::iter(parts)).boxed_unsync());
     transport_to(address).exchange(request).await.unwrap();
     let ((head, body), _) = thread.join().unwrap();
     assert!(head.contains("transfer-encoding: chunked") && !head.contains("content-length"), "{head}");
@@ -328,7 +328,7 @@ async fn a_streaming_body_that_breaks_off_leaves_a_call_that_may_have_happened()
         Err("its sender is gone".into())
     });
     let mut request = call(Method::POST);
-    request.body = Body::Stream(StreamBody::new(half.chain(end)).boxed_unsync());
+    request.body = RequestBody::Stream(StreamBody::new(half.chain(end)).boxed_unsync());
     let error = transport_to(address).exchange(request).await.unwrap_err();
     assert!(matches!(error, TransportError::Broken(_)), "{error}");
     let (rest, more) = thread.join().unwrap();
@@ -341,14 +341,14 @@ async fn a_call_that_is_no_call_is_refused_before_it_is_sent() {
     let (_listener, address) = listener();
     let transport = transport_to(address);
     for (method, path) in [(Method::GET, "users/@me"), (Method::GET, "/a b"), (Method::CONNECT, "/users/@me")] {
-        let error = transport.exchange(Request::new(method, path, BOT)).await.unwrap_err();
+        let error = transport.exchange(RestRequest::new(method, path, BOT)).await.unwrap_err();
         assert!(matches!(error, TransportError::Malformed(_)) && error.never_left(), "{path}: {error}");
     }
     for url in ["", "discord.com", "ftp://discord.com/", "http://", "https://discord.com/api?v=10"] {
         let error = HyperTransport::new(config(url.to_owned())).unwrap_err();
         assert_eq!(error, TransportConfigError::Url(url.to_owned()));
     }
-    let config = TransportConfig { token: Token::new("two\nlines"), ..config("http://127.0.0.1".to_owned()) };
+    let config = TransportConfig { token: SecretValue::new("two\nlines"), ..config("http://127.0.0.1".to_owned()) };
     assert_eq!(HyperTransport::new(config).unwrap_err(), TransportConfigError::Token);
 }
 
@@ -364,13 +364,13 @@ async fn nothing_that_it_says_of_itself_holds_the_token() {
 
 #[test]
 fn the_settings_reach_the_transport() {
-    let loaded = crate::settings::load(crate::settings::Sources {
+    let loaded = crate::settings::load(crate::settings::SettingsSources {
         environment: [("CONNECT_TIMEOUT_MS", "7"), ("REQUEST_TIMEOUT_MS", "8"), ("POOL_IDLE_MS", "9")]
             .map(|(name, value)| (format!("GUILDHALL__REST__{name}").into(), value.into()))
             .to_vec(),
-        ..crate::settings::Sources::default()
+        ..crate::settings::SettingsSources::default()
     });
-    let config = TransportConfig::new(&loaded.unwrap().settings, Token::new("t"));
+    let config = TransportConfig::new(&loaded.unwrap().settings, SecretValue::new("t"));
     let millis = [config.connect_timeout, config.request_timeout, config.pool_idle].map(|time| time.as_millis());
     assert_eq!(millis, [7, 8, 9]);
     assert_eq!(config.max_response_bytes, 16 * 1024 * 1024);
@@ -378,7 +378,7 @@ fn the_settings_reach_the_transport() {
 
 async fn sim() -> (SimHandle, HyperTransport) {
     let config_of_sim = SimConfig::default();
-    let token = Token::new(config_of_sim.bots[0].token.clone());
+    let token = SecretValue::new(config_of_sim.bots[0].token.clone());
     let sim = Sim::start(config_of_sim).await.unwrap();
     let transport = HyperTransport::new(TransportConfig { token, ..config(sim.api_url()) }).unwrap();
     (sim, transport)
@@ -388,13 +388,13 @@ async fn sim() -> (SimHandle, HyperTransport) {
 async fn a_new_token_is_used_from_the_next_call_on() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
-    let class = async || transport.exchange(Request::new(Method::GET, path.clone(), BOT)).await.unwrap().class;
-    assert_eq!(class().await, Class::Success);
-    transport.authorization().set(&Token::new("wrong")).unwrap();
-    assert_eq!(class().await, Class::Unauthorized);
-    assert!(transport.authorization().set(&Token::new("not\na token")).is_err());
-    transport.authorization().set(&Token::new(SimConfig::default().bots[0].token.clone())).unwrap();
-    assert_eq!(class().await, Class::Success);
+    let class = async || transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap().class;
+    assert_eq!(class().await, ResponseClass::Success);
+    transport.authorization().set(&SecretValue::new("wrong")).unwrap();
+    assert_eq!(class().await, ResponseClass::Unauthorized);
+    assert!(transport.authorization().set(&SecretValue::new("not\na token")).is_err());
+    transport.authorization().set(&SecretValue::new(SimConfig::default().bots[0].token.clone())).unwrap();
+    assert_eq!(class().await, ResponseClass::Success);
 }
 
 fn fault(route: &str, action: FaultAction) -> Fault {
@@ -405,13 +405,14 @@ fn fault(route: &str, action: FaultAction) -> Fault {
 async fn an_answer_of_the_simulator_comes_whole_with_its_class_and_its_bucket() {
     let (sim, transport) = sim().await;
     let guild = sim.guilds()[0];
-    let received = transport.exchange(Request::new(Method::GET, format!("/guilds/{guild}/roles"), BOT)).await.unwrap();
-    assert_eq!((received.status, received.class, received.code), (StatusCode::OK, Class::Success, None));
+    let received =
+        transport.exchange(RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT)).await.unwrap();
+    assert_eq!((received.status, received.class, received.code), (StatusCode::OK, ResponseClass::Success, None));
     assert!(received.rate.is_some_and(|rate| rate.remaining < rate.limit));
     assert!(received.body.starts_with(b"["));
-    let missing = transport.exchange(Request::new(Method::GET, "/guilds/1/roles", BOT)).await.unwrap();
-    assert_eq!((missing.class, missing.code), (Class::NotFound, Some(10_004)));
-    let nobody = transport.exchange(Request::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
+    let missing = transport.exchange(RestRequest::new(Method::GET, "/guilds/1/roles", BOT)).await.unwrap();
+    assert_eq!((missing.class, missing.code), (ResponseClass::NotFound, Some(10_004)));
+    let nobody = transport.exchange(RestRequest::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
     assert_eq!(nobody.status, StatusCode::UNAUTHORIZED);
 }
 
@@ -421,20 +422,29 @@ async fn every_refusal_of_the_simulator_is_told_from_the_others() {
     let limited = |scope| FaultAction::RateLimit { scope, retry_after_ms: 1_500 };
     let cloudflare = |form| FaultAction::Cloudflare { form, retry_after_ms: Some(60_000) };
     let wait = Duration::from_secs(2);
-    let blocked = Class::Blocked { retry_after: Some(Duration::from_secs(60)) };
+    let blocked = ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) };
     let cases = [
-        (limited(guildhall_sim::Scope::User), Class::RateLimited { scope: Scope::User, retry_after: wait }),
-        (limited(guildhall_sim::Scope::Shared), Class::RateLimited { scope: Scope::Shared, retry_after: wait }),
-        (limited(guildhall_sim::Scope::Global), Class::RateLimited { scope: Scope::Global, retry_after: wait }),
+        (
+            limited(guildhall_sim::Scope::User),
+            ResponseClass::RateLimited { scope: RateLimitScope::User, retry_after: wait },
+        ),
+        (
+            limited(guildhall_sim::Scope::Shared),
+            ResponseClass::RateLimited { scope: RateLimitScope::Shared, retry_after: wait },
+        ),
+        (
+            limited(guildhall_sim::Scope::Global),
+            ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: wait },
+        ),
         (cloudflare(CloudflareForm::Html), blocked),
         (cloudflare(CloudflareForm::Json), blocked),
-        (FaultAction::Status { status: 503, code: 0 }, Class::ServerError),
-        (FaultAction::Status { status: 403, code: 50_013 }, Class::Forbidden),
+        (FaultAction::Status { status: 503, code: 0 }, ResponseClass::ServerError),
+        (FaultAction::Status { status: 403, code: 50_013 }, ResponseClass::Forbidden),
     ];
     for (guild, (action, class)) in (1..).zip(cases) {
         sim.add_fault(fault("*", action.clone())).unwrap();
         // Each with a bucket of its own, so that only the fault can refuse it.
-        let request = Request::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        let request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
         let received = transport.exchange(request).await.unwrap();
         assert_eq!(received.class, class, "{action:?}");
     }
@@ -445,18 +455,18 @@ async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
     let (sim, transport) = sim().await;
     let path = format!("/guilds/{}/roles", sim.guilds()[0]);
     let create = |name: &str| {
-        let mut request = Request::new(Method::POST, path.clone(), BOT);
+        let mut request = RestRequest::new(Method::POST, path.clone(), BOT);
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request.body = Body::Whole(format!(r#"{{"name":"{name}"}}"#).into());
+        request.body = RequestBody::Whole(format!(r#"{{"name":"{name}"}}"#).into());
         request
     };
     for (action, name, effects) in [(FaultAction::DropAfter, "after", 1), (FaultAction::DropBefore, "before", 0)] {
         // One call first, so that the cut one goes over a kept connection, where a client is most tempted to retry.
-        transport.exchange(Request::new(Method::GET, path.clone(), BOT)).await.unwrap();
+        transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap();
         sim.add_fault(fault("POST /guilds/{guild.id}/roles", action)).unwrap();
         let error = transport.exchange(create(name)).await.unwrap_err();
         assert!(matches!(error, TransportError::Broken(_)), "{error}");
-        let roles = transport.exchange(Request::new(Method::GET, path.clone(), BOT)).await.unwrap().body;
+        let roles = transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap().body;
         let roles: Vec<serde_json::Value> = serde_json::from_slice(&roles).unwrap();
         assert_eq!(roles.iter().filter(|role| role["name"] == name).count(), effects, "{name}");
     }
@@ -465,7 +475,7 @@ async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
 /// A right that has ended.
 struct Ended;
 
-impl guildhall_actors::right::Holds for Ended {
+impl guildhall_actors::lease_guard::LeaseCheck for Ended {
     fn holds(&self) -> bool {
         false
     }
@@ -481,9 +491,9 @@ async fn what_is_sent_by_a_right_that_may_end_is_not_written_once_the_lease_has(
         answer(&mut plain, "{}");
         written
     });
-    let ended = || Right::while_held(Arc::new(Ended));
+    let ended = || LeaseGuard::while_held(Arc::new(Ended));
     let transport = transport_to(address).under(ended());
-    let error = transport.exchange(Request { right: ended(), ..call(Method::POST) }).await.unwrap_err();
+    let error = transport.exchange(RestRequest { right: ended(), ..call(Method::POST) }).await.unwrap_err();
     assert!(error.to_string().contains("the lease ran out"), "{error}");
     // What is nobody's but the process's own goes on.
     transport.exchange(call(Method::GET)).await.unwrap();

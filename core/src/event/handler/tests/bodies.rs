@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::names;
 use super::super::{body, event_id, from_body, trace};
 use super::{command, join};
-use crate::event::{Event, Interaction, InteractionKind, Origin, Text};
+use crate::event::{Event, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
 
 fn parsed(event: &Event, state: &BTreeMap<String, Value>) -> Value {
@@ -35,14 +35,14 @@ fn a_webhook_is_sent_the_envelope_with_ids_as_strings_and_the_payload_as_it_came
         assert_eq!(none.get(left_out), None, "{left_out}");
     }
     let odd = "{ \"b\":1.50, \"a\":12345678901234567890123 }";
-    let event = Event { text: Text::new(odd.to_owned(), 0..odd.len()), ..join() };
+    let event = Event { text: EventText::new(odd.to_owned(), 0..odd.len()), ..join() };
     assert!(body(&event, &BTreeMap::new()).contains(odd));
 }
 
 #[test]
 fn an_event_is_called_the_same_each_time_and_no_two_are_called_the_same() {
     let origins = [("a", 1), ("a", 11), ("a-1", 1), ("a.2d1", 1), ("a/1", 1), ("a 1", 1), ("ä", 1), ("", 1)];
-    let origin = |(session, seq): (&str, u64)| Origin { session: session.into(), shard: 0, seq };
+    let origin = |(session, seq): (&str, u64)| EventOrigin { session: session.into(), shard: 0, seq };
     let ids: HashSet<String> = origins.into_iter().map(|of| event_id(&origin(of))).collect();
     let traces: HashSet<_> = origins.into_iter().map(|of| trace(&origin(of))).collect();
     assert_eq!((ids.len(), traces.len()), (origins.len(), origins.len()));
@@ -101,13 +101,13 @@ prop_compose! {
         // As in a frame, the payload is a part of the text.
         let whole = format!("{{\"d\":{data}}}");
         Event {
-            origin: Origin { session: session.into(), shard, seq },
+            origin: EventOrigin { session: session.into(), shard, seq },
             class: names::class(&name),
             name: names::named(&name),
             guild, channel, user,
             interaction: known,
             received_at: UnixMs::new(at),
-            text: Text::new(whole, 5..5 + data.len()),
+            text: EventText::new(whole, 5..5 + data.len()),
         }
     }
 }

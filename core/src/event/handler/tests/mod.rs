@@ -1,16 +1,16 @@
 //! Handlers as whoever writes them sees them.
 
 mod bodies;
-mod reading;
+mod conditions;
+mod parsing;
 mod rules;
-mod wanting;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Does, Handlers, Rule, names};
-use crate::event::{Event, Interaction, InteractionKind, Origin, Text};
+use super::{EventHandlers, HandlerAction, Rule, names};
+use crate::event::{Event, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
 
 /// An event of this name and payload, in guild 1, channel 2, of user 3.
@@ -18,7 +18,7 @@ fn event(name: &str, data: &Value) -> Event {
     let data = data.to_string();
     let range = 0..data.len();
     Event {
-        origin: Origin { session: "abc".into(), shard: 4, seq: 7 },
+        origin: EventOrigin { session: "abc".into(), shard: 4, seq: 7 },
         name: names::named(name),
         class: names::class(name),
         guild: Some(1),
@@ -26,7 +26,7 @@ fn event(name: &str, data: &Value) -> Event {
         user: Some(3),
         interaction: None,
         received_at: UnixMs::new(1_767_225_600_123),
-        text: Text::new(data, range),
+        text: EventText::new(data, range),
     }
 }
 
@@ -48,17 +48,17 @@ fn command() -> Event {
 }
 
 /// One handler on all events, with these fields beside.
-fn handlers(fields: &Value) -> Handlers {
+fn handlers(fields: &Value) -> EventHandlers {
     let mut handler = json!({"name": "one", "on": "#"});
     handler.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    Handlers::parse(&json!({"handlers": [handler]})).unwrap()
+    EventHandlers::parse(&json!({"handlers": [handler]})).unwrap()
 }
 
 /// The rule of the only handler.
 fn rule(fields: &Value) -> Rule {
     match &handlers(fields).get(0).unwrap().does {
-        Does::Rule(rule) => rule.clone(),
-        Does::Webhook(_) => unreachable!("it is a rule"),
+        HandlerAction::Rule(rule) => rule.clone(),
+        HandlerAction::Webhook(_) => unreachable!("it is a rule"),
     }
 }
 
@@ -72,7 +72,7 @@ fn wrong(fields: &Value) -> Vec<(String, String)> {
             handler[name] = value.clone();
         }
     }
-    let found = Handlers::parse(&json!({"handlers": [handler]})).unwrap_err();
+    let found = EventHandlers::parse(&json!({"handlers": [handler]})).unwrap_err();
     let short = |field: &str| field.strip_prefix("handlers[0].").unwrap_or(field).to_owned();
     found.into_iter().map(|wrong| (short(&wrong.field), wrong.message)).collect()
 }

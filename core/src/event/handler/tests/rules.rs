@@ -6,16 +6,16 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Given, TemplateProblem, View};
+use super::super::{EventView, RuleOutput, TemplateError};
 use super::{command, event, handlers, join, rule};
 use crate::event::Event;
 
-fn given(fields: &Value, event: &Event) -> Result<Given, TemplateProblem> {
-    rule(fields).apply(&View::new(event), &BTreeMap::new())
+fn given(fields: &Value, event: &Event) -> Result<RuleOutput, TemplateError> {
+    rule(fields).apply(&EventView::new(event), &BTreeMap::new())
 }
 
 /// What a text becomes, as the only string of an operation.
-fn becomes(text: &str, event: &Event) -> Result<Value, TemplateProblem> {
+fn becomes(text: &str, event: &Event) -> Result<Value, TemplateError> {
     let rule = json!({"set": [{"key": "k", "value": text}]});
     given(&rule, event).map(|mut given| given.set.remove(0).1)
 }
@@ -48,11 +48,11 @@ fn a_placeholder_alone_is_the_value_itself_and_else_its_text() {
 fn a_placeholder_that_stands_for_nothing_is_an_error_that_says_what_to_do() {
     for text in ["{data.nick}", "{channel_id}", "x {data.user.nothing}", "{interaction_id}"] {
         let problem = becomes(text, &join()).unwrap_err();
-        assert!(matches!(problem, TemplateProblem::Missing { .. }), "{text}");
+        assert!(matches!(problem, TemplateError::Missing { .. }), "{text}");
         assert!(problem.to_string().contains("?}"), "{problem}");
     }
-    let broken = Event { text: crate::event::Text::new("{\"a\":".to_owned(), 0..5), ..join() };
-    assert!(matches!(becomes("{data.a?}", &broken), Err(TemplateProblem::NotJson { .. })));
+    let broken = Event { text: crate::event::EventText::new("{\"a\":".to_owned(), 0..5), ..join() };
+    assert!(matches!(becomes("{data.a?}", &broken), Err(TemplateError::NotJson { .. })));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_rule_gives_its_operations_with_everything_filled_in() {
     let given = given(&fields, &join()).unwrap();
     assert_eq!(
         given,
-        Given {
+        RuleOutput {
             operations: vec![json!({"kind": "assign_role", "payload": {"user_id": "3", "role_id": {"key": "new"}},
             "reason": "ann joined", "delay_ms": 5})],
             reply: None,
@@ -98,13 +98,13 @@ fn stored_values_are_looked_up_by_the_keys_that_are_needed() {
         "set": [{"key": "k", "value": ["{state.sess:{user_id}.name}", "{state.sess:{user_id}.x}", "{state.flag?}"]}],
     });
     let (event, handlers) = (join(), handlers(&fields));
-    let view = View::new(&event);
+    let view = EventView::new(&event);
     assert_eq!(handlers.get(0).unwrap().needed(&view).unwrap(), ["sess:3", "sess:3.x", "flag"]);
     let mut state = BTreeMap::from([("sess:3".to_owned(), json!({"name": "ann"})), ("sess:3.x".to_owned(), json!(7))]);
     assert_eq!(rule(&fields).apply(&view, &state).unwrap().set[0].1, json!(["ann", 7, null]));
     state.remove("sess:3");
     let problem = rule(&fields).apply(&view, &state).unwrap_err();
-    assert_eq!(problem, TemplateProblem::Missing { placeholder: "state.sess:{user_id}.name".to_owned() });
+    assert_eq!(problem, TemplateError::Missing { placeholder: "state.sess:{user_id}.name".to_owned() });
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn a_key_is_neither_empty_nor_endless() {
     let long = event("message.create", &json!({"content": "x".repeat(300)}));
     for key in ["k:{data.content}", "{data.nothing?}"] {
         let problem = given(&json!({"set": [{"key": key, "value": 1}]}), &long).unwrap_err();
-        assert!(matches!(problem, TemplateProblem::Key { .. }), "{problem}");
+        assert!(matches!(problem, TemplateError::Key { .. }), "{problem}");
         let handlers = handlers(&json!({"do": [], "needs": [key], "cooldown": {"key": key, "for_ms": 1}}));
-        let (handler, view) = (handlers.get(0).unwrap(), View::new(&long));
+        let (handler, view) = (handlers.get(0).unwrap(), EventView::new(&long));
         assert!(handler.needed(&view).is_err() && handler.cooldown(&view).is_err());
     }
 }
@@ -136,11 +136,11 @@ fn a_rule_is_idle_if_it_never_gives_anything() {
 fn a_key_that_becomes_reserved_in_an_event_is_refused() {
     for text in ["gate:1", "GATE:1", "  gate:1", "cooldown:other:3", "guildhall:"] {
         let event = event("message.create", &json!({"content": text}));
-        let reserved = |problem: &TemplateProblem| matches!(problem, TemplateProblem::Reserved { .. });
+        let reserved = |problem: &TemplateError| matches!(problem, TemplateError::Reserved { .. });
         for key in ["{data.content}", "{data.nothing?}{data.content}"] {
             let set = given(&json!({"set": [{"key": key, "value": 1}]}), &event).unwrap_err();
             let needs = handlers(&json!({"do": [], "needs": [key]}));
-            let needs = needs.get(0).unwrap().needed(&View::new(&event)).unwrap_err();
+            let needs = needs.get(0).unwrap().needed(&EventView::new(&event)).unwrap_err();
             assert!(reserved(&set) && reserved(&needs), "{text}: {set}; {needs}");
         }
     }
@@ -153,7 +153,7 @@ fn a_key_that_becomes_reserved_in_an_event_is_refused() {
 #[test]
 fn a_rule_that_does_not_ask_for_the_payload_does_not_look_at_it() {
     let event = join();
-    let view = View::new(&event);
+    let view = EventView::new(&event);
     let fields = json!({"do": [{"kind": "assign_role", "payload": {"user_id": "{user_id}", "role_id": "8"}}]});
     rule(&fields).apply(&view, &BTreeMap::new()).unwrap();
     assert!(!view.is_parsed());

@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use super::{Member, State};
-use crate::limit::shared::config::OnLoss;
+use crate::limit::shared::config::LimitFallback;
 use crate::time::Timestamp;
 
 /// How a process stands to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum SharingMode {
     /// It has not reached Redis since it started, and sends nothing.
     Unreached,
     /// It is in touch with Redis and becomes a member.
@@ -26,7 +26,7 @@ pub enum Mode {
     Open,
 }
 
-impl Mode {
+impl SharingMode {
     /// All there are.
     pub const ALL: [Self; 7] =
         [Self::Unreached, Self::Joining, Self::Shared, Self::Waiting, Self::Share, Self::Closed, Self::Open];
@@ -52,9 +52,9 @@ pub struct MemberView {
     /// The name of its seat.
     pub member: String,
     /// How it stands to the others.
-    pub mode: Mode,
+    pub mode: SharingMode,
     /// What it does without Redis.
-    pub on_loss: OnLoss,
+    pub on_loss: LimitFallback,
     /// Calls in a window that it may make while it cannot reach Redis.
     pub share: u32,
     /// Members, as last heard, those that were detached included.
@@ -78,22 +78,22 @@ pub struct MemberView {
 impl Member {
     /// How it stands to the others.
     #[must_use]
-    pub fn mode(&self, now: Timestamp) -> Mode {
+    pub fn mode(&self, now: Timestamp) -> SharingMode {
         match self.state {
-            State::Left => Mode::Closed,
-            State::Joined => Mode::Shared,
-            State::Joining => Mode::Joining,
+            State::Left => SharingMode::Closed,
+            State::Joined => SharingMode::Shared,
+            State::Joining => SharingMode::Joining,
             State::Apart => match (self.config.on_loss, self.alone()) {
-                (OnLoss::Open, _) => Mode::Open,
-                _ if self.epoch.is_empty() => Mode::Unreached,
-                (OnLoss::Share, Some((_, from, until))) if now < until => {
+                (LimitFallback::Open, _) => SharingMode::Open,
+                _ if self.epoch.is_empty() => SharingMode::Unreached,
+                (LimitFallback::Share, Some((_, from, until))) if now < until => {
                     if now < from {
-                        Mode::Waiting
+                        SharingMode::Waiting
                     } else {
-                        Mode::Share
+                        SharingMode::Share
                     }
                 }
-                (OnLoss::Share | OnLoss::Closed, _) => Mode::Closed,
+                (LimitFallback::Share | LimitFallback::Closed, _) => SharingMode::Closed,
             },
         }
     }

@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Call, Epoch, Join, SharedConfig, Standing, micros};
-use crate::limit::shared::call::Slot;
+use super::{Epoch, JoinRequest, MembershipState, ScriptCall, SharedLimitConfig, micros};
+use crate::limit::shared::script::Slot;
 
 impl Epoch {
-    pub(super) fn join(&mut self, call: &Call, join: &Join, rules: &SharedConfig, now: u64) -> Standing {
+    pub(super) fn join(
+        &mut self,
+        call: &ScriptCall,
+        join: &JoinRequest,
+        rules: &SharedLimitConfig,
+        now: u64,
+    ) -> MembershipState {
         let member = &call.member;
         self.pass_time(rules, now);
         if self.seats.life(member).is_some_and(|life| life != call.life) {
@@ -37,7 +43,7 @@ impl Epoch {
         let cooling = if stays { join.untold } else { join.cooling };
         let slots = self.lodge(member, own, join.flying, cooling, rules, now);
         let held = if stays { join.held } else { self.seats.claim(member) };
-        Standing { slots, ..self.standing(call, held, join.wants_share, rules, now) }
+        MembershipState { slots, ..self.standing(call, held, join.wants_share, rules, now) }
     }
 
     /// Finds tokens for the calls that a member has made: its own ones first.
@@ -47,7 +53,7 @@ impl Epoch {
         own: Vec<u64>,
         flying: u32,
         cooling: u32,
-        rules: &SharedConfig,
+        rules: &SharedLimitConfig,
         now: u64,
     ) -> Vec<Slot> {
         let mut own = own.into_iter();

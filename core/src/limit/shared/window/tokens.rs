@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Somebody's turn with a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct TokenHolder {
     pub(super) member: String,
     pub(super) booking: u64,
     /// When the turn begins.
@@ -16,7 +16,7 @@ pub(super) struct Holder {
 pub(super) struct Tokens {
     by_time: BTreeSet<(u64, u64)>,
     times: BTreeMap<u64, u64>,
-    holders: BTreeMap<u64, Holder>,
+    holders: BTreeMap<u64, TokenHolder>,
     /// The last number that was given to a token, a turn or a place in the queue.
     last: u64,
 }
@@ -67,7 +67,7 @@ impl Tokens {
     /// Gives a member its turn with a token.
     pub(super) fn hold(&mut self, token: u64, member: &str, at: u64, free_at: u64) -> u64 {
         let booking = self.next_number();
-        self.holders.insert(token, Holder { member: member.to_owned(), booking, at });
+        self.holders.insert(token, TokenHolder { member: member.to_owned(), booking, at });
         self.free_at(token, free_at);
         booking
     }

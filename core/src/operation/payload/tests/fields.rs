@@ -60,7 +60,7 @@ fn spoilt(good: &Value) -> Value {
 }
 
 /// The fields that a kind knows, as its errors tell.
-fn known_fields(kind: Kind) -> Vec<String> {
+fn known_fields(kind: OperationKind) -> Vec<String> {
     let error = parse(kind, &json!({"0": 0})).unwrap_err();
     let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
     let names = unknown.message.split_once("there are ").unwrap().1;
@@ -69,7 +69,7 @@ fn known_fields(kind: Kind) -> Vec<String> {
 
 #[test]
 fn the_samples_are_taken_and_have_every_field_of_their_kind() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         let samples = samples(kind);
         for sample in &samples {
             let payload = taken(kind, sample);
@@ -83,7 +83,7 @@ fn the_samples_are_taken_and_have_every_field_of_their_kind() {
 
 #[test]
 fn a_wrong_value_is_named_wherever_it_stands() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for sample in samples(kind) {
             for (way, name) in places(&sample) {
                 if name == "body" {
@@ -101,7 +101,7 @@ fn a_wrong_value_is_named_wherever_it_stands() {
 
 #[test]
 fn every_wrong_field_is_told_at_once() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for sample in samples(kind) {
             let mut all_wrong = sample.clone();
             for value in all_wrong.as_object_mut().unwrap().values_mut() {
@@ -117,7 +117,7 @@ fn every_wrong_field_is_told_at_once() {
 
 #[test]
 fn a_field_too_many_is_named_wherever_it_stands() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for sample in samples(kind) {
             let mut objects: Vec<_> = places(&sample);
             objects.push((Vec::new(), String::new()));
@@ -140,28 +140,28 @@ fn a_field_too_many_is_named_wherever_it_stands() {
 #[test]
 fn a_required_field_that_is_missing_is_named() {
     for (kind, required) in [
-        (Kind::CreateRole, &["name"][..]),
-        (Kind::DeleteRole, &["role_id"]),
-        (Kind::AssignRole, &["user_id", "role_id"]),
-        (Kind::RemoveRole, &["user_id", "role_id"]),
-        (Kind::CreateChannel, &["name"]),
-        (Kind::DeleteChannel, &["channel_id"]),
-        (Kind::UpdatePermissions, &["channel_id", "overwrites"]),
-        (Kind::SetMemberRoles, &["user_id", "role_ids"]),
-        (Kind::EnsureRole, &["key", "name"]),
-        (Kind::EnsureChannel, &["key", "name"]),
-        (Kind::ReplaceOverwrites, &["channel_id", "overwrites"]),
-        (Kind::Reorder, &["what", "places"]),
-        (Kind::EnsureMessage, &["key", "channel_id", ""]),
-        (Kind::SendMessage, &["channel_id", ""]),
-        (Kind::EditMessage, &["channel_id", "message_id", ""]),
-        (Kind::DeleteMessage, &["channel_id", "message_id"]),
-        (Kind::SendDm, &["user_id", ""]),
-        (Kind::DeferReply, &["interaction_id", "interaction_token"]),
-        (Kind::SendFollowup, &["interaction_id", "interaction_token", ""]),
-        (Kind::EditOriginal, &["interaction_id", "interaction_token", ""]),
-        (Kind::Read, &["path"]),
-        (Kind::Request, &["method", "path"]),
+        (OperationKind::CreateRole, &["name"][..]),
+        (OperationKind::DeleteRole, &["role_id"]),
+        (OperationKind::AssignRole, &["user_id", "role_id"]),
+        (OperationKind::RemoveRole, &["user_id", "role_id"]),
+        (OperationKind::CreateChannel, &["name"]),
+        (OperationKind::DeleteChannel, &["channel_id"]),
+        (OperationKind::UpdatePermissions, &["channel_id", "overwrites"]),
+        (OperationKind::SetMemberRoles, &["user_id", "role_ids"]),
+        (OperationKind::EnsureRole, &["key", "name"]),
+        (OperationKind::EnsureChannel, &["key", "name"]),
+        (OperationKind::ReplaceOverwrites, &["channel_id", "overwrites"]),
+        (OperationKind::Reorder, &["what", "places"]),
+        (OperationKind::EnsureMessage, &["key", "channel_id", ""]),
+        (OperationKind::SendMessage, &["channel_id", ""]),
+        (OperationKind::EditMessage, &["channel_id", "message_id", ""]),
+        (OperationKind::DeleteMessage, &["channel_id", "message_id"]),
+        (OperationKind::SendDm, &["user_id", ""]),
+        (OperationKind::DeferReply, &["interaction_id", "interaction_token"]),
+        (OperationKind::SendFollowup, &["interaction_id", "interaction_token", ""]),
+        (OperationKind::EditOriginal, &["interaction_id", "interaction_token", ""]),
+        (OperationKind::Read, &["path"]),
+        (OperationKind::Request, &["method", "path"]),
     ] {
         assert_eq!(wrong_fields(kind, &json!({})), required, "{}", kind.name());
         assert_eq!(wrong_fields(kind, &json!([1])), [""], "{}", kind.name());
@@ -170,10 +170,10 @@ fn a_required_field_that_is_missing_is_named() {
 
 #[test]
 fn a_null_says_nothing_where_that_means_one_thing_and_is_refused_where_it_could_mean_two() {
-    let role = taken(Kind::CreateRole, &json!({"name": "a", "color": null, "key": null}));
-    assert_eq!(role, taken(Kind::CreateRole, &json!({"name": "a"})));
+    let role = taken(OperationKind::CreateRole, &json!({"name": "a", "color": null, "key": null}));
+    assert_eq!(role, taken(OperationKind::CreateRole, &json!({"name": "a"})));
     let ensured = json!({"key": "a", "name": "a", "color": null});
-    assert_eq!(wrong_fields(Kind::EnsureRole, &ensured), ["color"]);
+    assert_eq!(wrong_fields(OperationKind::EnsureRole, &ensured), ["color"]);
     let edit = json!({"channel_id": "1", "message_id": "2", "content": null, "embeds": []});
-    assert_eq!(wrong_fields(Kind::EditMessage, &edit), ["content"]);
+    assert_eq!(wrong_fields(OperationKind::EditMessage, &edit), ["content"]);
 }

@@ -7,7 +7,7 @@ use proptest::{collection, option, prelude::*, sample, test_runner::TestRunner};
 use super::*;
 
 /// Reads back what was written, and finds it the same, by any order of its fields.
-fn reads_back(kind: Kind, payload: &Payload, guild: Option<u64>) -> Result<(), TestCaseError> {
+fn reads_back(kind: OperationKind, payload: &Payload, guild: Option<u64>) -> Result<(), TestCaseError> {
     let text = payload.to_json();
     let value: Value = serde_json::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
     let again = Payload::parse(kind, &value, guild);
@@ -17,7 +17,7 @@ fn reads_back(kind: Kind, payload: &Payload, guild: Option<u64>) -> Result<(), T
 }
 
 /// Either it is taken and reads back, or something is said to be wrong.
-fn taken_or_told(kind: Kind, value: &Value, guild: Option<u64>) -> Result<(), TestCaseError> {
+fn taken_or_told(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<(), TestCaseError> {
     match Payload::parse(kind, value, guild) {
         Ok(payload) => reads_back(kind, &payload, guild),
         Err(invalid) => {
@@ -55,7 +55,7 @@ fn any_text() -> impl Strategy<Value = String> {
 
 /// A name that some kind knows, or any other.
 fn field_name() -> impl Strategy<Value = String> {
-    let known: Vec<String> = Kind::ALL
+    let known: Vec<String> = OperationKind::ALL
         .into_iter()
         .flat_map(samples)
         .flat_map(|sample| sample.as_object().unwrap().keys().cloned().collect::<Vec<_>>())
@@ -64,11 +64,11 @@ fn field_name() -> impl Strategy<Value = String> {
     prop_oneof![4 => sample::select(known), 1 => any_text()]
 }
 
-fn any_kind() -> impl Strategy<Value = Kind> {
-    sample::select(Kind::ALL.to_vec())
+fn any_kind() -> impl Strategy<Value = OperationKind> {
+    sample::select(OperationKind::ALL.to_vec())
 }
 
-fn any_sample() -> impl Strategy<Value = (Kind, Value)> {
+fn any_sample() -> impl Strategy<Value = (OperationKind, Value)> {
     any_kind().prop_flat_map(|kind| sample::select(samples(kind)).prop_map(move |sample| (kind, sample)))
 }
 
@@ -120,7 +120,7 @@ fn overwrites() -> impl Strategy<Value = Value> {
 }
 
 /// A value for a field that a good payload may have. What it stands beside may still not go with it.
-fn good_value(kind: Kind, field: &str) -> BoxedStrategy<Value> {
+fn good_value(kind: OperationKind, field: &str) -> BoxedStrategy<Value> {
     match field {
         "key" => "[a-zA-Z0-9_.:/-]{1,100}".prop_map(Value::from).boxed(),
         "name" | "topic" | "content" => a_text().boxed(),
@@ -132,7 +132,7 @@ fn good_value(kind: Kind, field: &str) -> BoxedStrategy<Value> {
         "type" => sample::select(ChannelType::ALL.to_vec()).prop_map(|kind| Value::from(kind.name())).boxed(),
         "mode" => sample::select(OverwriteMode::ALL.to_vec()).prop_map(|mode| Value::from(mode.name())).boxed(),
         "method" => sample::select(Method::ALL.to_vec()).prop_map(|method| Value::from(method.name())).boxed(),
-        "what" => sample::select(Reordered::ALL.to_vec()).prop_map(|what| Value::from(what.name())).boxed(),
+        "what" => sample::select(ReorderTarget::ALL.to_vec()).prop_map(|what| Value::from(what.name())).boxed(),
         "user_id" | "interaction_id" => an_id().boxed(),
         "role_id" | "channel_id" | "message_id" | "parent_id" | "reply_to" => a_reference().boxed(),
         "role_ids" => collection::vec(a_reference(), 0..6).prop_map(Value::from).boxed(),
@@ -164,7 +164,7 @@ fn good_value(kind: Kind, field: &str) -> BoxedStrategy<Value> {
 }
 
 /// A payload of a kind whose fields are all good by themselves, some of them left out.
-fn good_payload(kind: Kind) -> impl Strategy<Value = (Kind, Value)> {
+fn good_payload(kind: OperationKind) -> impl Strategy<Value = (OperationKind, Value)> {
     let fields: Vec<String> = {
         let samples = samples(kind);
         let mut fields: Vec<String> =
@@ -217,7 +217,7 @@ proptest! {
 
 #[test]
 fn every_kind_reads_back_what_it_wrote() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         let taken = Cell::new(0);
         let mut runner = TestRunner::new(ProptestConfig { cases: 60, ..ProptestConfig::default() });
         let run = runner.run(&good_payload(kind), |(kind, value)| {

@@ -3,37 +3,41 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::operation::Kind;
+use crate::operation::OperationKind;
 
 mod fields;
 mod fuzz;
+mod model;
 mod objects;
 mod references;
 mod rules;
-mod world;
 
 const GUILD: Option<u64> = Some(81_384_788_765_712_384);
 const OPERATION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-fn parse(kind: Kind, value: &Value) -> Result<Payload, Invalid> {
+fn parse(kind: OperationKind, value: &Value) -> Result<Payload, InvalidPayload> {
     Payload::parse(kind, value, guild_of(kind, value))
 }
 
 /// A call of a user's belongs to no guild; anything else may belong to one.
-fn guild_of(kind: Kind, value: &Value) -> Option<u64> {
-    if kind == Kind::Request && value.get("user_id").is_some_and(|user| !user.is_null()) { None } else { GUILD }
+fn guild_of(kind: OperationKind, value: &Value) -> Option<u64> {
+    if kind == OperationKind::Request && value.get("user_id").is_some_and(|user| !user.is_null()) {
+        None
+    } else {
+        GUILD
+    }
 }
 
-fn taken(kind: Kind, value: &Value) -> Payload {
+fn taken(kind: OperationKind, value: &Value) -> Payload {
     parse(kind, value).unwrap_or_else(|invalid| panic!("{} {value}: {invalid}", kind.name()))
 }
 
-fn wrong_fields(kind: Kind, value: &Value) -> Vec<String> {
+fn wrong_fields(kind: OperationKind, value: &Value) -> Vec<String> {
     parse(kind, value).unwrap_err().errors.into_iter().map(|error| error.field).collect()
 }
 
 /// Payloads of a kind that have each of its fields in at least one of them.
-fn samples(kind: Kind) -> Vec<Value> {
+fn samples(kind: OperationKind) -> Vec<Value> {
     let role = json!({"name": "Mods", "permissions": "8", "color": 255, "hoist": true, "mentionable": false});
     let overwrites = json!([
         {"role_id": "11", "allow": "1024", "deny": "2048"},
@@ -53,42 +57,44 @@ fn samples(kind: Kind) -> Vec<Value> {
     });
     let interaction = json!({"interaction_id": "31", "interaction_token": "aW50ZXJhY3Rpb24"});
     match kind {
-        Kind::CreateRole => vec![with(&role, json!({"key": "mods"}))],
-        Kind::DeleteRole => vec![json!({"role_id": "11"})],
-        Kind::AssignRole | Kind::RemoveRole => vec![json!({"user_id": "12", "role_id": {"key": "mods"}})],
-        Kind::CreateChannel => {
+        OperationKind::CreateRole => vec![with(&role, json!({"key": "mods"}))],
+        OperationKind::DeleteRole => vec![json!({"role_id": "11"})],
+        OperationKind::AssignRole | OperationKind::RemoveRole => {
+            vec![json!({"user_id": "12", "role_id": {"key": "mods"}})]
+        }
+        OperationKind::CreateChannel => {
             vec![with(&text_channel, json!({"key": "general"})), voice_channel]
         }
-        Kind::DeleteChannel => vec![json!({"channel_id": {"operation": OPERATION}})],
-        Kind::UpdatePermissions => {
+        OperationKind::DeleteChannel => vec![json!({"channel_id": {"operation": OPERATION}})],
+        OperationKind::UpdatePermissions => {
             vec![json!({"channel_id": "21", "overwrites": overwrites, "mode": "merge"})]
         }
-        Kind::SetMemberRoles => vec![json!({"user_id": "12", "role_ids": ["11", {"key": "mods"}]})],
-        Kind::EnsureRole => vec![with(&role, json!({"key": "mods", "adopt": true}))],
-        Kind::EnsureChannel => {
+        OperationKind::SetMemberRoles => vec![json!({"user_id": "12", "role_ids": ["11", {"key": "mods"}]})],
+        OperationKind::EnsureRole => vec![with(&role, json!({"key": "mods", "adopt": true}))],
+        OperationKind::EnsureChannel => {
             let more = json!({"key": "general", "adopt": true});
             vec![with(&text_channel, more.clone()), with(&voice_channel, more)]
         }
-        Kind::ReplaceOverwrites => vec![json!({"channel_id": "21", "overwrites": overwrites})],
-        Kind::Reorder => vec![
+        OperationKind::ReplaceOverwrites => vec![json!({"channel_id": "21", "overwrites": overwrites})],
+        OperationKind::Reorder => vec![
             json!({"what": "channels", "places": [{"id": "21", "position": 2, "parent_id": {"key": "lobby"}}]}),
             json!({"what": "roles", "places": [{"id": "11", "position": 2}, {"id": {"key": "mods"}, "position": 1}]}),
         ],
-        Kind::EnsureMessage => vec![with(&body, json!({"key": "rules", "channel_id": "21", "pin": true}))],
-        Kind::SendMessage => vec![with(&body, json!({"key": "rules", "channel_id": "21", "reply_to": "41"}))],
-        Kind::EditMessage => vec![with(&body, json!({"channel_id": "21", "message_id": {"key": "rules"}}))],
-        Kind::DeleteMessage => vec![json!({"channel_id": "21", "message_id": "41"})],
-        Kind::SendDm => vec![with(&body, json!({"user_id": "12"}))],
-        Kind::DeferReply => {
+        OperationKind::EnsureMessage => vec![with(&body, json!({"key": "rules", "channel_id": "21", "pin": true}))],
+        OperationKind::SendMessage => vec![with(&body, json!({"key": "rules", "channel_id": "21", "reply_to": "41"}))],
+        OperationKind::EditMessage => vec![with(&body, json!({"channel_id": "21", "message_id": {"key": "rules"}}))],
+        OperationKind::DeleteMessage => vec![json!({"channel_id": "21", "message_id": "41"})],
+        OperationKind::SendDm => vec![with(&body, json!({"user_id": "12"}))],
+        OperationKind::DeferReply => {
             vec![
                 with(&interaction, json!({"ephemeral": true, "update": false})),
                 with(&interaction, json!({"ephemeral": false, "update": true})),
             ]
         }
-        Kind::SendFollowup => vec![with(&with(&interaction, body), json!({"ephemeral": true}))],
-        Kind::EditOriginal => vec![with(&interaction, body)],
-        Kind::Read => vec![json!({"path": "/guilds/1/roles?with_counts=true"})],
-        Kind::Request => vec![
+        OperationKind::SendFollowup => vec![with(&with(&interaction, body), json!({"ephemeral": true}))],
+        OperationKind::EditOriginal => vec![with(&interaction, body)],
+        OperationKind::Read => vec![json!({"path": "/guilds/1/roles?with_counts=true"})],
+        OperationKind::Request => vec![
             json!({"method": "POST", "path": "/users/@me/channels", "body": {"recipient_id": "12"}, "user_id": "12"}),
             json!({"method": "GET", "path": "/users/@me"}),
         ],

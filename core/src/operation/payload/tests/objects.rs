@@ -6,7 +6,7 @@ use super::*;
 use crate::operation::{ManagedKind, OperationId};
 
 /// What the operation of this number reads and writes.
-fn objects(number: u8, kind: Kind, value: &Value) -> Objects {
+fn objects(number: u8, kind: OperationKind, value: &Value) -> Objects {
     taken(kind, value).objects(id(number), GUILD)
 }
 
@@ -15,42 +15,42 @@ fn id(number: u8) -> OperationId {
 }
 
 /// Whether the order of two operations matters, whichever comes first.
-fn meet(one: (Kind, Value), other: (Kind, Value)) -> bool {
+fn meet(one: (OperationKind, Value), other: (OperationKind, Value)) -> bool {
     let (first, second) = (objects(1, one.0, &one.1), objects(2, other.0, &other.1));
     assert_eq!(first.meets(&second), second.meets(&first), "{one:?} {other:?}");
     first.meets(&second)
 }
 
-fn create_role(more: Value) -> (Kind, Value) {
-    (Kind::CreateRole, with(&json!({"name": "a"}), more))
+fn create_role(more: Value) -> (OperationKind, Value) {
+    (OperationKind::CreateRole, with(&json!({"name": "a"}), more))
 }
 
-fn ensure_role(key: &str, adopt: bool) -> (Kind, Value) {
-    (Kind::EnsureRole, json!({"name": "a", "key": key, "adopt": adopt}))
+fn ensure_role(key: &str, adopt: bool) -> (OperationKind, Value) {
+    (OperationKind::EnsureRole, json!({"name": "a", "key": key, "adopt": adopt}))
 }
 
-fn assign(user: &str, role: Value) -> (Kind, Value) {
-    (Kind::AssignRole, with(&json!({"user_id": user}), json!({"role_id": role})))
+fn assign(user: &str, role: Value) -> (OperationKind, Value) {
+    (OperationKind::AssignRole, with(&json!({"user_id": user}), json!({"role_id": role})))
 }
 
-fn delete_role(role: Value) -> (Kind, Value) {
-    (Kind::DeleteRole, with(&json!({}), json!({"role_id": role})))
+fn delete_role(role: Value) -> (OperationKind, Value) {
+    (OperationKind::DeleteRole, with(&json!({}), json!({"role_id": role})))
 }
 
-fn create_channel(more: Value) -> (Kind, Value) {
-    (Kind::CreateChannel, with(&json!({"name": "a"}), more))
+fn create_channel(more: Value) -> (OperationKind, Value) {
+    (OperationKind::CreateChannel, with(&json!({"name": "a"}), more))
 }
 
-fn permit(channel: Value, overwrite: Value) -> (Kind, Value) {
-    (Kind::UpdatePermissions, with(&json!({"channel_id": channel}), json!({"overwrites": [overwrite]})))
+fn permit(channel: Value, overwrite: Value) -> (OperationKind, Value) {
+    (OperationKind::UpdatePermissions, with(&json!({"channel_id": channel}), json!({"overwrites": [overwrite]})))
 }
 
-fn say(channel: Value) -> (Kind, Value) {
-    (Kind::SendMessage, with(&json!({"content": "a"}), json!({"channel_id": channel})))
+fn say(channel: Value) -> (OperationKind, Value) {
+    (OperationKind::SendMessage, with(&json!({"content": "a"}), json!({"channel_id": channel})))
 }
 
-fn edit(channel: &str, message: Value) -> (Kind, Value) {
-    (Kind::EditMessage, json!({"content": "a", "channel_id": channel, "message_id": message}))
+fn edit(channel: &str, message: Value) -> (OperationKind, Value) {
+    (OperationKind::EditMessage, json!({"content": "a", "channel_id": channel, "message_id": message}))
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn a_guild_that_may_make_no_roles_for_a_day_goes_on_with_everything_else() {
             assign("12", json!({"key": "mods"})),
             assign("12", json!({"operation": id(9).to_string()})),
             delete_role(json!("11")),
-            (Kind::SetMemberRoles, json!({"user_id": "12", "role_ids": ["11"]})),
+            (OperationKind::SetMemberRoles, json!({"user_id": "12", "role_ids": ["11"]})),
             create_channel(json!({"key": "vip", "overwrites": [{"role_id": "11"}]})),
             permit(json!("21"), json!({"role_id": "11"})),
-            (Kind::Reorder, json!({"what": "channels", "places": [{"id": "21", "position": 1}]})),
+            (OperationKind::Reorder, json!({"what": "channels", "places": [{"id": "21", "position": 1}]})),
             say(json!("21")),
             edit("21", json!("41")),
         ] {
@@ -88,10 +88,10 @@ fn who_needs_what_is_yet_to_be_made_waits_for_it() {
         delete_role(json!({"key": "vip"})),
         create_channel(json!({"overwrites": [{"role_id": {"key": "vip"}}]})),
         permit(json!("21"), json!({"role_id": {"operation": id(1).to_string()}})),
-        (Kind::Reorder, json!({"what": "roles", "places": [{"id": "11", "position": 1}]})),
-        (Kind::Read, json!({"path": "/guilds/1/roles"})),
-        (Kind::Request, json!({"method": "GET", "path": "/guilds/1/roles"})),
-        (Kind::Request, json!({"method": "DELETE", "path": "/guilds/1/roles/5"})),
+        (OperationKind::Reorder, json!({"what": "roles", "places": [{"id": "11", "position": 1}]})),
+        (OperationKind::Read, json!({"path": "/guilds/1/roles"})),
+        (OperationKind::Request, json!({"method": "GET", "path": "/guilds/1/roles"})),
+        (OperationKind::Request, json!({"method": "DELETE", "path": "/guilds/1/roles/5"})),
     ] {
         // The first is operation 1, so the order of the two is given.
         let first = objects(1, parked.0, &parked.1);
@@ -127,8 +127,8 @@ fn operations_about_the_same_thing_keep_their_order() {
         // Members.
         (assign("12", json!("11")), assign("12", json!("13")), true),
         (assign("12", json!("11")), assign("13", json!("14")), false),
-        (assign("12", json!("11")), (Kind::SetMemberRoles, json!({"user_id": "12", "role_ids": []})), true),
-        (assign("12", json!("11")), (Kind::RemoveRole, json!({"user_id": "12", "role_id": "11"})), true),
+        (assign("12", json!("11")), (OperationKind::SetMemberRoles, json!({"user_id": "12", "role_ids": []})), true),
+        (assign("12", json!("11")), (OperationKind::RemoveRole, json!({"user_id": "12", "role_id": "11"})), true),
         // Channels.
         (say(json!("21")), say(json!("21")), true),
         (say(json!("21")), say(json!("22")), false),
@@ -136,16 +136,20 @@ fn operations_about_the_same_thing_keep_their_order() {
         (permit(json!("21"), json!({"role_id": "11"})), say(json!("21")), true),
         (permit(json!("21"), json!({"role_id": "11"})), permit(json!("22"), json!({"role_id": "11"})), false),
         (permit(json!("21"), json!({"user_id": "12"})), permit(json!("22"), json!({"user_id": "12"})), false),
-        ((Kind::DeleteChannel, json!({"channel_id": "21"})), create_channel(json!({"parent_id": "21"})), true),
-        ((Kind::DeleteChannel, json!({"channel_id": "21"})), edit("21", json!("41")), true),
+        ((OperationKind::DeleteChannel, json!({"channel_id": "21"})), create_channel(json!({"parent_id": "21"})), true),
+        ((OperationKind::DeleteChannel, json!({"channel_id": "21"})), edit("21", json!("41")), true),
         (create_channel(json!({"parent_id": "21"})), create_channel(json!({"parent_id": "21"})), false),
-        ((Kind::Reorder, json!({"what": "channels", "places": [{"id": "1", "position": 1}]})), say(json!("21")), true),
+        (
+            (OperationKind::Reorder, json!({"what": "channels", "places": [{"id": "1", "position": 1}]})),
+            say(json!("21")),
+            true,
+        ),
         // Who is shut out first and let in then must not be let in first.
         (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("11")), true),
         (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("14")), false),
         (permit(json!("21"), json!({"user_id": "12", "deny": "1024"})), assign("12", json!("14")), true),
         (
-            (Kind::EnsureChannel, json!({"key": "a", "name": "a", "overwrites": [{"role_id": "11"}]})),
+            (OperationKind::EnsureChannel, json!({"key": "a", "name": "a", "overwrites": [{"role_id": "11"}]})),
             assign("12", json!("11")),
             true,
         ),
@@ -154,22 +158,30 @@ fn operations_about_the_same_thing_keep_their_order() {
         (create_channel(json!({"overwrites": [{"role_id": "11"}]})), delete_role(json!("11")), true),
         // Messages.
         (edit("21", json!("41")), edit("21", json!("42")), false),
-        (edit("21", json!("41")), (Kind::DeleteMessage, json!({"channel_id": "21", "message_id": "41"})), true),
+        (
+            edit("21", json!("41")),
+            (OperationKind::DeleteMessage, json!({"channel_id": "21", "message_id": "41"})),
+            true,
+        ),
         (edit("21", json!({"key": "rules"})), edit("21", json!("42")), true),
         (
-            (Kind::SendMessage, json!({"channel_id": "21", "content": "a", "reply_to": "41"})),
-            (Kind::DeleteMessage, json!({"channel_id": "22", "message_id": "41"})),
+            (OperationKind::SendMessage, json!({"channel_id": "21", "content": "a", "reply_to": "41"})),
+            (OperationKind::DeleteMessage, json!({"channel_id": "22", "message_id": "41"})),
             true,
         ),
         (
-            (Kind::EnsureMessage, json!({"channel_id": "21", "content": "a", "key": "rules"})),
+            (OperationKind::EnsureMessage, json!({"channel_id": "21", "content": "a", "key": "rules"})),
             edit("22", json!({"key": "rules"})),
             true,
         ),
         // Anything.
-        ((Kind::Read, json!({"path": "/a"})), (Kind::Read, json!({"path": "/a"})), false),
-        ((Kind::Read, json!({"path": "/a"})), (Kind::Request, json!({"method": "PUT", "path": "/b"})), true),
-        ((Kind::Request, json!({"method": "PUT", "path": "/b"})), say(json!("21")), true),
+        ((OperationKind::Read, json!({"path": "/a"})), (OperationKind::Read, json!({"path": "/a"})), false),
+        (
+            (OperationKind::Read, json!({"path": "/a"})),
+            (OperationKind::Request, json!({"method": "PUT", "path": "/b"})),
+            true,
+        ),
+        ((OperationKind::Request, json!({"method": "PUT", "path": "/b"})), say(json!("21")), true),
     ] {
         assert_eq!(meet(one.clone(), other.clone()), expected, "{one:?} {other:?}");
     }
@@ -177,21 +189,21 @@ fn operations_about_the_same_thing_keep_their_order() {
 
 #[test]
 fn what_is_said_to_one_user_or_one_interaction_keeps_its_order() {
-    let dm = |user: &str| (Kind::SendDm, json!({"user_id": user, "content": "a"}));
+    let dm = |user: &str| (OperationKind::SendDm, json!({"user_id": user, "content": "a"}));
     assert!(meet(dm("12"), dm("12")));
     assert!(!meet(dm("12"), dm("13")));
     let interaction = json!({"interaction_id": "31", "interaction_token": "a"});
-    let defer = (Kind::DeferReply, interaction.clone());
-    assert!(meet(defer, (Kind::EditOriginal, with(&interaction, json!({"content": "a"})))));
+    let defer = (OperationKind::DeferReply, interaction.clone());
+    assert!(meet(defer, (OperationKind::EditOriginal, with(&interaction, json!({"content": "a"})))));
 }
 
 #[test]
 fn whatever_changes_something_meets_itself() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for sample in samples(kind) {
             let payload = taken(kind, &sample);
             let own = payload.objects(id(1), GUILD);
-            let reads = kind == Kind::Read || sample["method"] == "GET";
+            let reads = kind == OperationKind::Read || sample["method"] == "GET";
             assert_eq!(own.meets(&own), !reads, "{}", kind.name());
             assert_eq!(own.writes.is_empty(), reads, "{}", kind.name());
         }
@@ -202,12 +214,12 @@ fn whatever_changes_something_meets_itself() {
 fn whoever_refers_to_what_another_makes_waits_for_it() {
     let own: OperationId = OPERATION.parse().unwrap();
     let makers = [
-        (Kind::CreateRole, ManagedKind::Role),
-        (Kind::EnsureRole, ManagedKind::Role),
-        (Kind::CreateChannel, ManagedKind::Channel),
-        (Kind::EnsureChannel, ManagedKind::Channel),
-        (Kind::SendMessage, ManagedKind::Message),
-        (Kind::EnsureMessage, ManagedKind::Message),
+        (OperationKind::CreateRole, ManagedKind::Role),
+        (OperationKind::EnsureRole, ManagedKind::Role),
+        (OperationKind::CreateChannel, ManagedKind::Channel),
+        (OperationKind::EnsureChannel, ManagedKind::Channel),
+        (OperationKind::SendMessage, ManagedKind::Message),
+        (OperationKind::EnsureMessage, ManagedKind::Message),
     ];
     for (kind, made) in makers {
         let maker = taken(kind, &samples(kind)[0]).objects(own, GUILD);

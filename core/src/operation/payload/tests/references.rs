@@ -36,7 +36,7 @@ fn written(reference: &Reference) -> String {
 
 #[test]
 fn every_reference_of_every_kind_is_found() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for sample in samples(kind) {
             let mut wanted = Vec::new();
             expected(&sample, "", sample["what"].as_str().unwrap_or(""), &mut wanted);
@@ -51,7 +51,7 @@ fn every_reference_of_every_kind_is_found() {
 
 #[test]
 fn what_is_resolved_holds_ids_only_and_is_else_the_same() {
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         for sample in samples(kind) {
             let payload = taken(kind, &sample);
             let resolved = payload.resolve(|_, _| Some(999)).unwrap();
@@ -71,7 +71,7 @@ fn what_is_resolved_holds_ids_only_and_is_else_the_same() {
 #[test]
 fn what_is_not_known_is_told_once_each_and_ids_are_not_asked_for() {
     let payload = taken(
-        Kind::SetMemberRoles,
+        OperationKind::SetMemberRoles,
         &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, {"key": "b"}, {"operation": OPERATION}]}),
     );
     let operation: OperationId = OPERATION.parse().unwrap();
@@ -90,13 +90,13 @@ fn what_is_not_known_is_told_once_each_and_ids_are_not_asked_for() {
     let channel = json!({"what": "channels", "places": [
         {"id": "1", "position": 1, "parent_id": {"key": "c"}}, {"id": "2", "position": 2, "parent_id": {"key": "c"}},
     ]});
-    let unknown = taken(Kind::Reorder, &channel).resolve(|_, _| None).unwrap_err();
+    let unknown = taken(OperationKind::Reorder, &channel).resolve(|_, _| None).unwrap_err();
     assert_eq!(unknown, [Reference::Key("c".to_owned())]);
 }
 
 #[test]
 fn a_role_that_was_named_in_two_ways_is_given_once() {
-    let payload = taken(Kind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, "6"]}));
+    let payload = taken(OperationKind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, "6"]}));
     let resolved = payload.resolve(|_, _| Some(5)).unwrap();
-    assert_eq!(resolved, taken(Kind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", "6"]})));
+    assert_eq!(resolved, taken(OperationKind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", "6"]})));
 }

@@ -2,36 +2,36 @@
 
 use super::*;
 
-fn told(kind: Kind, value: &Value) -> String {
+fn told(kind: OperationKind, value: &Value) -> String {
     parse(kind, value).unwrap_err().to_string()
 }
 
 #[test]
 fn an_error_says_what_to_do() {
     let told_of = |field: &str, value: Value| {
-        told(Kind::AssignRole, &with(&json!({"user_id": "1", "role_id": "2"}), json!({field: value})))
+        told(OperationKind::AssignRole, &with(&json!({"user_id": "1", "role_id": "2"}), json!({field: value})))
     };
     assert!(told_of("user_id", json!(81_384_788_765_712_384_u64)).contains("in quotes"));
     assert!(told_of("role_id", json!(2)).contains("in quotes"));
     assert!(told_of("role", json!("2")).contains("did you mean `role_id`?"));
     assert!(told_of("userId", json!("2")).contains("did you mean `user_id`?"));
     assert!(told_of("weather", json!("2")).contains("there are `user_id`, `role_id`"));
-    assert!(told(Kind::CreateRole, &json!({"name": "a", "permissions": 8})).contains("in quotes"));
-    let channel = told(Kind::CreateChannel, &json!({"name": "a", "type": "Text"}));
+    assert!(told(OperationKind::CreateRole, &json!({"name": "a", "permissions": 8})).contains("in quotes"));
+    let channel = told(OperationKind::CreateChannel, &json!({"name": "a", "type": "Text"}));
     assert!(channel.contains("did you mean `text`?"), "{channel}");
-    let both = told(Kind::AssignRole, &json!({"user_id": true}));
+    let both = told(OperationKind::AssignRole, &json!({"user_id": true}));
     assert_eq!(both, "`user_id` must be an id, as a string of digits; `role_id` is missing");
-    let outside = Payload::parse(Kind::CreateRole, &json!({"name": ""}), None).unwrap_err();
+    let outside = Payload::parse(OperationKind::CreateRole, &json!({"name": ""}), None).unwrap_err();
     assert_eq!(outside.errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["", "name"]);
     assert!(outside.to_string().starts_with("the payload of `create_role` needs a guild"), "{outside}");
 }
 
 #[test]
 fn only_what_makes_sense_outside_a_guild_is_taken_there() {
-    let outside: Vec<&str> = Kind::ALL
+    let outside: Vec<&str> = OperationKind::ALL
         .into_iter()
         .filter(|kind| samples(*kind).iter().all(|sample| Payload::parse(*kind, sample, None).is_ok()))
-        .map(Kind::name)
+        .map(OperationKind::name)
         .collect();
     assert_eq!(outside, ["send_dm", "defer_reply", "send_followup", "edit_original", "read", "request"]);
 }
@@ -46,242 +46,268 @@ fn values_end_at_their_bounds() {
     let overwrites = |count: u64| (1..=count).map(|id| json!({"user_id": id.to_string()})).collect::<Vec<_>>();
     let empty = |count| vec![json!({}); count];
     for (kind, good, bad, field) in [
-        (Kind::CreateRole, json!({"name": long(100)}), json!({"name": long(101)}), "name"),
-        (Kind::CreateRole, json!({"name": "a"}), json!({"name": ""}), "name"),
-        (Kind::CreateRole, json!({"name": "a b"}), json!({"name": " a"}), "name"),
+        (OperationKind::CreateRole, json!({"name": long(100)}), json!({"name": long(101)}), "name"),
+        (OperationKind::CreateRole, json!({"name": "a"}), json!({"name": ""}), "name"),
+        (OperationKind::CreateRole, json!({"name": "a b"}), json!({"name": " a"}), "name"),
         (
-            Kind::CreateRole,
+            OperationKind::CreateRole,
             json!({"name": "a", "color": 0xFF_FF_FF}),
             json!({"name": "a", "color": 0x100_0000}),
             "color",
         ),
-        (Kind::CreateRole, json!({"name": "a", "color": 0}), json!({"name": "a", "color": -1}), "color"),
-        (Kind::CreateRole, json!({"name": "a", "color": 1}), json!({"name": "a", "color": 1.0}), "color"),
+        (OperationKind::CreateRole, json!({"name": "a", "color": 0}), json!({"name": "a", "color": -1}), "color"),
+        (OperationKind::CreateRole, json!({"name": "a", "color": 1}), json!({"name": "a", "color": 1.0}), "color"),
         (
-            Kind::CreateRole,
+            OperationKind::CreateRole,
             json!({"name": "a", "permissions": u64::MAX.to_string()}),
             json!({"name": "a", "permissions": "18446744073709551616"}),
             "permissions",
         ),
-        (Kind::CreateRole, json!({"name": "a", "key": "a.b:c/d_e-1"}), json!({"name": "a", "key": "a b"}), "key"),
         (
-            Kind::CreateRole,
+            OperationKind::CreateRole,
+            json!({"name": "a", "key": "a.b:c/d_e-1"}),
+            json!({"name": "a", "key": "a b"}),
+            "key",
+        ),
+        (
+            OperationKind::CreateRole,
             json!({"name": "a", "key": "k".repeat(100)}),
             json!({"name": "a", "key": "k".repeat(101)}),
             "key",
         ),
-        (Kind::DeleteRole, json!({"role_id": "1"}), json!({"role_id": "0"}), "role_id"),
-        (Kind::DeleteRole, json!({"role_id": "10"}), json!({"role_id": "010"}), "role_id"),
+        (OperationKind::DeleteRole, json!({"role_id": "1"}), json!({"role_id": "0"}), "role_id"),
+        (OperationKind::DeleteRole, json!({"role_id": "10"}), json!({"role_id": "010"}), "role_id"),
         (
-            Kind::DeleteRole,
+            OperationKind::DeleteRole,
             json!({"role_id": "4611686018427387903"}),
             json!({"role_id": "4611686018427387904"}),
             "role_id",
         ),
-        (Kind::DeleteRole, json!({"role_id": "1"}), json!({"role_id": "+1"}), "role_id"),
-        (Kind::DeleteRole, json!({"role_id": {"key": "a"}}), json!({"role_id": {}}), "role_id"),
+        (OperationKind::DeleteRole, json!({"role_id": "1"}), json!({"role_id": "+1"}), "role_id"),
+        (OperationKind::DeleteRole, json!({"role_id": {"key": "a"}}), json!({"role_id": {}}), "role_id"),
         (
-            Kind::DeleteRole,
+            OperationKind::DeleteRole,
             json!({"role_id": {"operation": OPERATION}}),
             json!({"role_id": {"operation": OPERATION, "key": "a"}}),
             "role_id",
         ),
-        (Kind::CreateChannel, channel(json!({"topic": long(1024)})), channel(json!({"topic": long(1025)})), "topic"),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
+            channel(json!({"topic": long(1024)})),
+            channel(json!({"topic": long(1025)})),
+            "topic",
+        ),
+        (
+            OperationKind::CreateChannel,
             channel(json!({"type": "forum", "topic": long(4096)})),
             channel(json!({"type": "forum", "topic": long(4097)})),
             "topic",
         ),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
             channel(json!({"rate_limit_per_user": 21600})),
             channel(json!({"rate_limit_per_user": 21601})),
             "rate_limit_per_user",
         ),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
             channel(json!({"type": "voice", "bitrate": 8000})),
             channel(json!({"type": "voice", "bitrate": 7999})),
             "bitrate",
         ),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
             channel(json!({"type": "stage", "bitrate": 384_000})),
             channel(json!({"type": "text", "bitrate": 384_000})),
             "bitrate",
         ),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
             channel(json!({"type": "voice", "user_limit": 99})),
             channel(json!({"type": "voice", "user_limit": 100})),
             "user_limit",
         ),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
             channel(json!({"type": "stage", "user_limit": 10_000})),
             channel(json!({"type": "stage", "user_limit": 10_001})),
             "user_limit",
         ),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
             channel(json!({"parent_id": "1"})),
             channel(json!({"parent_id": "1", "type": "category"})),
             "parent_id",
         ),
-        (Kind::CreateChannel, channel(json!({"position": 65535})), channel(json!({"position": 65536})), "position"),
         (
-            Kind::CreateChannel,
+            OperationKind::CreateChannel,
+            channel(json!({"position": 65535})),
+            channel(json!({"position": 65536})),
+            "position",
+        ),
+        (
+            OperationKind::CreateChannel,
             channel(json!({"overwrites": overwrites(100)})),
             channel(json!({"overwrites": overwrites(101)})),
             "overwrites",
         ),
         (
-            Kind::ReplaceOverwrites,
+            OperationKind::ReplaceOverwrites,
             json!({"channel_id": "1", "overwrites": []}),
             json!({"channel_id": "1", "overwrites": [{"role_id": "1", "user_id": "1"}]}),
             "overwrites[0]",
         ),
         (
-            Kind::ReplaceOverwrites,
+            OperationKind::ReplaceOverwrites,
             json!({"channel_id": "1", "overwrites": [{"role_id": "1"}, {"user_id": "1"}]}),
             json!({"channel_id": "1", "overwrites": [{"role_id": "1"}, {"role_id": "1", "allow": "1"}]}),
             "overwrites[1]",
         ),
         (
-            Kind::UpdatePermissions,
+            OperationKind::UpdatePermissions,
             json!({"channel_id": "1", "overwrites": [{"role_id": "1", "allow": "1", "deny": "2"}]}),
             json!({"channel_id": "1", "overwrites": [{"role_id": "1", "allow": "3", "deny": "2"}]}),
             "overwrites[0].deny",
         ),
         (
-            Kind::UpdatePermissions,
+            OperationKind::UpdatePermissions,
             json!({"channel_id": "1", "overwrites": overwrites(1)}),
             json!({"channel_id": "1", "overwrites": []}),
             "overwrites",
         ),
         (
-            Kind::SetMemberRoles,
+            OperationKind::SetMemberRoles,
             json!({"user_id": "1", "role_ids": ids(250)}),
             json!({"user_id": "1", "role_ids": ids(251)}),
             "role_ids",
         ),
         (
-            Kind::SetMemberRoles,
+            OperationKind::SetMemberRoles,
             json!({"user_id": "1", "role_ids": []}),
             json!({"user_id": "1", "role_ids": ["5", "6", "5"]}),
             "role_ids[2]",
         ),
         (
-            Kind::Reorder,
+            OperationKind::Reorder,
             json!({"what": "roles", "places": places(500)}),
             json!({"what": "roles", "places": places(501)}),
             "places",
         ),
         (
-            Kind::Reorder,
+            OperationKind::Reorder,
             json!({"what": "channels", "places": [{"id": "1", "position": 1, "parent_id": "2"}]}),
             json!({"what": "roles", "places": [{"id": "1", "position": 1, "parent_id": "2"}]}),
             "places[0].parent_id",
         ),
         (
-            Kind::Reorder,
+            OperationKind::Reorder,
             json!({"what": "roles", "places": places(1)}),
             json!({"what": "roles", "places": ([places(1), places(1)].concat())}),
             "places[1]",
         ),
         (
-            Kind::SendMessage,
+            OperationKind::SendMessage,
             message(json!({"content": long(2000)})),
             message(json!({"content": long(2001)})),
             "content",
         ),
-        (Kind::SendMessage, message(json!({"content": "a"})), message(json!({"content": " \n"})), ""),
-        (Kind::SendMessage, message(json!({"embeds": empty(10)})), message(json!({"embeds": empty(11)})), "embeds"),
+        (OperationKind::SendMessage, message(json!({"content": "a"})), message(json!({"content": " \n"})), ""),
         (
-            Kind::SendMessage,
+            OperationKind::SendMessage,
+            message(json!({"embeds": empty(10)})),
+            message(json!({"embeds": empty(11)})),
+            "embeds",
+        ),
+        (
+            OperationKind::SendMessage,
             message(json!({"components": empty(40)})),
             message(json!({"components": empty(41)})),
             "components",
         ),
         (
-            Kind::SendMessage,
+            OperationKind::SendMessage,
             message(json!({"embeds": [{"description": long(4096)}, {"description": long(1904)}]})),
             message(json!({"embeds": [{"description": long(4096)}, {"description": long(1904), "title": "a"}]})),
             "embeds",
         ),
         (
-            Kind::SendMessage,
+            OperationKind::SendMessage,
             message(json!({"embeds": [{"footer": {"text": long(2048)}}]})),
             message(json!({"embeds": [{"footer": {"text": long(2049)}}]})),
             "embeds[0].footer.text",
         ),
         (
-            Kind::SendMessage,
+            OperationKind::SendMessage,
             message(json!({"embeds": [{"fields": [{"value": long(1024)}]}]})),
             message(json!({"embeds": [{"fields": [{"value": long(1025)}]}]})),
             "embeds[0].fields[0].value",
         ),
         (
-            Kind::SendMessage,
+            OperationKind::SendMessage,
             message(json!({"content": "a", "allowed_mentions": {"parse": ["users"], "users": []}})),
             message(json!({"content": "a", "allowed_mentions": {"parse": ["users"], "users": ["1"]}})),
             "allowed_mentions.users",
         ),
         (
-            Kind::EditMessage,
+            OperationKind::EditMessage,
             json!({"channel_id": "1", "message_id": "1", "content": ""}),
             json!({"channel_id": "1", "message_id": "1"}),
             "",
         ),
         (
-            Kind::DeferReply,
+            OperationKind::DeferReply,
             json!({"interaction_id": "1", "interaction_token": "a"}),
             json!({"interaction_id": "1", "interaction_token": "a/../b"}),
             "interaction_token",
         ),
         (
-            Kind::DeferReply,
+            OperationKind::DeferReply,
             json!({"interaction_id": "1", "interaction_token": "a", "update": true}),
             json!({"interaction_id": "1", "interaction_token": "a", "update": true, "ephemeral": true}),
             "ephemeral",
         ),
-        (Kind::Read, json!({"path": "/a"}), json!({"path": "/a/../b"}), "path"),
+        (OperationKind::Read, json!({"path": "/a"}), json!({"path": "/a/../b"}), "path"),
         (
-            Kind::Request,
+            OperationKind::Request,
             json!({"method": "DELETE", "path": "/a", "body": 1}),
             json!({"method": "GET", "path": "/a", "body": 1}),
             "body",
         ),
-        (Kind::Request, json!({"method": "GET", "path": "/a"}), json!({"method": "get", "path": "/a"}), "method"),
+        (
+            OperationKind::Request,
+            json!({"method": "GET", "path": "/a"}),
+            json!({"method": "get", "path": "/a"}),
+            "method",
+        ),
     ] {
         taken(kind, &good);
         assert_eq!(wrong_fields(kind, &bad), [field], "{} {bad}", kind.name());
     }
     let users = json!({"method": "GET", "path": "/a", "user_id": "1"});
-    assert!(Payload::parse(Kind::Request, &users, None).is_ok());
-    assert_eq!(Payload::parse(Kind::Request, &users, GUILD).unwrap_err().errors[0].field, "user_id");
+    assert!(Payload::parse(OperationKind::Request, &users, None).is_ok());
+    assert_eq!(Payload::parse(OperationKind::Request, &users, GUILD).unwrap_err().errors[0].field, "user_id");
 }
 
 #[test]
 fn what_is_huge_is_refused_in_few_words() {
     let endless: serde_json::Map<String, Value> =
         (0..10_000).map(|n| (format!("{n}{}", "x".repeat(200)), json!("y".repeat(100)))).collect();
-    let invalid = parse(Kind::CreateRole, &Value::Object(endless)).unwrap_err();
+    let invalid = parse(OperationKind::CreateRole, &Value::Object(endless)).unwrap_err();
     assert_eq!(invalid.errors.len(), 50);
     assert!(invalid.to_string().len() < 20_000, "{}", invalid.to_string().len());
 
     let many = json!({"user_id": "1", "role_ids": vec![json!(1); 100_000]});
-    assert_eq!(parse(Kind::SetMemberRoles, &many).unwrap_err().errors.len(), 50);
+    assert_eq!(parse(OperationKind::SetMemberRoles, &many).unwrap_err().errors.len(), 50);
 
     let long = "x".repeat(1_000_000);
-    let invalid = parse(Kind::CreateChannel, &json!({"name": &long, "type": &long, "key": &long, &*long: &long}));
+    let invalid =
+        parse(OperationKind::CreateChannel, &json!({"name": &long, "type": &long, "key": &long, &*long: &long}));
     assert!(invalid.unwrap_err().to_string().len() < 2_000);
 
     let request = |size| json!({"method": "POST", "path": "/a", "body": "x".repeat(size)});
-    let around = taken(Kind::Request, &request(0)).to_json().len();
-    taken(Kind::Request, &request(64 * 1024 - around));
-    assert_eq!(wrong_fields(Kind::Request, &request(64 * 1024 - around + 1)), [""]);
+    let around = taken(OperationKind::Request, &request(0)).to_json().len();
+    taken(OperationKind::Request, &request(64 * 1024 - around));
+    assert_eq!(wrong_fields(OperationKind::Request, &request(64 * 1024 - around + 1)), [""]);
 }
 
 #[test]
@@ -293,22 +319,22 @@ fn what_is_nested_too_deeply_is_refused_without_going_down_into_it() {
         request["body"] = body;
         request
     };
-    taken(Kind::Request, &request(31));
-    assert_eq!(wrong_fields(Kind::Request, &request(32)), [""]);
+    taken(OperationKind::Request, &request(31));
+    assert_eq!(wrong_fields(OperationKind::Request, &request(32)), [""]);
     let abyss = request(100_000);
-    assert_eq!(wrong_fields(Kind::Request, &abyss), [""]);
+    assert_eq!(wrong_fields(OperationKind::Request, &abyss), [""]);
     // To drop it goes down into it.
     std::mem::forget(abyss);
 }
 
 #[test]
 fn only_a_call_that_makes_something_unknown_is_never_sent_again() {
-    let sends = |method: &str| taken(Kind::Request, &json!({"method": method, "path": "/a"})).sends();
+    let sends = |method: &str| taken(OperationKind::Request, &json!({"method": method, "path": "/a"})).sends();
     for method in ["GET", "PUT", "PATCH", "DELETE"] {
-        assert_eq!(sends(method), Sends::Again, "{method}");
+        assert_eq!(sends(method), Repeatability::Again, "{method}");
     }
-    assert_eq!(sends("POST"), Sends::Once);
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Request) {
+    assert_eq!(sends("POST"), Repeatability::Once);
+    for kind in OperationKind::ALL.into_iter().filter(|kind| *kind != OperationKind::Request) {
         assert_eq!(taken(kind, &samples(kind)[0]).sends(), kind.sends());
     }
 }
@@ -316,26 +342,26 @@ fn only_a_call_that_makes_something_unknown_is_never_sent_again() {
 #[test]
 fn an_operation_stands_in_the_line_of_whom_it_concerns() {
     let guild = GUILD.map(QueueKey::Guild).unwrap();
-    for kind in Kind::ALL {
+    for kind in OperationKind::ALL {
         let payload = taken(kind, &samples(kind)[0]);
         let expected = if kind.is_interaction() {
             (QueueKey::interaction(31), QueueKey::interaction(31))
-        } else if kind == Kind::SendDm {
+        } else if kind == OperationKind::SendDm {
             (QueueKey::user(12), QueueKey::user(12))
-        } else if kind == Kind::Request {
+        } else if kind == OperationKind::Request {
             (guild.clone(), QueueKey::user(12))
         } else {
             (guild.clone(), QueueKey::application())
         };
         assert_eq!((payload.queue(GUILD), payload.queue(None)), expected, "{}", kind.name());
     }
-    let call = taken(Kind::Request, &json!({"method": "GET", "path": "/users/@me"}));
+    let call = taken(OperationKind::Request, &json!({"method": "GET", "path": "/users/@me"}));
     assert_eq!(call.queue(None), QueueKey::application());
 }
 
 #[test]
 fn an_interactions_token_is_not_shown() {
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_interaction()) {
+    for kind in OperationKind::ALL.into_iter().filter(|kind| kind.is_interaction()) {
         let payload = taken(kind, &samples(kind)[0]);
         assert!(payload.to_json().contains("aW50ZXJhY3Rpb24"));
         assert!(!format!("{payload:?}").contains("aW50ZXJhY3Rpb24"), "{payload:?}");

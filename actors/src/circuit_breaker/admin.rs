@@ -1,0 +1,215 @@
+//! What people do with breakers, and what they ask.
+
+use std::time::Duration;
+
+use actix::{Context, Handler, Message, MessageResult};
+use guildhall_core::breaker::{BreakerKey, BreakerSnapshot, ForceError, TooManyKeys};
+use guildhall_core::heavy_hitters::HeavyHitter;
+use guildhall_core::spending::{Consumer, Measure};
+
+use super::CircuitBreaker;
+
+/// Opens a breaker until it is reset.
+#[derive(Message)]
+#[rtype(result = "Result<(), TooManyKeys>")]
+pub struct ForceOpen(
+    /// Which.
+    pub BreakerKey,
+);
+
+/// Opens a breaker for a time; then it is probed, as after any cooldown.
+#[derive(Message)]
+#[rtype(result = "Result<(), ForceError>")]
+pub struct ForceOpenFor {
+    /// Which.
+    pub key: BreakerKey,
+    /// For how long, at least.
+    pub lasting: Duration,
+}
+
+/// Asks whether a breaker could be opened, until it is reset or for a time. Changes nothing.
+#[derive(Message)]
+#[rtype(result = "Result<(), ForceError>")]
+pub struct CheckForceOpen {
+    /// Which.
+    pub key: BreakerKey,
+    /// For how long, if not until it is reset.
+    pub lasting: Option<Duration>,
+}
+
+/// Closes a breaker, whatever opened it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ResetBreaker(
+    /// Which.
+    pub BreakerKey,
+);
+
+/// Asks for what is to be seen of one breaker; nothing if it is closed and has no trouble.
+#[derive(Message)]
+#[rtype(result = "Option<BreakerSnapshot>")]
+pub struct GetBreaker(
+    /// Which.
+    pub BreakerKey,
+);
+
+/// Asks who has the most calls made, or the most that go wrong.
+#[derive(Message)]
+#[rtype(result = "TopSpenders")]
+pub struct GetTopSpenders {
+    /// By what.
+    pub by: Measure,
+    /// How many at most.
+    pub most: usize,
+}
+
+/// Who has the most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopSpenders {
+    /// Them, the largest first.
+    pub top: Vec<HeavyHitter<Consumer>>,
+    /// For how long it was counted.
+    pub over: Duration,
+}
+
+impl Handler<ForceOpen> for CircuitBreaker {
+    type Result = Result<(), TooManyKeys>;
+
+    fn handle(&mut self, ForceOpen(key): ForceOpen, ctx: &mut Context<Self>) -> Self::Result {
+        self.step(ctx, |this, now| match this.breakers.force(&key, now) {
+            Ok(effects) => (Ok(()), effects),
+            Err(full) => (Err(full), Vec::new()),
+        })
+    }
+}
+
+impl Handler<ForceOpenFor> for CircuitBreaker {
+    type Result = Result<(), ForceError>;
+
+    fn handle(&mut self, ForceOpenFor { key, lasting }: ForceOpenFor, ctx: &mut Context<Self>) -> Self::Result {
+        self.step(ctx, |this, now| match this.breakers.force_for(&key, lasting, now) {
+            Ok(effects) => (Ok(()), effects),
+            Err(refused) => (Err(refused), Vec::new()),
+        })
+    }
+}
+
+impl Handler<CheckForceOpen> for CircuitBreaker {
+    type Result = Result<(), ForceError>;
+
+    fn handle(&mut self, CheckForceOpen { key, lasting }: CheckForceOpen, _: &mut Context<Self>) -> Self::Result {
+        self.breakers.may_force(&key, lasting)
+    }
+}
+
+impl Handler<ResetBreaker> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, ResetBreaker(key): ResetBreaker, ctx: &mut Context<Self>) {
+        self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
+        // Even if it was closed here.
+        self.tell_others();
+    }
+}
+
+impl Handler<GetBreaker> for CircuitBreaker {
+    type Result = MessageResult<GetBreaker>;
+
+    fn handle(&mut self, GetBreaker(key): GetBreaker, ctx: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.step(ctx, |this, now| (this.breakers.look(&key, now), Vec::new())))
+    }
+}
+
+impl Handler<GetTopSpenders> for CircuitBreaker {
+    type Result = MessageResult<GetTopSpenders>;
+
+    fn handle(&mut self, GetTopSpenders { by, most }: GetTopSpenders, _: &mut Context<Self>) -> Self::Result {
+        let now = self.clock.now();
+        let (top, since) = self.spending.top(by, most, now);
+        MessageResult(TopSpenders { top, over: now.since(since) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix::Actor as _;
+    use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
+    use guildhall_core::invalid::InvalidConfig;
+    use guildhall_core::lane::Lane;
+    use guildhall_core::response::{Credential, RateLimitScope, ResponseClass};
+    use guildhall_core::route::{RouteKey, TopLevelId};
+    use tokio::task::LocalSet;
+    use tokio::time::sleep;
+
+    use guildhall_core::invalid::Submitter;
+
+    use super::super::Admit;
+    use super::*;
+    use crate::clock::Clock;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn call(guild: Option<u64>) -> CallInfo {
+        CallInfo {
+            credential: Credential::Application(42),
+            route: RouteKey::new("GET /guilds/{id}/roles"),
+            major: TopLevelId::of(1),
+            lane: Lane::Operation,
+            guild,
+            submitter: Submitter::default(),
+            may_probe: true,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_calls_made_is_counted_with_what_came_of_them() {
+        let test = async {
+            let breaker =
+                CircuitBreaker::new(Clock::start(), BreakerConfig::default(), InvalidConfig::default(), 1).start();
+            let limited = ResponseClass::RateLimited { scope: RateLimitScope::User, retry_after: MINUTE };
+            for (guild, class) in
+                [(Some(7), ResponseClass::Success), (Some(7), limited), (None, ResponseClass::Forbidden)]
+            {
+                let pass = breaker.send(Admit(call(guild))).await.unwrap().unwrap();
+                pass.report(CallResult::Answered(class), Duration::ZERO).attempt().await;
+            }
+            // One that never went is nobody's.
+            drop(breaker.send(Admit(call(Some(8)))).await.unwrap().unwrap());
+            sleep(MINUTE).await;
+            let mut counts = Vec::new();
+            for by in Measure::ALL {
+                let TopSpenders { top, over } = breaker.send(GetTopSpenders { by, most: 5 }).await.unwrap();
+                assert_eq!(over, MINUTE);
+                counts.push(top.into_iter().map(|counted| (counted.key, counted.count)).collect::<Vec<_>>());
+            }
+            let (seven, own) = (Consumer::Guild(7), Consumer::Application);
+            assert_eq!(counts, [vec![(seven, 2), (own, 1)], vec![(seven, 1)], vec![(seven, 1), (own, 1)]]);
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_breaker_that_is_opened_for_a_time_is_open_for_it_and_is_seen_to_be() {
+        let test = async {
+            let breaker =
+                CircuitBreaker::new(Clock::start(), BreakerConfig::default(), InvalidConfig::default(), 1).start();
+            let key = BreakerKey::Discord(Credential::Application(42));
+            assert_eq!(breaker.send(GetBreaker(key.clone())).await.unwrap(), None);
+            breaker.send(ForceOpenFor { key: key.clone(), lasting: MINUTE }).await.unwrap().unwrap();
+            sleep(MINUTE / 2).await;
+            let seen = breaker.send(GetBreaker(key.clone())).await.unwrap().unwrap();
+            assert_eq!((seen.state, seen.for_ms, seen.retry_after_ms), ("open", 30_000, Some(30_000)));
+            assert!(breaker.send(Admit(call(None))).await.unwrap().is_err());
+            sleep(MINUTE / 2).await;
+            assert_eq!(breaker.send(GetBreaker(key.clone())).await.unwrap().unwrap().state, "half_open");
+            breaker.send(ForceOpen(key.clone())).await.unwrap().unwrap();
+            let again = ForceOpenFor { key: key.clone(), lasting: MINUTE };
+            assert_eq!(breaker.send(again).await.unwrap(), Err(ForceError::Forced));
+            let may = CheckForceOpen { key: key.clone(), lasting: Some(MINUTE) };
+            assert_eq!(breaker.send(may).await.unwrap(), Err(ForceError::Forced));
+            breaker.send(ResetBreaker(key)).await.unwrap();
+            assert!(breaker.send(Admit(call(None))).await.unwrap().is_ok());
+        };
+        LocalSet::new().run_until(test).await;
+    }
+}

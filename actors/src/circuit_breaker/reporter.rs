@@ -1,0 +1,148 @@
+//! What the actor tells: transitions to the log, to metrics and to subscribers, and numbers when they change.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use guildhall_core::breaker::{BreakerKey, BreakerReason, BreakerState, Breakers, ChangeOrigin};
+use guildhall_core::invalid::InvalidLedger;
+use guildhall_core::lane::Lane;
+use guildhall_core::time::Timestamp;
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+use crate::telemetry::breaker::{
+    BreakerTransitioned, BreakersCounted, InvalidRatioChanged, InvalidThresholdCrossed, LargestShareChanged,
+    LedgerInSync, LedgerOutOfSync,
+};
+use crate::telemetry::emit;
+
+/// How many transitions a slow subscriber may fall behind before it misses some.
+const EVENTS: usize = 256;
+
+/// How many targets have a metric of their own name.
+const TARGET_LABELS: usize = 64;
+
+/// A breaker changed its state. The same for subscribers as for the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BreakerChanged {
+    /// Which.
+    pub key: BreakerKey,
+    /// From what.
+    pub from: BreakerState,
+    /// To what.
+    pub to: BreakerState,
+    /// Why.
+    pub why: BreakerReason,
+    /// Whether this process decided it or another one.
+    pub origin: ChangeOrigin,
+    /// How long it is open; nothing if it is not, or nobody knows.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl BreakerChanged {
+    pub(super) fn new(
+        key: BreakerKey,
+        from: BreakerState,
+        to: BreakerState,
+        why: BreakerReason,
+        origin: ChangeOrigin,
+        now: Timestamp,
+    ) -> Self {
+        let retry_after_ms = match to {
+            BreakerState::Open { until } => u64::try_from(until.since(now).as_millis()).ok(),
+            BreakerState::Closed | BreakerState::HalfOpen | BreakerState::ForcedOpen { .. } => None,
+        };
+        Self { key, from, to, why, origin, retry_after_ms }
+    }
+}
+
+pub(super) struct BreakerReporter {
+    events: broadcast::Sender<BreakerChanged>,
+    /// Targets that have a metric of their own name.
+    named: HashSet<String>,
+    told: LastReported,
+}
+
+/// What was last told, so that it is told once.
+struct LastReported {
+    watched: usize,
+    evicted: u64,
+    unwatched: u64,
+    ratio: f64,
+    largest_share: f64,
+    stopped: Option<Lane>,
+    heard: bool,
+}
+
+impl BreakerReporter {
+    pub(super) fn new() -> Self {
+        let told = LastReported {
+            watched: 0,
+            evicted: 0,
+            unwatched: 0,
+            ratio: 0.0,
+            largest_share: 0.0,
+            stopped: None,
+            heard: true,
+        };
+        Self { events: broadcast::Sender::new(EVENTS), named: HashSet::new(), told }
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<BreakerChanged> {
+        self.events.subscribe()
+    }
+
+    /// A breaker changed its state. `worst` is the worst state of its kind.
+    pub(super) fn turned(&mut self, changed: BreakerChanged, worst: u8) {
+        let BreakerChanged { ref key, from, to, why, origin, retry_after_ms } = changed;
+        let (label, severity) = self.label(key, to, worst);
+        emit(BreakerTransitioned { key, from, to, why, origin, retry_after_ms, label, severity });
+        // Nobody has to listen.
+        let _ = self.events.send(changed);
+    }
+
+    /// The key as a label, and the worst state under that label. Routes and ids have no names here: there is no end to
+    /// them.
+    fn label(&mut self, key: &BreakerKey, to: BreakerState, worst: u8) -> (Cow<'static, str>, u8) {
+        match key {
+            BreakerKey::Address | BreakerKey::Discord(_) => (key.to_string().into(), to.severity()),
+            BreakerKey::Target(name) if self.named.contains(name) || self.named.len() < TARGET_LABELS => {
+                self.named.insert(name.clone());
+                (key.to_string().into(), to.severity())
+            }
+            BreakerKey::Route(..) | BreakerKey::Pair(..) | BreakerKey::Target(_) => (key.kind().name().into(), worst),
+        }
+    }
+
+    /// Tells what has changed since it was last told.
+    pub(super) fn tell(&mut self, breakers: &Breakers, ledger: &mut InvalidLedger, now: Timestamp) {
+        let next = LastReported {
+            watched: breakers.len(),
+            evicted: breakers.evicted(),
+            unwatched: breakers.unwatched(),
+            ratio: ledger.used_ratio(now),
+            largest_share: ledger.largest_share_ratio(),
+            stopped: ledger.stopped(now),
+            heard: ledger.is_heard(),
+        };
+        let LastReported { watched, evicted, unwatched, ratio, largest_share, stopped, heard } = next;
+        if (watched, evicted, unwatched) != (self.told.watched, self.told.evicted, self.told.unwatched) {
+            emit(BreakersCounted { watched, evicted, unwatched });
+        }
+        if ratio != self.told.ratio {
+            emit(InvalidRatioChanged { ratio });
+        }
+        if largest_share != self.told.largest_share {
+            emit(LargestShareChanged { ratio: largest_share });
+        }
+        if stopped != self.told.stopped {
+            emit(InvalidThresholdCrossed { ratio, stopped });
+        }
+        match (self.told.heard, heard) {
+            (true, false) => emit(LedgerOutOfSync),
+            (false, true) => emit(LedgerInSync),
+            (true, true) | (false, false) => {}
+        }
+        self.told = next;
+    }
+}

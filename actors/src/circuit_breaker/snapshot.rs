@@ -1,0 +1,72 @@
+//! What breakers and the ledger remember over a restart.
+
+use std::sync::Arc;
+
+use actix::{Handler, Message, MessageResult};
+use guildhall_core::breaker::SavedBreakers;
+use guildhall_core::invalid::{SavedHolders, SavedInvalidLedger};
+use guildhall_core::response::Credential;
+use guildhall_core::snapshot::{SnapshotAge, Urgency};
+
+use super::CircuitBreaker;
+use crate::snapshot::DirtyFlag;
+
+/// What an earlier life remembered. To be sent before any call is admitted.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct RestoreBreakers {
+    pub(crate) breakers: SavedBreakers,
+    pub(crate) invalid: SavedInvalidLedger,
+    pub(crate) invalid_holders: SavedHolders,
+    /// How many invalid requests it may not have come to remember.
+    pub(crate) unkept: u32,
+    /// The fingerprints of the tokens that there are now.
+    pub(crate) tokens: Vec<(Credential, String)>,
+    pub(crate) age: SnapshotAge,
+}
+
+/// Asks for what must not be forgotten.
+#[derive(Message)]
+#[rtype(result = "(SavedBreakers, (SavedInvalidLedger, SavedHolders))")]
+pub(crate) struct SnapshotBreakers;
+
+impl CircuitBreaker {
+    /// Rings this bell whenever something changes that must not be forgotten.
+    #[must_use]
+    pub(crate) fn remembering(mut self, bell: Arc<DirtyFlag>) -> Self {
+        self.bell = Some(bell);
+        self
+    }
+
+    /// Something has changed that must not be forgotten.
+    pub(super) fn keep(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring(Urgency::Soon);
+        }
+    }
+}
+
+impl Handler<RestoreBreakers> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, recall: RestoreBreakers, ctx: &mut Self::Context) {
+        let RestoreBreakers { breakers, invalid, invalid_holders, unkept, tokens, age } = recall;
+        self.step(ctx, |this, now| {
+            this.ledger.recall(&invalid, unkept, age, now);
+            this.ledger.recall_holders(&invalid_holders, unkept, age, now);
+            let tokens = tokens.iter().map(|(credential, token)| (*credential, token.as_str()));
+            ((), this.breakers.recall(&breakers, tokens, age, now))
+        });
+    }
+}
+
+impl Handler<SnapshotBreakers> for CircuitBreaker {
+    type Result = MessageResult<SnapshotBreakers>;
+
+    fn handle(&mut self, SnapshotBreakers: SnapshotBreakers, ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.step(ctx, |this, now| {
+            let invalid = (this.ledger.remember(now), this.ledger.remember_holders(now));
+            ((this.breakers.remember(now), invalid), Vec::new())
+        }))
+    }
+}

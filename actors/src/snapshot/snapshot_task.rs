@@ -1,0 +1,224 @@
+//! The task that recalls and keeps: one write at a time, and none that could be spared.
+
+use std::sync::Arc;
+
+use actix::Addr;
+use guildhall_core::snapshot::{GateSnapshot, ShutdownKind, Urgency};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{DirtyFlag, SnapshotConfig};
+use crate::circuit_breaker::{CircuitBreaker, RestoreBreakers, SnapshotBreakers};
+use crate::failpoint;
+use crate::supervision::{self, Part};
+use crate::telemetry::emit;
+use crate::telemetry::snapshot::{SnapshotRestored, SnapshotSaveFailed, SnapshotSaved, SnapshotUnreadable};
+use crate::token_bucket::TokenBucketHandle;
+
+/// Whether the gate has recalled, or found that it cannot: from then on calls may go.
+pub(crate) type RestoredReceiver = watch::Receiver<bool>;
+
+/// Requests that wait for the task.
+const ASKS: usize = 8;
+
+/// The way to the task.
+#[derive(Debug)]
+pub(crate) struct SnapshotHandle {
+    asks: mpsc::Sender<SnapshotRequest>,
+}
+
+/// What the task is asked for; the sender is told when it is done.
+#[derive(Debug)]
+enum SnapshotRequest {
+    /// To store everything now.
+    Keep(oneshot::Sender<()>),
+    /// To store everything a last time.
+    End(oneshot::Sender<()>),
+}
+
+impl SnapshotHandle {
+    /// Starts the task, which ends with the actors. `unkept` is how many invalid requests a life that ended suddenly may have
+    /// made and not kept.
+    pub(crate) fn start(
+        config: SnapshotConfig,
+        bell: Arc<DirtyFlag>,
+        breaker: Addr<CircuitBreaker>,
+        tokens: TokenBucketHandle,
+        unkept: u32,
+    ) -> (Self, RestoredReceiver) {
+        let (asks, asked) = mpsc::channel(ASKS);
+        let (recalled, is_recalled) = watch::channel(false);
+        let task = SnapshotTask { config, bell, breaker, tokens, unkept };
+        supervision::spawn(Part::GateSnapshot, task.run(recalled, asked));
+        (Self { asks }, is_recalled)
+    }
+
+    /// Keeps everything a last time, and says that this is all. Nothing is kept after that.
+    pub(crate) async fn end(&self) {
+        self.ask(SnapshotRequest::End).await;
+    }
+
+    /// Stores everything now; waits until it has been tried.
+    pub(crate) async fn keep_now(&self) {
+        self.ask(SnapshotRequest::Keep).await;
+    }
+
+    async fn ask(&self, asked: fn(oneshot::Sender<()>) -> SnapshotRequest) {
+        let (done, is_done) = oneshot::channel();
+        if self.asks.send(asked(done)).await.is_ok() {
+            // It answers within its own time limit, or is gone.
+            let _ = is_done.await;
+        }
+    }
+}
+
+/// The actors are gone: the process ends.
+struct ActorsGone;
+
+/// What became of a write.
+enum WriteResult {
+    Kept,
+    Lost,
+}
+
+struct SnapshotTask {
+    config: SnapshotConfig,
+    bell: Arc<DirtyFlag>,
+    breaker: Addr<CircuitBreaker>,
+    tokens: TokenBucketHandle,
+    unkept: u32,
+}
+
+impl SnapshotTask {
+    async fn run(self, recalled: watch::Sender<bool>, mut asks: mpsc::Receiver<SnapshotRequest>) {
+        let memory = self.recall().await;
+        if self.take_over(memory).await.is_err() {
+            return;
+        }
+        recalled.send_replace(true);
+        // From now on a sudden end is known as one.
+        self.bell.ring(Urgency::Soon);
+        let mut earliest = Instant::now();
+        let mut gap = self.config.soon;
+        loop {
+            let asked = tokio::select! {
+                biased;
+                asked = asks.recv() => asked,
+                () = self.due(earliest) => {
+                    match self.keep(ShutdownKind::Sudden).await {
+                        Ok(WriteResult::Kept) => gap = self.config.soon,
+                        // The longer it fails, the less often it is tried.
+                        Ok(WriteResult::Lost) => gap = (gap * 2).min(self.config.later.max(self.config.soon)),
+                        Err(ActorsGone) => return,
+                    }
+                    earliest = Instant::now() + gap;
+                    continue;
+                }
+            };
+            match asked {
+                Some(SnapshotRequest::Keep(done)) => {
+                    let kept = self.keep(ShutdownKind::Sudden).await;
+                    // Those that asked while it was written may have changed something since.
+                    let _ = done.send(());
+                    if kept.is_err() {
+                        return;
+                    }
+                }
+                Some(SnapshotRequest::End(done)) => {
+                    let _ = self.keep(ShutdownKind::Clean).await;
+                    let _ = done.send(());
+                    return;
+                }
+                // Nobody is left who could ask.
+                None => return,
+            }
+        }
+    }
+
+    /// Waits until something is to be kept.
+    async fn due(&self, earliest: Instant) {
+        let mut latest: Option<Instant> = None;
+        loop {
+            let due = match self.bell.urgency() {
+                Some(Urgency::Soon) => return sleep_until(earliest).await,
+                Some(Urgency::Later) => *latest.get_or_insert_with(|| Instant::now() + self.config.later),
+                None => {
+                    self.bell.rung().await;
+                    continue;
+                }
+            };
+            tokio::select! {
+                () = sleep_until(due.max(earliest)) => return,
+                () = self.bell.rung() => {}
+            }
+        }
+    }
+
+    /// What was kept, if it can be read. What cannot is said loudly, and the gate starts without.
+    async fn recall(&self) -> Option<GateSnapshot> {
+        let why = match timeout(self.config.timeout, self.config.memory.recall()).await {
+            Ok(Ok(None)) => return None,
+            Ok(Ok(Some(text))) => match GateSnapshot::decode(&text) {
+                Ok(memory) => return Some(memory),
+                Err(unreadable) => (unreadable.name(), unreadable.to_string()),
+            },
+            Ok(Err(error)) => ("unavailable", error.to_string()),
+            Err(_) => ("timed_out", format!("no answer within {} ms", self.config.timeout.as_millis())),
+        };
+        emit(SnapshotUnreadable { reason: why.0, why: &why.1 });
+        None
+    }
+
+    async fn take_over(&self, memory: Option<GateSnapshot>) -> Result<(), ActorsGone> {
+        let now = self.config.wall.now();
+        let is_first = memory.is_none();
+        let memory = memory.unwrap_or_default();
+        let age = memory.age(now);
+        if !is_first {
+            emit(SnapshotRestored {
+                age: now.since(memory.saved_at),
+                ahead: memory.saved_at.since(now),
+                ending: memory.ending,
+                routes: memory.limits.routes(),
+                closed: memory.limits.closed(),
+                breakers: memory.breakers.len(),
+                invalid: memory.invalid.total(),
+            });
+        }
+        let unkept = match memory.ending {
+            // The first is kept at once; those that follow may not have been.
+            ShutdownKind::Sudden if memory.invalid.total() > 0 => self.unkept,
+            ShutdownKind::Sudden | ShutdownKind::Clean => 0,
+        };
+        self.tokens.recall(memory.limits, age).await.ok_or(ActorsGone)?;
+        // Even if nothing is remembered: it learns which tokens there are.
+        let tokens = self.config.tokens.clone();
+        let GateSnapshot { breakers, invalid, invalid_holders, .. } = memory;
+        let recall = RestoreBreakers { breakers, invalid, invalid_holders, unkept, tokens, age };
+        self.breaker.send(recall).await.map_err(|_| ActorsGone)
+    }
+
+    /// Keeps all there is. If that fails it is tried again.
+    async fn keep(&self, ending: ShutdownKind) -> Result<WriteResult, ActorsGone> {
+        // Before it is asked for: what changes meanwhile is kept with the next.
+        failpoint::message(Part::GateSnapshot);
+        self.bell.silence();
+        let limits = self.tokens.remember().await.ok_or(ActorsGone)?;
+        let (breakers, invalid) = self.breaker.send(SnapshotBreakers).await.map_err(|_| ActorsGone)?;
+        // Stamped afterwards, so that nothing is taken to have passed which has not.
+        let memory = GateSnapshot::new(self.config.wall.now(), ending, limits, breakers, invalid);
+        let text = memory.encode();
+        let (began, bytes) = (Instant::now(), text.len());
+        let why = match timeout(self.config.timeout, self.config.memory.keep(text)).await {
+            Ok(Ok(())) => {
+                emit(SnapshotSaved { bytes, took: began.elapsed() });
+                return Ok(WriteResult::Kept);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} ms", self.config.timeout.as_millis()),
+        };
+        emit(SnapshotSaveFailed { why: &why });
+        self.bell.ring(Urgency::Soon);
+        Ok(WriteResult::Lost)
+    }
+}

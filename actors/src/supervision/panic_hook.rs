@@ -1,0 +1,29 @@
+//! What a panic was about, held for the part that it ends.
+//!
+//! The panic hook runs before the stack unwinds; the guard of the part is dropped while it does, on the same thread.
+
+use std::cell::RefCell;
+use std::panic::PanicHookInfo;
+
+use super::PanicInfo;
+use crate::crash;
+
+thread_local! {
+    static LAST: RefCell<Option<PanicInfo>> = const { RefCell::new(None) };
+}
+
+/// Remembers where, with which message and on which input this thread panicked. To be called by the panic hook.
+pub fn note_panic(panic: &PanicHookInfo<'_>) {
+    let message = panic.payload_as_str().unwrap_or("no message").to_owned();
+    let noted = PanicInfo { place: panic.location().map(ToString::to_string), message, input: crash::current() };
+    // A thread that is being torn down has no part any more.
+    let _ = LAST.try_with(|last| last.replace(Some(noted)));
+}
+
+/// The panic that unwinds this thread.
+pub(super) fn unwinding() -> Option<PanicInfo> {
+    std::thread::panicking().then(|| {
+        let noted = LAST.try_with(|last| last.borrow().clone());
+        noted.ok().flatten().unwrap_or_else(|| PanicInfo { message: "no message".to_owned(), ..PanicInfo::default() })
+    })
+}

@@ -1,0 +1,269 @@
+//! How calls have fared lately.
+
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+use super::{BreakerConfig, BreakerReason};
+
+/// Into how many slots the window is cut.
+const SLOTS: usize = 10;
+
+/// One finished call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) failed: bool,
+    pub(super) slow: bool,
+    /// The part of the upstream that it went to.
+    pub(super) source: u64,
+}
+
+/// Which parts something came from, as far as it matters: none, one, or several.
+#[derive(Clone, Copy, Debug, Default)]
+enum Sources {
+    #[default]
+    None,
+    One(u64),
+    Several,
+}
+
+impl Sources {
+    const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, sources) | (sources, Self::None) => sources,
+            (Self::One(one), Self::One(two)) if one == two => Self::One(one),
+            (Self::One(_) | Self::Several, Self::One(_) | Self::Several) => Self::Several,
+        }
+    }
+
+    const fn at_least(self, needed: u32) -> bool {
+        match self {
+            Self::None => needed == 0,
+            Self::One(_) => needed <= 1,
+            Self::Several => needed <= 2,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// Which stretch of time it counts.
+    number: u64,
+    calls: u32,
+    failures: u32,
+    slow: u32,
+    failed_at: Sources,
+    slow_at: Sources,
+}
+
+impl Slot {
+    fn add(&mut self, sample: Sample) {
+        self.calls += 1;
+        if sample.failed {
+            self.failures += 1;
+            self.failed_at = self.failed_at.and(Sources::One(sample.source));
+        }
+        if sample.slow {
+            self.slow += 1;
+            self.slow_at = self.slow_at.and(Sources::One(sample.source));
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.failures += other.failures;
+        self.slow += other.slow;
+        self.failed_at = self.failed_at.and(other.failed_at);
+        self.slow_at = self.slow_at.and(other.slow_at);
+    }
+}
+
+/// Calls of the last window, and the run of failures at its end.
+#[derive(Debug, Default)]
+pub(super) struct FailureWindow {
+    slots: [Slot; SLOTS],
+    run: u32,
+    run_at: Sources,
+}
+
+impl FailureWindow {
+    pub(super) fn record(&mut self, sample: Sample, window: Duration, now: Timestamp) {
+        if sample.failed {
+            self.run += 1;
+            self.run_at = self.run_at.and(Sources::One(sample.source));
+        } else {
+            self.run = 0;
+            self.run_at = Sources::None;
+        }
+        let number = slot_number(window, now);
+        let slot = &mut self.slots[place(number)];
+        if slot.number != number {
+            *slot = Slot { number, ..Slot::default() };
+        }
+        slot.add(sample);
+    }
+
+    /// Makes one failure out of all that `part` has counted: it has a breaker of its own, which is open now and explains
+    /// what it saw. Or else one failure elsewhere would be enough to make a broken part look like a broken whole.
+    pub(super) fn absorb(&mut self, part: &Self, source: u64, window: Duration, now: Timestamp) {
+        for (slot, explained) in self.slots.iter_mut().zip(&part.slots) {
+            if slot.number == explained.number {
+                slot.calls = slot.calls.saturating_sub(explained.calls);
+                slot.failures = slot.failures.saturating_sub(explained.failures);
+                slot.slow = slot.slow.saturating_sub(explained.slow);
+            }
+        }
+        self.run = self.run.saturating_sub(part.run);
+        self.record(Sample { failed: true, slow: false, source }, window, now);
+    }
+
+    /// Why the breaker should open, if it should. `sources` is from how many parts the trouble must come.
+    pub(super) fn verdict(&self, config: &BreakerConfig, sources: u32, now: Timestamp) -> Option<BreakerReason> {
+        if self.run >= config.failures_in_row && self.run_at.at_least(sources) {
+            return Some(BreakerReason::FailuresInRow);
+        }
+        let sum = self.sum(config.window, now);
+        let reaches = |count: u32, percent: u32| {
+            sum.calls >= config.min_calls && u64::from(count) * 100 >= u64::from(sum.calls) * u64::from(percent)
+        };
+        if sum.failures > 0 && reaches(sum.failures, config.failure_percent) && sum.failed_at.at_least(sources) {
+            return Some(BreakerReason::FailureRate);
+        }
+        if sum.slow > 0 && reaches(sum.slow, config.slow_percent) && sum.slow_at.at_least(sources) {
+            return Some(BreakerReason::SlowRate);
+        }
+        None
+    }
+
+    /// Calls, failures and slow calls of the window.
+    pub(super) fn counts(&self, window: Duration, now: Timestamp) -> (u32, u32, u32) {
+        let sum = self.sum(window, now);
+        (sum.calls, sum.failures, sum.slow)
+    }
+
+    fn sum(&self, window: Duration, now: Timestamp) -> Slot {
+        let number = slot_number(window, now);
+        let mut sum = Slot::default();
+        for slot in self.slots.iter().filter(|slot| slot.number + SLOTS as u64 > number) {
+            sum.merge(slot);
+        }
+        sum
+    }
+}
+
+fn slot_number(window: Duration, now: Timestamp) -> u64 {
+    let width = u64::try_from(window.as_micros()).unwrap_or(u64::MAX) / SLOTS as u64;
+    now.micros() / width.max(1)
+}
+
+const fn place(number: u64) -> usize {
+    (number % SLOTS as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: Sample = Sample { failed: false, slow: false, source: 1 };
+
+    fn failed(source: u64) -> Sample {
+        Sample { failed: true, slow: false, source }
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    struct Watched {
+        config: BreakerConfig,
+        tally: FailureWindow,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            Self { config: BreakerConfig::default(), tally: FailureWindow::default() }
+        }
+
+        fn add(&mut self, sample: Sample, now: Timestamp) -> Option<BreakerReason> {
+            self.tally.record(sample, self.config.window, now);
+            self.tally.verdict(&self.config, 1, now)
+        }
+    }
+
+    #[test]
+    fn a_success_breaks_a_run_of_failures() {
+        let mut watched = Watched::new();
+        for _ in 0..4 {
+            assert_eq!(watched.add(failed(1), at(0)), None);
+        }
+        assert_eq!(watched.add(OK, at(0)), None);
+        for _ in 0..4 {
+            assert_eq!(watched.add(failed(1), at(0)), None);
+        }
+        assert_eq!(watched.add(failed(1), at(0)), Some(BreakerReason::FailuresInRow));
+    }
+
+    #[test]
+    fn half_of_twenty_calls_in_the_window_is_enough_and_half_of_nineteen_is_not() {
+        let mut watched = Watched::new();
+        for _ in 0..9 {
+            assert_eq!(watched.add(OK, at(0)), None);
+            assert_eq!(watched.add(failed(1), at(1)), None);
+        }
+        assert_eq!(watched.add(OK, at(2)), None);
+        assert_eq!(watched.add(failed(1), at(2)), Some(BreakerReason::FailureRate));
+    }
+
+    #[test]
+    fn calls_older_than_the_window_do_not_count() {
+        let mut watched = Watched::new();
+        for second in 0..200 {
+            // One call in three seconds never makes twenty in thirty.
+            assert_eq!(watched.add(if second % 2 == 0 { OK } else { failed(1) }, at(second * 3)), None);
+        }
+        assert!(watched.tally.counts(watched.config.window, at(600)).0 <= 10);
+        assert_eq!(watched.tally.counts(watched.config.window, at(700)), (0, 0, 0));
+    }
+
+    #[test]
+    fn slow_successes_open_it_at_four_fifths() {
+        let slow = Sample { failed: false, slow: true, source: 1 };
+        let mut watched = Watched::new();
+        for _ in 0..4 {
+            assert_eq!(watched.add(OK, at(0)), None);
+        }
+        for _ in 0..15 {
+            assert_eq!(watched.add(slow, at(0)), None);
+        }
+        assert_eq!(watched.add(slow, at(0)), Some(BreakerReason::SlowRate));
+    }
+
+    #[test]
+    fn trouble_of_one_part_says_nothing_about_the_whole() {
+        let mut watched = Watched::new();
+        for _ in 0..50 {
+            watched.add(failed(1), at(0));
+            assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), None);
+        }
+        watched.add(failed(2), at(0));
+        assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), Some(BreakerReason::FailuresInRow));
+    }
+
+    #[test]
+    fn trouble_that_a_part_explains_counts_as_one_failure() {
+        let mut watched = Watched::new();
+        let mut part = FailureWindow::default();
+        for _ in 0..50 {
+            watched.add(failed(1), at(0));
+            part.record(failed(1), watched.config.window, at(0));
+        }
+        watched.tally.absorb(&part, 1, watched.config.window, at(0));
+        assert_eq!(watched.tally.counts(watched.config.window, at(0)), (1, 1, 0));
+        for _ in 0..3 {
+            watched.add(failed(2), at(0));
+            assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), None);
+        }
+        watched.add(failed(2), at(0));
+        assert_eq!(watched.tally.verdict(&watched.config, 2, at(0)), Some(BreakerReason::FailuresInRow));
+    }
+}

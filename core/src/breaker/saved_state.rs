@@ -1,0 +1,175 @@
+//! What breakers must not forget: which of them are not closed, for how long, and why.
+//!
+//! A token that is wrong stays so only for as long as it is the same: its fingerprint is kept, never the token, and what
+//! was said of another one is no concern of this process.
+
+use std::cmp::Reverse;
+
+use serde::{Deserialize, Serialize};
+
+use crate::response::Credential;
+use crate::snapshot::{SnapshotAge, lasting_ms};
+use crate::time::Timestamp;
+
+use super::machine::{Breaker, Transition, TransitionContext};
+use super::{BreakerEffect, BreakerKey, BreakerReason, BreakerState, Breakers, ChangeOrigin};
+
+/// How many breakers are remembered: the worst.
+const MOST: usize = 1_000;
+
+/// What breakers must not forget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SavedBreakers(Vec<SavedBreaker>);
+
+impl SavedBreakers {
+    /// How many it knows not to be closed.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all were closed.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SavedBreaker {
+    key: String,
+    #[serde(flatten)]
+    state: SavedBreakerState,
+    why: BreakerReason,
+    /// Cooldowns since it was last calm.
+    cooldowns: u32,
+    /// The fingerprint of the token, if that is what is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+enum SavedBreakerState {
+    /// For so long; nothing is left of that if it was being probed.
+    Open {
+        lasting_ms: u64,
+    },
+    ForcedOpen,
+}
+
+impl Breakers {
+    /// What must not be forgotten.
+    #[must_use]
+    pub fn remember(&self, now: Timestamp) -> SavedBreakers {
+        let mut kept: Vec<(Reverse<u8>, Reverse<u64>, SavedBreaker)> = self
+            .shelf
+            .iter()
+            .filter_map(|(key, breaker)| {
+                let kept = self.kept(key, breaker, now)?;
+                let lasting = match kept.state {
+                    SavedBreakerState::Open { lasting_ms } => lasting_ms,
+                    SavedBreakerState::ForcedOpen => u64::MAX,
+                };
+                Some((Reverse(u8::from(key.is_permanent())), Reverse(lasting), kept))
+            })
+            .collect();
+        kept.sort_by(|a, b| (a.0, a.1, &a.2.key).cmp(&(b.0, b.1, &b.2.key)));
+        SavedBreakers(kept.into_iter().map(|(_, _, kept)| kept).take(MOST).collect())
+    }
+
+    fn kept(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> Option<SavedBreaker> {
+        let (state, token) = match breaker.state() {
+            BreakerState::Closed => return None,
+            BreakerState::Open { until } => {
+                (SavedBreakerState::Open { lasting_ms: lasting_ms(until.since(now)) }, None)
+            }
+            BreakerState::HalfOpen => (SavedBreakerState::Open { lasting_ms: 0 }, None),
+            // Of a token that nothing is known of, nothing can be said later.
+            BreakerState::ForcedOpen { why: BreakerReason::Unauthorized } => {
+                (SavedBreakerState::ForcedOpen, Some(self.shared.token_of(key)?))
+            }
+            BreakerState::ForcedOpen { .. } => (SavedBreakerState::ForcedOpen, None),
+        };
+        let text = key.to_string();
+        // Without its token a webhook would be mistaken for another.
+        let is_whole = text.parse().is_ok_and(|read: BreakerKey| read == *key);
+        is_whole.then(|| SavedBreaker { key: text, state, why: breaker.why(), cooldowns: breaker.cooldowns(), token })
+    }
+
+    /// Takes over what an earlier life of this process remembered. `tokens` are the fingerprints of the tokens that it has
+    /// now. Nothing becomes laxer by it, and the other processes are not told of it: what they share is newer.
+    pub fn recall<'a>(
+        &mut self,
+        memory: &SavedBreakers,
+        tokens: impl IntoIterator<Item = (Credential, &'a str)>,
+        age: SnapshotAge,
+        now: Timestamp,
+    ) -> Vec<BreakerEffect> {
+        for (credential, fingerprint) in tokens {
+            self.shared.set_token(credential, Some(fingerprint));
+            // Somebody must be known who can probe, even if nobody makes a call that may.
+            self.shelf.watch(&BreakerKey::Discord(credential), now);
+        }
+        let mut effects = Vec::new();
+        for kept in memory.0.iter().take(MOST) {
+            let Ok(key) = kept.key.parse::<BreakerKey>() else { continue };
+            let Some(to) = self.recalled(kept, &key, age, now) else { continue };
+            if !self.shelf.watch(&key, now) {
+                continue;
+            }
+            let change =
+                self.shelf.change(&key, now, |breaker, step| recall_one(breaker, to, kept.why, kept.cooldowns, step));
+            if let Some(change) = change {
+                self.shared.recalled(&key, change.to);
+                effects.push(self.turned(&key, change, ChangeOrigin::Before));
+            }
+        }
+        effects
+    }
+
+    /// The state that a breaker is in by what is remembered; nothing if that is over, or about another token.
+    fn recalled(
+        &self,
+        kept: &SavedBreaker,
+        key: &BreakerKey,
+        age: SnapshotAge,
+        now: Timestamp,
+    ) -> Option<BreakerState> {
+        match (kept.state, kept.why) {
+            (SavedBreakerState::ForcedOpen, BreakerReason::Unauthorized) => {
+                let is_same = kept.token.is_some() && kept.token == self.shared.token_of(key);
+                is_same.then_some(BreakerState::ForcedOpen { why: BreakerReason::Unauthorized })
+            }
+            (SavedBreakerState::ForcedOpen, _) => Some(BreakerState::ForcedOpen { why: BreakerReason::Forced }),
+            (SavedBreakerState::Open { lasting_ms }, _) => match (age.left(lasting_ms), age.over(lasting_ms)) {
+                (Some(left), _) => Some(BreakerState::Open { until: now + left }),
+                // It would be probed now. After a calm while it begins anew.
+                (None, Some(over)) if over < self.shelf.config.calm => Some(BreakerState::Open { until: now }),
+                (None, _) => None,
+            },
+        }
+    }
+}
+
+fn recall_one(
+    breaker: &mut Breaker,
+    to: BreakerState,
+    why: BreakerReason,
+    cooldowns: u32,
+    step: TransitionContext<'_>,
+) -> Option<Transition> {
+    let is_stricter = match (breaker.state(), to) {
+        (BreakerState::Open { until: known }, BreakerState::Open { until }) => until > known,
+        (from, to) => to.severity() > from.severity(),
+    };
+    if !is_stricter {
+        return None;
+    }
+    Some(match to {
+        BreakerState::ForcedOpen { why } => breaker.force(why, step),
+        BreakerState::Open { until } => breaker.reopen(until.since(step.now), why, cooldowns, step),
+        BreakerState::Closed | BreakerState::HalfOpen => return None,
+    })
+}

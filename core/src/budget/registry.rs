@@ -1,0 +1,237 @@
+//! All budgets, by their names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::{Budget, BudgetDecision, BudgetError, BudgetLimits, Observation, Points};
+use crate::time::Timestamp;
+
+/// A budget's name: short, plain, and fit to label a metric. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BudgetName(Arc<str>);
+
+impl BudgetName {
+    /// Takes a name.
+    ///
+    /// # Errors
+    ///
+    /// When it is empty, too long, or holds other characters.
+    pub fn new(name: &str) -> Result<Self, BudgetError> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-' | b'.');
+        if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
+            Ok(Self(name.into()))
+        } else {
+            // Bounded, since it may come from anywhere.
+            Err(BudgetError::BadName(name.chars().take(64).collect()))
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BudgetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for BudgetName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// Who keeps a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetSource {
+    /// This process, for itself.
+    Alone,
+    /// A place that all processes share.
+    Together,
+    /// That place is out of reach: this process, for as long as that lasts.
+    Meanwhile,
+}
+
+/// A budget as it stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BudgetSnapshot {
+    /// Its name.
+    pub name: BudgetName,
+    /// Who keeps it.
+    pub kept: BudgetSource,
+    /// The limits in force.
+    #[serde(flatten)]
+    pub limits: BudgetLimits,
+    /// Whether the upstream has said itself what its limits are.
+    pub observed: bool,
+    /// What is left, and can be spent at once.
+    pub available: Points,
+    /// What was taken to be spent later.
+    pub booked: Points,
+    /// How long the upstream still wants to be left alone.
+    pub blocked_for: Duration,
+}
+
+impl BudgetSnapshot {
+    pub(super) fn of(name: &BudgetName, budget: &Budget, kept: BudgetSource, now: Timestamp) -> Self {
+        Self {
+            name: name.clone(),
+            kept,
+            limits: budget.limits(),
+            observed: budget.observed().any(),
+            available: budget.available(now),
+            booked: budget.booked(now),
+            blocked_for: budget.blocked_for(now),
+        }
+    }
+}
+
+/// All budgets. A budget exists once it is configured, and there is a bound to how many there are.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    budgets: BTreeMap<BudgetName, Budget>,
+    most: usize,
+    longest_wait: Duration,
+}
+
+impl Budgets {
+    /// None yet. There may be `most`, and nobody may book a turn further away than `longest_wait`.
+    #[must_use]
+    pub const fn new(most: usize, longest_wait: Duration) -> Self {
+        Self { budgets: BTreeMap::new(), most, longest_wait }
+    }
+
+    /// Makes a budget, full, or gives one other defaults.
+    ///
+    /// # Errors
+    ///
+    /// When it could hold nothing, or there are too many.
+    pub fn configure(&mut self, name: &BudgetName, limits: BudgetLimits, now: Timestamp) -> Result<(), BudgetError> {
+        if let Some(budget) = self.budgets.get_mut(name) {
+            return budget.configure(limits, now);
+        }
+        if self.budgets.len() >= self.most {
+            return Err(BudgetError::TooMany(self.most));
+        }
+        self.budgets.insert(name.clone(), Budget::new(limits, now)?);
+        Ok(())
+    }
+
+    /// Takes a cost that can be spent within `max_wait`, or within the longest wait there is.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such budget, or the cost is more than it ever holds.
+    pub fn acquire(
+        &mut self,
+        name: &BudgetName,
+        cost: Points,
+        max_wait: Duration,
+        now: Timestamp,
+    ) -> Result<BudgetDecision, BudgetError> {
+        let max_wait = max_wait.min(self.longest_wait);
+        self.budget(name)?.acquire(cost, max_wait, now)
+    }
+
+    /// Takes over what an upstream said of itself.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such budget, or what was said makes no sense.
+    pub fn observe(&mut self, name: &BudgetName, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
+        self.budget(name)?.observe(seen, now)
+    }
+
+    /// What is left of a budget, and can be spent at once.
+    #[must_use]
+    pub fn available(&self, name: &BudgetName, now: Timestamp) -> Option<Points> {
+        self.budgets.get(name).map(|budget| budget.available(now))
+    }
+
+    /// One of them as it stands.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such budget.
+    pub fn show(&self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
+        let budget = self.budgets.get(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))?;
+        Ok(BudgetSnapshot::of(name, budget, BudgetSource::Alone, now))
+    }
+
+    /// All of them as they stand, by name.
+    #[must_use]
+    pub fn snapshot(&self, now: Timestamp) -> Vec<BudgetSnapshot> {
+        self.budgets.iter().map(|(name, budget)| BudgetSnapshot::of(name, budget, BudgetSource::Alone, now)).collect()
+    }
+
+    fn budget(&mut self, name: &BudgetName) -> Result<&mut Budget, BudgetError> {
+        self.budgets.get_mut(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::whole(1) };
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    fn name(name: &str) -> BudgetName {
+        BudgetName::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_name_is_short_and_plain() {
+        assert_eq!(name("shop.graphql-1_b").as_str(), "shop.graphql-1_b");
+        for wrong in ["", "Shop", "a b", "a/b", "ü", &"a".repeat(65)] {
+            assert!(BudgetName::new(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_budget_is_spent_by_itself_and_an_unknown_one_not_at_all() {
+        let mut budgets = Budgets::new(2, Duration::from_secs(60));
+        budgets.configure(&name("a"), LIMITS, NOW).unwrap();
+        budgets.configure(&name("b"), LIMITS, NOW).unwrap();
+        let _ = budgets.acquire(&name("a"), Points::whole(10), Duration::ZERO, NOW).unwrap();
+        assert_eq!(budgets.available(&name("a"), NOW), Some(Points::ZERO));
+        assert_eq!(budgets.available(&name("b"), NOW), Some(Points::whole(10)));
+        let unknown = budgets.acquire(&name("c"), Points::whole(1), Duration::ZERO, NOW);
+        assert_eq!(unknown, Err(BudgetError::Unknown("c".to_owned())));
+        assert!(budgets.observe(&name("c"), &Observation::default(), NOW).is_err());
+    }
+
+    #[test]
+    fn there_are_no_more_budgets_than_there_may_be() {
+        let mut budgets = Budgets::new(1, Duration::from_secs(60));
+        budgets.configure(&name("a"), LIMITS, NOW).unwrap();
+        assert_eq!(budgets.configure(&name("b"), LIMITS, NOW), Err(BudgetError::TooMany(1)));
+        let wider = BudgetLimits { maximum: Points::whole(20), ..LIMITS };
+        budgets.configure(&name("a"), wider, NOW).unwrap();
+        assert_eq!(budgets.snapshot(NOW)[0].limits, wider);
+    }
+
+    #[test]
+    fn nobody_books_a_turn_further_away_than_the_longest_wait() {
+        let mut budgets = Budgets::new(1, Duration::from_secs(3));
+        budgets.configure(&name("a"), LIMITS, NOW).unwrap();
+        let _ = budgets.acquire(&name("a"), Points::whole(10), Duration::ZERO, NOW).unwrap();
+        let ask =
+            |budgets: &mut Budgets, cost| budgets.acquire(&name("a"), Points::whole(cost), Duration::MAX, NOW).unwrap();
+        let far = BudgetDecision::Refused { retry_after: Some(Duration::from_secs(4)), remaining: Points::ZERO };
+        assert_eq!(ask(&mut budgets, 4), far);
+        let near = BudgetDecision::Allowed { delay: Duration::from_secs(3), remaining: Points::ZERO };
+        assert_eq!(ask(&mut budgets, 3), near);
+        let standing = &budgets.snapshot(NOW)[0];
+        assert_eq!((standing.available, standing.booked), (Points::ZERO, Points::whole(3)));
+    }
+}

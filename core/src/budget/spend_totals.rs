@@ -1,0 +1,237 @@
+//! What was spent of each budget, hour by hour.
+//!
+//! A process adds up what it lets be spent, and tells the sum of an hour as often as it likes: told twice it counts once.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{BudgetName, Points};
+use crate::time::UnixMs;
+
+/// How long a sum is kept in mind after its hour: clocks are set back now and then, and a sum must not begin anew.
+const LINGERS: u64 = 2;
+
+/// An hour by the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hour(u64);
+
+impl Hour {
+    const MS: u64 = 60 * 60 * 1_000;
+
+    /// The hour of a moment.
+    #[must_use]
+    pub const fn of(at: UnixMs) -> Self {
+        Self(at.millis() / Self::MS)
+    }
+
+    /// So many hours after the start of 1970.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Which one it is, counted from the start of 1970.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// When it begins.
+    #[must_use]
+    pub const fn start(self) -> UnixMs {
+        UnixMs::new(self.0.saturating_mul(Self::MS))
+    }
+
+    /// The hour so many before it.
+    #[must_use]
+    pub const fn before(self, hours: u64) -> Self {
+        Self(self.0.saturating_sub(hours))
+    }
+
+    /// The first of those that are not over for longer than this.
+    #[must_use]
+    pub fn first_within(at: UnixMs, kept_for: Duration) -> Self {
+        Self::of(at.before(kept_for))
+    }
+}
+
+/// What was spent of a budget in an hour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpendRecord {
+    /// Which budget.
+    pub name: BudgetName,
+    /// In which hour.
+    pub hour: Hour,
+    /// How much, in millionths of a point.
+    pub micros: u64,
+    /// In how many calls.
+    pub calls: u64,
+}
+
+impl SpendRecord {
+    /// How much, as a number, as others write it.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for people and JSON")]
+    pub fn points(&self) -> f64 {
+        self.micros as f64 / Points::whole(1).micros() as f64
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SpendSum {
+    micros: u64,
+    calls: u64,
+    /// How many of the calls are in what was kept.
+    kept: u64,
+}
+
+/// What one process let be spent, by hour and budget.
+#[derive(Clone, Debug)]
+pub struct SpendTotals {
+    sums: BTreeMap<(Hour, BudgetName), SpendSum>,
+    most: usize,
+    forgotten: u64,
+}
+
+impl SpendTotals {
+    /// Nothing yet. It holds so many sums; past it the oldest go, kept or not.
+    #[must_use]
+    pub const fn new(most: usize) -> Self {
+        Self { sums: BTreeMap::new(), most, forgotten: 0 }
+    }
+
+    /// So much is spent.
+    pub fn on_spent(&mut self, name: &BudgetName, cost: Points, at: UnixMs) {
+        let sum = self.sums.entry((Hour::of(at), name.clone())).or_default();
+        sum.micros = sum.micros.saturating_add(cost.micros());
+        sum.calls = sum.calls.saturating_add(1);
+        while self.sums.len() > self.most.max(1) {
+            let dropped = self.sums.pop_first();
+            self.forgotten += u64::from(dropped.is_some_and(|(_, sum)| sum.kept < sum.calls));
+        }
+    }
+
+    /// Sums that have grown since they were kept, at most so many.
+    #[must_use]
+    pub fn unkept(&self, most: usize) -> Vec<SpendRecord> {
+        let grown = self.sums.iter().filter(|(_, sum)| sum.kept < sum.calls);
+        grown.take(most).map(|((hour, name), sum)| shown(name, *hour, sum)).collect()
+    }
+
+    /// These were kept. Sums whose hour is over for long, and that have not grown since, are forgotten.
+    pub fn on_kept(&mut self, kept: &[SpendRecord], now: UnixMs) {
+        for spend in kept {
+            if let Some(sum) = self.sums.get_mut(&(spend.hour, spend.name.clone())) {
+                sum.kept = sum.kept.max(spend.calls);
+            }
+        }
+        let over = Hour::of(now).before(LINGERS);
+        self.sums.retain(|(hour, _), sum| *hour >= over || sum.kept < sum.calls);
+    }
+
+    /// What it has in mind of a budget, the oldest first.
+    pub fn of<'a>(&'a self, name: &'a BudgetName) -> impl Iterator<Item = SpendRecord> + 'a {
+        let its = self.sums.iter().filter(move |((_, of), _)| of == name);
+        its.map(|((hour, name), sum)| shown(name, *hour, sum))
+    }
+
+    /// How many sums went for want of room before they were kept.
+    #[must_use]
+    pub const fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+}
+
+fn shown(name: &BudgetName, hour: Hour, sum: &SpendSum) -> SpendRecord {
+    SpendRecord { name: name.clone(), hour, micros: sum.micros, calls: sum.calls }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(name: &str) -> BudgetName {
+        BudgetName::new(name).unwrap()
+    }
+
+    fn at(hour: u64) -> UnixMs {
+        UnixMs::new(hour * Hour::MS + 17)
+    }
+
+    #[test]
+    fn what_is_spent_adds_up_by_hour_and_is_told_until_it_was_kept() {
+        let mut book = SpendTotals::new(10);
+        book.on_spent(&name("shop"), Points::whole(2), at(100));
+        book.on_spent(&name("shop"), Points::whole(3), at(100));
+        book.on_spent(&name("shop"), Points::whole(7), at(101));
+        let told = book.unkept(10);
+        let figures: Vec<_> = told.iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
+        assert_eq!(figures, [(100, 5.0, 2), (101, 7.0, 1)]);
+        // What comes while it is being kept is told the next time, with all before it.
+        book.on_spent(&name("shop"), Points::whole(1), at(101));
+        book.on_kept(&told, at(101));
+        let told: Vec<_> =
+            book.unkept(10).iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
+        assert_eq!(told, [(101, 8.0, 2)]);
+    }
+
+    #[test]
+    fn a_sum_is_forgotten_only_when_it_was_kept_and_its_hour_is_long_over() {
+        let mut book = SpendTotals::new(10);
+        book.on_spent(&name("a"), Points::whole(1), at(100));
+        book.on_spent(&name("b"), Points::whole(1), at(100));
+        let of_a: Vec<_> = book.unkept(1);
+        book.on_kept(&of_a, at(102));
+        assert_eq!(book.of(&name("a")).count(), 1);
+        book.on_kept(&of_a, at(103));
+        assert_eq!((book.of(&name("a")).count(), book.of(&name("b")).count()), (0, 1));
+    }
+
+    #[test]
+    fn past_its_bound_the_oldest_goes_and_that_is_counted() {
+        let mut book = SpendTotals::new(3);
+        for hour in 0..10 {
+            book.on_spent(&name("a"), Points::whole(1), at(hour));
+        }
+        assert_eq!((book.of(&name("a")).count(), book.forgotten()), (3, 7));
+    }
+
+    proptest! {
+        /// Whatever fails in between, what was kept in the end is what was spent.
+        #[test]
+        fn sums_that_are_told_again_and_again_end_right(
+            steps in prop::collection::vec((0_u8..3, 0_u64..4, 1_u64..50, prop::bool::ANY, prop::bool::ANY), 0..120),
+        ) {
+            let names = ["a", "b", "c"];
+            let (mut book, mut now) = (SpendTotals::new(10_000), 1_000);
+            let (mut spent, mut kept): (HashMap<_, u64>, HashMap<_, u64>) = Default::default();
+            for (which, hours, cost, tells, is_heard) in steps {
+                now += hours;
+                let name = name(names[usize::from(which)]);
+                book.on_spent(&name, Points::whole(cost), at(now));
+                *spent.entry((name, Hour::of(at(now)))).or_default() += Points::whole(cost).micros();
+                if tells {
+                    let told = book.unkept(2);
+                    // It may be kept and the word of it lost.
+                    kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
+                    if is_heard {
+                        book.on_kept(&told, at(now));
+                    }
+                }
+            }
+            loop {
+                let told = book.unkept(2);
+                if told.is_empty() {
+                    break;
+                }
+                kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
+                book.on_kept(&told, at(now));
+            }
+            prop_assert_eq!(kept, spent);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Names, texts in several languages, and words for Discord's numbers.
+
+use serde_json::{Map, Value};
+
+use crate::operation::payload::{
+    field_reader::{listed, nearest},
+    validation::{FieldContext, shown},
+    value::text,
+};
+
+/// How long a name of a command or an option is at most.
+pub(super) const NAME: usize = 32;
+/// How long a description, or the name of a choice, is at most.
+pub(super) const TEXT: usize = 100;
+
+/// The languages that Discord has.
+const LOCALES: [&str; 34] = [
+    "ar", "bg", "cs", "da", "de", "el", "en-GB", "en-US", "es-419", "es-ES", "fi", "fr", "he", "hi", "hr", "hu", "id",
+    "it", "ja", "ko", "lt", "nl", "no", "pl", "pt-BR", "ro", "ru", "sv-SE", "th", "tr", "uk", "vi", "zh-CN", "zh-TW",
+];
+
+/// A name that is typed: letters, digits, `-`, `_` and `'`, small where there are small ones.
+pub(super) fn typed(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
+    let name = text(1, NAME)(value, at)?;
+    if let Some(odd) = name.chars().find(|letter| !may_be_typed(*letter)) {
+        return at.wrong(format!("must consist of letters, digits, `-`, `_` and `'`; take out {odd:?}"));
+    }
+    let small = name.to_lowercase();
+    if small != name {
+        return at.wrong(format!("must be in small letters: write `{small}`"));
+    }
+    Some(name)
+}
+
+fn may_be_typed(letter: char) -> bool {
+    // Devanagari and Thai write vowels as marks, which are no letters by themselves.
+    let marks = matches!(letter, '\u{900}'..='\u{97f}' | '\u{a8e0}'..='\u{a8ff}' | '\u{e00}'..='\u{e7f}');
+    letter.is_alphanumeric() || "-_'".contains(letter) || marks
+}
+
+/// A name in a menu.
+pub(super) fn shown_name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
+    text(1, NAME)(value, at)
+}
+
+/// A description, or the name of a choice.
+pub(super) fn line(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
+    text(1, TEXT)(value, at)
+}
+
+/// The same text in other languages.
+pub(super) fn localizations(
+    read: impl Fn(&Value, &mut FieldContext<'_>) -> Option<String>,
+) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<Map<String, Value>> {
+    move |value, at| {
+        let Some(texts) = value.as_object() else {
+            return at.wrong("must be an object with a text for each language, such as {\"de\": \"…\"}");
+        };
+        for (locale, text) in texts {
+            let mut at = at.field(locale);
+            if !LOCALES.contains(&locale.as_str()) {
+                match nearest(locale, LOCALES.into_iter()) {
+                    Some(meant) => at.wrong::<()>(format!("is no language of Discord's; did you mean `{meant}`?")),
+                    None => at.wrong("is no language of Discord's; there are `de`, `en-US`, `pt-BR` and their like"),
+                };
+            }
+            read(text, &mut at);
+        }
+        Some(texts.clone())
+    }
+}
+
+/// A number of Discord's, by itself or by its name.
+pub(super) fn word(names: &'static [(&'static str, u8)]) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<u8> {
+    move |value, at| {
+        let by_name = |text: &str| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+        let found = match value {
+            Value::String(text) => by_name(text),
+            Value::Number(number) => names.iter().find(|(_, known)| number.as_u64() == Some(u64::from(*known))),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        };
+        if let Some((_, number)) = found {
+            return Some(*number);
+        }
+        let all = listed(names.iter().map(|(name, _)| *name));
+        match value.as_str().and_then(|text| nearest(text, names.iter().map(|(name, _)| *name))) {
+            Some(meant) => at.wrong(format!("must be one of {all}, or its number; did you mean `{meant}`?")),
+            None => at.wrong(format!("must be one of {all}, or its number; this is `{}`", shown(&value.to_string()))),
+        }
+    }
+}

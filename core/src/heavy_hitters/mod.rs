@@ -1,0 +1,142 @@
+//! Who has the most of something, found in bounded memory.
+//!
+//! ```text
+//!  add(key) ──▶ Table: as many keys as it has room for; a newcomer takes the place, and the count, of the smallest
+//!                 └── Recent: a table for this window, and the one before it
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::time::Timestamp;
+
+/// How often a key was counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeavyHitter<K> {
+    /// Which.
+    pub key: K,
+    /// How often, at most.
+    pub count: u64,
+    /// By how much `count` may be too high.
+    pub over: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyCount {
+    count: u64,
+    over: u64,
+}
+
+/// A space-saving table: past its bound the smallest gives its place and its count to the newcomer. With room for `n` keys,
+/// whatever is more than an `n`th of all is certainly in it, and no count is too high by more than that.
+#[derive(Clone, Debug)]
+pub struct SpaceSavingTable<K> {
+    most: usize,
+    counts: HashMap<K, KeyCount>,
+    /// The same keys, the smallest first.
+    order: BTreeSet<(u64, K)>,
+}
+
+impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
+    /// An empty table with room for so many keys, and for one at least.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { most: most.max(1), counts: HashMap::new(), order: BTreeSet::new() }
+    }
+
+    /// Counts a key once more.
+    pub fn add(&mut self, key: K) {
+        let before = match self.counts.get(&key) {
+            Some(known) => *known,
+            None => self.make_room(),
+        };
+        let count = before.count.saturating_add(1);
+        // It stands there under its own count only if it was known.
+        self.order.remove(&(before.count, key.clone()));
+        self.order.insert((count, key.clone()));
+        self.counts.insert(key, KeyCount { count, over: before.over });
+    }
+
+    /// What a newcomer begins with.
+    fn make_room(&mut self) -> KeyCount {
+        if self.counts.len() < self.most {
+            return KeyCount::default();
+        }
+        let Some((count, smallest)) = self.order.pop_first() else { return KeyCount::default() };
+        self.counts.remove(&smallest);
+        KeyCount { count, over: count }
+    }
+
+    /// How many keys it knows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+}
+
+/// The same over a while: what was counted in this window and in the one before it.
+#[derive(Clone, Debug)]
+pub struct HeavyHitters<K> {
+    window: Duration,
+    since: Timestamp,
+    present: SpaceSavingTable<K>,
+    past_since: Timestamp,
+    past: SpaceSavingTable<K>,
+}
+
+impl<K: Clone + Eq + Hash + Ord> HeavyHitters<K> {
+    /// Nothing yet. There is room for so many keys in each window.
+    #[must_use]
+    pub fn new(most: usize, window: Duration, now: Timestamp) -> Self {
+        let (present, past) = (SpaceSavingTable::new(most), SpaceSavingTable::new(most));
+        Self { window, since: now, present, past_since: now, past }
+    }
+
+    /// Counts a key once more.
+    pub fn add(&mut self, key: K, now: Timestamp) {
+        self.turn(now);
+        self.present.add(key);
+    }
+
+    /// The largest, the largest first; and since when they were counted.
+    pub fn top(&mut self, most: usize, now: Timestamp) -> (Vec<HeavyHitter<K>>, Timestamp) {
+        self.turn(now);
+        let mut sums: HashMap<&K, KeyCount> = HashMap::new();
+        for (key, known) in self.present.counts.iter().chain(&self.past.counts) {
+            let sum = sums.entry(key).or_default();
+            sum.count = sum.count.saturating_add(known.count);
+            sum.over = sum.over.saturating_add(known.over);
+        }
+        let mut sums: Vec<(&K, KeyCount)> = sums.into_iter().collect();
+        sums.sort_unstable_by(|(a, one), (b, other)| other.count.cmp(&one.count).then_with(|| a.cmp(b)));
+        let top = sums.into_iter().take(most);
+        let top = top.map(|(key, KeyCount { count, over })| HeavyHitter { key: key.clone(), count, over }).collect();
+        (top, self.past_since)
+    }
+
+    fn turn(&mut self, now: Timestamp) {
+        let passed = now.since(self.since);
+        if passed < self.window {
+            return;
+        }
+        let present = std::mem::replace(&mut self.present, SpaceSavingTable::new(self.past.most));
+        if passed < self.window * 2 {
+            (self.past, self.past_since) = (present, self.since);
+        } else {
+            (self.past, self.past_since) = (SpaceSavingTable::new(present.most), now);
+        }
+        self.since = now;
+    }
+}

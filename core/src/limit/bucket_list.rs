@@ -1,0 +1,181 @@
+//! All buckets, a page at a time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::limiter::Limiter;
+use super::readiness::Readiness;
+use super::route_table::HashId;
+use super::wait_queue::{QueueLimit, WaitQueueKey};
+use crate::response::Credential;
+use crate::route::{RouteKey, TopLevelId};
+use crate::time::Timestamp;
+
+/// How many places one page looks at: whoever lists must not keep callers waiting.
+const LOOKED_AT: usize = 20_000;
+
+/// How many routes of a bucket are named.
+const ROUTES: usize = 10;
+
+/// A bucket as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BucketRow {
+    /// Whose calls it counts.
+    pub credential: Credential,
+    /// The routes that share it; none if they were forgotten.
+    pub routes: Vec<RouteKey>,
+    /// What Discord calls it; nothing for a limit within a bucket.
+    pub bucket: Option<String>,
+    /// The top-level object that it belongs to.
+    pub major: TopLevelId,
+    /// Slots in all, if they are known.
+    pub limit: Option<u32>,
+    /// Those that are free.
+    pub left: Option<u32>,
+    /// When all of them are; nothing if they are now, or if that depends on answers.
+    pub resets_in: Option<Duration>,
+    /// Callers that wait for one.
+    pub waiting: usize,
+}
+
+/// A page of buckets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BucketPage {
+    /// The buckets.
+    pub buckets: Vec<BucketRow>,
+    /// Where the next page begins; nothing if this was the last.
+    pub next: Option<u32>,
+}
+
+impl Limiter {
+    /// Buckets and limits within them, from a place on: at most so many. A page may have fewer, and still not be the last.
+    #[must_use]
+    pub fn list(&self, from: u32, most: usize, now: Timestamp) -> BucketPage {
+        let mut routes: HashMap<(HashId, Credential), Vec<RouteKey>> = HashMap::new();
+        for (hash, credential, route) in self.book.hashed() {
+            routes.entry((hash, credential)).or_default().push(route.clone());
+        }
+        for named in routes.values_mut() {
+            named.sort_unstable();
+            named.truncate(ROUTES);
+        }
+        let mut buckets = Vec::new();
+        for (looked_at, (place, lot)) in self.yard.from(from).enumerate() {
+            if looked_at >= LOOKED_AT || buckets.len() >= most {
+                return BucketPage { buckets, next: Some(place) };
+            }
+            let Some(lot) = lot.filter(|lot| lot.is_listed(now)) else { continue };
+            let waiting = lot.waiting();
+            match (&lot.key, &lot.keeper) {
+                (WaitQueueKey::Bucket(whose, hash, major), QueueLimit::Bucket(bucket)) => {
+                    let credential = self.book.credential(*whose);
+                    let (left, full) = bucket.standing(now);
+                    buckets.push(BucketRow {
+                        credential,
+                        routes: routes.get(&(*hash, credential)).cloned().unwrap_or_default(),
+                        bucket: Some(self.book.name(*hash).to_owned()),
+                        major: *major,
+                        limit: Some(bucket.view().limit),
+                        left: Some(left),
+                        resets_in: full.map(|full| full.since(now)),
+                        waiting,
+                    });
+                }
+                (WaitQueueKey::Side(side), QueueLimit::Side(door)) => buckets.push(BucketRow {
+                    credential: self.book.credential(side.whose),
+                    routes: vec![side.route.clone()],
+                    bucket: None,
+                    major: side.major,
+                    limit: None,
+                    left: None,
+                    resets_in: match door.next(now) {
+                        Readiness::At(then) => Some(then.since(now)),
+                        Readiness::Now | Readiness::OnAnswer => None,
+                    },
+                    waiting,
+                }),
+                // Nothing else is listed, and each keeper has a key of its kind.
+                _ => {}
+            }
+        }
+        BucketPage { buckets, next: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Lane;
+    use crate::limit::{AcquireOutcome, LimitConfig, PermitRequest};
+    use crate::response::{RateHeaders, ResponseClass, ResponseInfo};
+    use crate::route::Route;
+
+    const BOT: Credential = Credential::Application(42);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    /// A limiter that has learned a bucket of four with one slot used, for each of so many guilds.
+    fn learned(guilds: u64) -> Limiter {
+        let mut limiter = Limiter::new(LimitConfig { global: 10_000, ..LimitConfig::default() }, at(0));
+        for guild in 1..=guilds {
+            let now = at(10_000 + guild);
+            let route = Route::parse("GET", &format!("/guilds/{guild}/roles"), 42, 0);
+            let ask = PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: now };
+            let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { panic!("no permit") };
+            let rate = RateHeaders {
+                bucket: "abc".into(),
+                limit: 4,
+                remaining: 3,
+                reset_after: Duration::from_secs(1),
+                reset_ms: 1_700_000_000_000 + guild,
+            };
+            limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
+        }
+        limiter
+    }
+
+    #[test]
+    fn a_bucket_is_shown_with_its_routes_its_object_and_what_is_left() {
+        let limiter = learned(1);
+        let listing = limiter.list(0, 10, at(10_001));
+        let expected = BucketRow {
+            credential: BOT,
+            routes: vec![RouteKey::new("GET /guilds/{id}/roles")],
+            bucket: Some("abc".to_owned()),
+            major: TopLevelId::of(1),
+            limit: Some(4),
+            left: Some(3),
+            resets_in: Some(Duration::from_secs(1)),
+            waiting: 0,
+        };
+        assert_eq!(listing, BucketPage { buckets: vec![expected], next: None });
+        let mut limiter = limiter;
+        assert_eq!(limiter.snapshot(at(10_001)).known, 1, "what was unknown before is not counted");
+        let later = limiter.list(0, 10, at(60_000));
+        assert_eq!((later.buckets[0].left, later.buckets[0].resets_in), (Some(4), None));
+    }
+
+    #[test]
+    fn pages_hold_every_bucket_once() {
+        let limiter = learned(2_500);
+        let (mut from, mut seen, mut pages) = (0, Vec::new(), 0);
+        loop {
+            let listing = limiter.list(from, 100, at(60_000));
+            assert!(listing.buckets.len() <= 100);
+            seen.extend(listing.buckets.iter().map(|row| row.major.id()));
+            pages += 1;
+            match listing.next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=2_500).collect::<Vec<u64>>());
+        assert!(pages >= 25, "{pages}");
+        assert_eq!(limiter.list(u32::MAX, 100, at(60_000)), BucketPage { buckets: vec![], next: None });
+    }
+}

@@ -1,0 +1,117 @@
+//! A bucket's calls under way. Most buckets have none or one at a time, and nothing is allocated for those.
+
+use crate::time::Timestamp;
+
+/// The numbers of calls without an answer, lost ones among them until they can no longer arrive.
+#[derive(Clone, Debug, Default)]
+pub(super) enum InFlight {
+    #[default]
+    None,
+    One(u64),
+    Many(Box<ManyInFlight>),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ManyInFlight {
+    in_flight: Vec<u64>,
+    /// When each lost call can no longer arrive, with its number.
+    lost: Vec<(Timestamp, u64)>,
+}
+
+impl InFlight {
+    pub(super) fn len(&self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::One(_) => 1,
+            Self::Many(many) => u32::try_from(many.in_flight.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(super) fn add(&mut self, number: u64) {
+        match self {
+            Self::None => *self = Self::One(number),
+            Self::One(_) | Self::Many(_) => self.change_many(|many| many.in_flight.push(number)),
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        match self {
+            Self::None => {}
+            Self::One(other) if *other == number => *self = Self::None,
+            Self::One(_) => {}
+            Self::Many(many) => {
+                many.in_flight.retain(|other| *other != number);
+                if many.in_flight.is_empty() && many.lost.is_empty() {
+                    *self = Self::None;
+                }
+            }
+        }
+    }
+
+    /// No answer will come for a call, and at `gone` it can no longer arrive.
+    pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
+        self.change_many(|many| many.lost.push((gone, number)));
+    }
+
+    /// When the first of the lost calls can no longer arrive.
+    pub(super) fn first_gone(&self) -> Option<Timestamp> {
+        match self {
+            Self::None | Self::One(_) => None,
+            Self::Many(many) => many.lost.iter().map(|(gone, _)| *gone).min(),
+        }
+    }
+
+    /// The lost calls that can no longer arrive, which are told of once.
+    pub(super) fn take_gone(&mut self, now: Timestamp) -> Vec<(Timestamp, u64)> {
+        match self {
+            Self::None | Self::One(_) => Vec::new(),
+            Self::Many(many) => many.lost.extract_if(.., |(gone, _)| *gone <= now).collect(),
+        }
+    }
+
+    fn change_many(&mut self, change: impl FnOnce(&mut ManyInFlight)) {
+        let mut many = match std::mem::take(self) {
+            Self::None => Box::default(),
+            Self::One(number) => Box::new(ManyInFlight { in_flight: vec![number], lost: Vec::new() }),
+            Self::Many(many) => many,
+        };
+        change(&mut many);
+        *self = Self::Many(many);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_until_they_are_removed_and_then_nothing_is_kept() {
+        let mut flights = InFlight::default();
+        for number in 1..=3 {
+            flights.add(number);
+        }
+        flights.remove(2);
+        flights.remove(7);
+        assert_eq!(flights.len(), 2);
+        flights.remove(1);
+        flights.remove(3);
+        assert!(matches!(flights, InFlight::None));
+    }
+
+    #[test]
+    fn a_lost_call_is_told_of_once_when_it_can_no_longer_arrive() {
+        let at = Timestamp::from_millis;
+        let mut flights = InFlight::default();
+        flights.add(1);
+        flights.lose(1, at(20));
+        flights.add(2);
+        flights.lose(2, at(10));
+        assert_eq!(flights.first_gone(), Some(at(10)));
+        assert_eq!(flights.take_gone(at(15)), [(at(10), 2)]);
+        flights.remove(2);
+        assert_eq!((flights.len(), flights.first_gone()), (1, Some(at(20))));
+        assert_eq!(flights.take_gone(at(20)), [(at(20), 1)]);
+        flights.remove(1);
+        assert!(matches!(flights, InFlight::None));
+    }
+}

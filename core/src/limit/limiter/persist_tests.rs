@@ -1,0 +1,282 @@
+//! A limiter beside another that was made from what the first remembered: the second never lets a call go before the first.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::lane::Lane;
+use crate::limit::SavedLimiter;
+use crate::limit::bucket::Bucket;
+use crate::limit::test_server::TestBucketServer;
+use crate::response::{RateHeaders, RateLimitScope};
+use crate::route::{Route, SublimitKind};
+use crate::snapshot::{SnapshotAge, Urgency};
+use crate::time::UnixMs;
+
+const BOT: Credential = Credential::Application(1);
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+fn limiter(now: Timestamp) -> Limiter {
+    Limiter::new(LimitConfig::default(), now)
+}
+
+fn ask(method: &str, path: &str) -> PermitRequest {
+    let route = Route::parse(method, path, 1, 0);
+    PermitRequest { credential: BOT, route, lane: Lane::Interactive, deadline: Timestamp::ZERO }
+}
+
+fn rate(bucket: &str, limit: u32, remaining: u32, reset_after_ms: u64) -> RateHeaders {
+    let reset_after = Duration::from_millis(reset_after_ms);
+    RateHeaders { bucket: bucket.into(), limit, remaining, reset_ms: 1_000_000 + reset_after_ms, reset_after }
+}
+
+fn ok(rate: RateHeaders) -> ResponseInfo {
+    ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }
+}
+
+fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
+    ResponseInfo {
+        class: ResponseClass::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) },
+        rate: None,
+    }
+}
+
+/// Whether a call may go now.
+fn take(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> Option<PermitId> {
+    let patient = PermitRequest { deadline: now + Duration::from_micros(1), ..ask.clone() };
+    match limiter.acquire(patient, now) {
+        AcquireOutcome::Granted(permit) => Some(permit),
+        AcquireOutcome::Waiting(ticket) => {
+            limiter.cancel(ticket, now);
+            None
+        }
+        AcquireOutcome::Delay(_) => None,
+    }
+}
+
+/// The same, and then as if it had not been asked.
+fn may_go(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> bool {
+    let permit = take(limiter, ask, now);
+    permit.inspect(|permit| limiter.give_back(*permit, now)).is_some()
+}
+
+/// What is remembered, through its text.
+fn remembered(limiter: &Limiter, now: Timestamp) -> SavedLimiter {
+    let text = serde_json::to_string(&limiter.remember(now)).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A limiter that starts at `now`, so long after another one remembered.
+fn restarted(memory: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
+    let mut limiter = limiter(now);
+    limiter.recall(memory, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), now);
+    limiter
+}
+
+#[test]
+fn a_global_block_holds_over_a_restart_and_ends_when_it_would_have() {
+    let mut before = limiter(at(0));
+    let permit = take(&mut before, &ask("GET", "/guilds/1"), at(2_000)).unwrap();
+    assert_eq!(before.take_unsaved(), None);
+    before.answered(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
+    assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
+    let mut after = restarted(&remembered(&before, at(2_000)), 10_000, at(0));
+    assert!(!may_go(&mut after, &ask("GET", "/users/@me"), at(49_999)));
+    assert!(may_go(&mut after, &ask("GET", "/users/@me"), at(50_000)));
+}
+
+#[test]
+fn a_global_block_of_an_exempt_call_holds_over_a_restart_for_all_calls() {
+    let callback = |id: u64| ask("POST", &format!("/interactions/{id}/t/callback"));
+    for (refused, place) in [(callback(1), "exempt"), (ask("GET", "/guilds/1"), "under the global limit")] {
+        let mut before = limiter(at(0));
+        let permit = take(&mut before, &refused, at(2_000)).unwrap();
+        before.answered(permit, &limited(RateLimitScope::Global, 60_000), at(2_000));
+        assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{place}");
+        let mut after = restarted(&remembered(&before, at(2_000)), 10_000, at(0));
+        let others = [callback(2), ask("GET", "/users/@me")];
+        for (now, may) in [(49_999, false), (50_000, true)] {
+            for other in &others {
+                assert_eq!(may_go(&mut after, other, at(now)), may, "{place}: {other:?} at {now}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bucket_of_many_hours_stays_closed_over_a_restart_and_holds_nobody_else_back() {
+    let mut before = limiter(at(0));
+    let create = ask("POST", "/guilds/1/roles");
+    let permit = take(&mut before, &create, at(2_000)).unwrap();
+    before.answered(permit, &ok(rate("roles", 250, 0, 28 * HOUR_MS)), at(2_000));
+    assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
+    let mut after = restarted(&remembered(&before, at(2_000)), HOUR_MS, at(0));
+    assert!(!may_go(&mut after, &create, at(27 * HOUR_MS - 1)));
+    assert!(may_go(&mut after, &ask("POST", "/guilds/2/roles"), at(2_000)), "another guild has a bucket of its own");
+    assert!(may_go(&mut after, &ask("POST", "/guilds/1/channels"), at(2_000)), "another route, too");
+    assert!(may_go(&mut after, &create, at(27 * HOUR_MS)));
+}
+
+#[test]
+fn an_object_of_a_recalled_hash_is_asked_by_one_call_ahead_while_calls_of_an_earlier_life_may_count() {
+    let mut before = limiter(at(0));
+    let send = |channel: u64| ask("POST", &format!("/channels/{channel}/messages"));
+    for now in [2_000, 2_100] {
+        let permit = take(&mut before, &send(1), at(now)).unwrap();
+        let left = if now == 2_000 { 4 } else { 3 };
+        before.answered(permit, &ok(rate("m", 5, left, 5_000)), at(now));
+    }
+    assert_eq!(before.take_unsaved(), Some(Urgency::Later));
+    let memory = remembered(&before, at(2_200));
+    let mut after = restarted(&memory, 0, at(0));
+    // Objects do not wait for each other's answers, but nobody knows what is left for each.
+    let first = take(&mut after, &send(1), at(2_000)).unwrap();
+    assert!(may_go(&mut after, &send(2), at(2_000)));
+    assert!(!may_go(&mut after, &send(1), at(2_000)));
+    after.answered(first, &ok(rate("m", 5, 2, 4_000)), at(2_050));
+    assert_eq!((0..5).filter_map(|_| take(&mut after, &send(1), at(2_060))).count(), 2, "by what the answer said");
+    // Later there is nothing of an earlier life that could count.
+    assert_eq!((0..9).filter_map(|_| take(&mut after, &send(3), at(8_000))).count(), 5);
+}
+
+#[test]
+fn a_channels_names_count_over_a_restart_those_under_way_among_them() {
+    let mut before = limiter(at(0));
+    let mut rename = ask("PATCH", "/channels/1");
+    rename.route.sub = Some(SublimitKind::ChannelName);
+    let permit = take(&mut before, &rename, at(2_000)).unwrap();
+    before.answered(permit, &ok(rate("c", 5, 4, 1_000)), at(2_000));
+    assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
+    let _under_way = take(&mut before, &rename, at(62_000)).unwrap();
+    let mut after = restarted(&remembered(&before, at(62_000)), 0, at(0));
+    assert!(may_go(&mut after, &ask("PATCH", "/channels/1"), at(2_000)));
+    assert!(!may_go(&mut after, &rename, at(539_999)));
+    assert!(may_go(&mut after, &rename, at(540_000)));
+}
+
+#[test]
+fn more_routes_than_are_remembered_leave_out_those_learned_longest_ago() {
+    let config = LimitConfig { max_routes: 12_000, ..LimitConfig::default() };
+    let mut before = Limiter::new(config, at(0));
+    for number in 0..11_000_u64 {
+        let name = format!("{number}");
+        let hash = before.book.hash(&name, Bucket::learned(&rate(&name, 5, 4, 1_000), at(0)).traits()).unwrap();
+        let route = crate::route::RouteKey::new(&format!("GET /{number}"));
+        before.book.learn(BOT, &route, RouteLimit::Hash(hash));
+    }
+    let memory = remembered(&before, at(1_000));
+    assert_eq!((memory.routes(), memory.hashes.len()), (10_000, 10_000));
+    let mut names: Vec<u64> = memory.hashes.iter().map(|hash| hash.name.parse().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names[0], 1_000);
+    let mut after = limiter(at(0));
+    after.recall(&memory, SnapshotAge::of(UnixMs::new(0), UnixMs::new(0)), at(0));
+    assert_eq!(after.book.len(), 10_000);
+    assert_eq!(after.remember(at(0)).routes(), 10_000);
+}
+
+const ROUTES: [(&str, &str); 6] = [
+    ("PUT", "/guilds/{}/members/5/roles/6"),
+    ("DELETE", "/guilds/{}/members/5/roles/6"),
+    ("POST", "/guilds/{}/channels"),
+    ("GET", "/guilds/{}/roles"),
+    ("POST", "/webhooks/{}/token"),
+    ("PATCH", "/channels/{}"),
+];
+
+fn asked(route: usize, object: u64) -> PermitRequest {
+    let (method, path) = ROUTES[route];
+    let mut ask = ask(method, &path.replace("{}", &object.to_string()));
+    ask.route.sub = (route == 5).then_some(SublimitKind::ChannelName);
+    ask
+}
+
+/// Discord's side of a route; PUT and DELETE share theirs.
+fn server(route: usize) -> (usize, TestBucketServer) {
+    match route {
+        0 | 1 => (0, TestBucketServer::named("a", 3, 9_000, false)),
+        2 => (2, TestBucketServer::named("b", 4, 40_000, true)),
+        3 => (3, TestBucketServer::named("c", 2, 4_000, true)),
+        4 => (4, TestBucketServer::named("d", 2, 100_000, false)),
+        _ => (5, TestBucketServer::named("e", 5, 3_000, false)),
+    }
+}
+
+/// What is answered to a call: what its bucket says, a 429 of each scope for so many seconds, or nothing ever.
+#[derive(Clone, Copy, Debug)]
+enum Answers {
+    Bucket,
+    Limited(RateLimitScope, u64),
+    Lost,
+}
+
+fn calls() -> impl Strategy<Value = Vec<(u64, usize, u64, Answers)>> {
+    let answers = prop_oneof![
+        12 => Just(Answers::Bucket),
+        1 => (1_u64..120).prop_map(|seconds| Answers::Limited(RateLimitScope::User, seconds)),
+        1 => (1_u64..120).prop_map(|seconds| Answers::Limited(RateLimitScope::Shared, seconds)),
+        1 => (1_u64..40).prop_map(|seconds| Answers::Limited(RateLimitScope::Global, seconds)),
+        1 => Just(Answers::Lost),
+    ];
+    prop::collection::vec((0_u64..2_000, 0..ROUTES.len(), 1_u64..3, answers), 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_refused_before_a_restart_is_refused_after_it_for_as_long(calls in calls(), late_ms in 0_u64..30_000) {
+        let mut before = limiter(at(0));
+        let mut servers: BTreeMap<(usize, u64), TestBucketServer> = BTreeMap::new();
+        let mut now = 2_000;
+        for (after, route, object, answers) in calls {
+            now += after;
+            let Some(permit) = take(&mut before, &asked(route, object), at(now)) else { continue };
+            let (group, fresh) = server(route);
+            let answer = match (answers, servers.entry((group, object)).or_insert(fresh).arrive(now * 1_000)) {
+                (Answers::Lost, _) => {
+                    before.lose(permit, at(now));
+                    continue;
+                }
+                (Answers::Limited(scope, seconds), _) => limited(scope, seconds * 1_000),
+                (Answers::Bucket, Some(rate)) => ok(rate),
+                (Answers::Bucket, None) => limited(RateLimitScope::User, 3_000),
+            };
+            before.answered(permit, &answer, at(now));
+        }
+        // Lost calls count until they can no longer arrive, and that is not remembered: it is no refusal of Discord's.
+        now += 16_000;
+        before.on_time(at(now));
+        let learned: Vec<usize> = (0..ROUTES.len())
+            .filter(|route| matches!(before.book.of(BOT, &asked(*route, 1).route.key, at(now)), RouteLimit::Hash(_)))
+            .collect();
+
+        // The restart takes a while, by a clock of its own.
+        let memory = remembered(&before, at(now));
+        let mut after = restarted(&memory, late_ms, at(now + late_ms));
+        let mut went = [[false; 2]; ROUTES.len()];
+        // Closely at first, then until the last name has left its ten minutes.
+        for wait in (0..60).map(|step| step * 500).chain((0..64).map(|step| 30_000 + step * 10_000)) {
+            let then = at(now + late_ms + wait);
+            for (route, went) in went.iter_mut().enumerate() {
+                for (object, went) in (1..).zip(went) {
+                    let ask = asked(route, object);
+                    let goes = may_go(&mut after, &ask, then);
+                    prop_assert!(!goes || may_go(&mut before, &ask, then), "{ask:?} at {then:?}, {memory:?}");
+                    *went |= goes;
+                }
+            }
+        }
+        prop_assert!(went.iter().flatten().all(|went| *went), "nothing is closed for good: {went:?}");
+        for route in learned {
+            let known = after.book.of(BOT, &asked(route, 1).route.key, at(now));
+            prop_assert!(matches!(known, RouteLimit::Hash(_)), "what was learned needs no new probe");
+        }
+    }
+}

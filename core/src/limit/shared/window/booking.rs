@@ -1,0 +1,68 @@
+//! Booking: who gets which token, and when.
+
+use std::time::Duration;
+
+use super::{Epoch, MembershipState, SharedLimitConfig, SyncRequest, micros};
+use crate::limit::shared::script::Slot;
+
+impl Epoch {
+    pub(super) fn book(
+        &mut self,
+        member: &str,
+        sync: &SyncRequest,
+        rules: &SharedLimitConfig,
+        now: u64,
+        standing: &mut MembershipState,
+    ) {
+        if sync.want == 0 {
+            return;
+        }
+        // A slot is booked a horizon ahead, so waiting so long for a member that does not come wastes none.
+        self.queue.remove_late(now.saturating_sub(micros(rules.horizon)));
+        let interval = (self.away / u64::from(self.limit.max(1))).max(1);
+        for place in 0..sync.want {
+            let is_urgent = sync.urgent && place == 0;
+            let Some((free_at, token, _)) = self.tokens.first() else {
+                standing.again = Some(rules.retry);
+                return;
+            };
+            let spaced = self.pace.saturating_sub(u64::from(rules.burst.saturating_sub(1)) * interval);
+            let spaced = if is_urgent { 0 } else { spaced };
+            // There has to be a slot for each member that waits before it, too.
+            let ahead = self.queue.ahead_of(member);
+            let before = ahead as u64 * interval;
+            let last = self.tokens.nth(ahead).map(|(free_at, is_held)| {
+                let at = now.max(free_at).max(self.blocked).max(if is_urgent { 0 } else { spaced + before });
+                (at, is_held && free_at > now)
+            });
+            if last.is_none_or(|(at, _)| at > now + micros(rules.horizon)) {
+                let (ready, earliest) = match last {
+                    Some((at, false)) => (at, now + interval),
+                    // When a token comes back that is held, only its holder will tell.
+                    Some((_, true)) | None => (0, now + before + interval),
+                };
+                let ready = ready.max(self.blocked + before).saturating_sub(micros(rules.horizon));
+                standing.again = Some(self.ask_again(member, ready.max(earliest), rules, now));
+                return;
+            }
+            let at = now.max(free_at).max(self.blocked).max(spaced);
+            let booking = self.tokens.hold(token, member, at, at + micros(rules.hold() + rules.window));
+            if !is_urgent {
+                self.pace = self.pace.max(at) + interval;
+            }
+            self.queue.remove(member);
+            standing.slots.push(Slot { token, booking, wait: Duration::from_micros(at - now) });
+        }
+    }
+
+    /// When a member should ask again that cannot have a slot now. It has its place in the queue until then.
+    fn ask_again(&mut self, member: &str, then: u64, rules: &SharedLimitConfig, now: u64) -> Duration {
+        let then = if self.is_whole { then } else { then.min(now + micros(rules.retry)) };
+        if !self.queue.contains(member) {
+            let ticket = self.tokens.next_number();
+            self.queue.push(member, ticket);
+        }
+        self.queue.expect(member, then);
+        Duration::from_micros(then - now)
+    }
+}

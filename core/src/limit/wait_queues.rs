@@ -1,0 +1,149 @@
+//! All lots, found by what they are for, and no more of them than there is room for.
+
+use std::collections::HashMap;
+
+use super::wait_queue::{QueueLimit, WaitQueue, WaitQueueId, WaitQueueKey};
+use crate::time::Timestamp;
+
+/// Lots that are allocated together. One list of them all would be copied each time it grows, and would then have room
+/// for twice as many as there are.
+const PAGE: usize = 1_024;
+
+/// How many lots are looked at to find room for a new one.
+const SEARCH: usize = 64;
+
+/// All lots.
+#[derive(Debug)]
+pub(super) struct WaitQueues {
+    /// Each but the last has all its places taken or vacant.
+    pages: Vec<Vec<Option<WaitQueue>>>,
+    by_key: HashMap<WaitQueueKey, WaitQueueId>,
+    vacant: Vec<WaitQueueId>,
+    /// Lots that are not to be forgotten now, idle or not.
+    held: Vec<WaitQueueId>,
+    /// Where the search for an idle lot goes on.
+    hand: usize,
+    max: usize,
+    /// Lots forgotten for want of room.
+    pub(super) evicted: u64,
+}
+
+impl WaitQueues {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            pages: Vec::new(),
+            by_key: HashMap::new(),
+            vacant: Vec::new(),
+            held: Vec::new(),
+            hand: 0,
+            max: max.max(1),
+            evicted: 0,
+        }
+    }
+
+    pub(super) fn find(&self, key: &WaitQueueKey) -> Option<WaitQueueId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The lot for a key, made if it is new; `None` if there is no room and none that could be forgotten.
+    pub(super) fn find_or_make(
+        &mut self,
+        key: &WaitQueueKey,
+        now: Timestamp,
+        keeper: impl FnOnce() -> QueueLimit,
+    ) -> Option<WaitQueueId> {
+        if let Some(id) = self.find(key) {
+            return Some(id);
+        }
+        if self.by_key.len() >= self.max {
+            self.evict(now);
+        }
+        if self.by_key.len() >= self.max {
+            return None;
+        }
+        let lot = WaitQueue::new(key.clone(), keeper());
+        let id = match self.vacant.pop() {
+            Some(id) => {
+                *self.place(id as usize)? = Some(lot);
+                id
+            }
+            None => {
+                let id = WaitQueueId::try_from(self.places()).ok()?;
+                match self.pages.last_mut() {
+                    Some(page) if page.len() < PAGE => page.push(Some(lot)),
+                    Some(_) | None => {
+                        let mut page = Vec::with_capacity(PAGE);
+                        page.push(Some(lot));
+                        self.pages.push(page);
+                    }
+                }
+                id
+            }
+        };
+        self.by_key.insert(key.clone(), id);
+        Some(id)
+    }
+
+    pub(super) fn lot(&mut self, id: WaitQueueId) -> &mut WaitQueue {
+        self.get(id).expect("invariant: a lot that is referred to is not idle, so it is kept")
+    }
+
+    /// A lot that may have been forgotten since its id was noted.
+    pub(super) fn get(&mut self, id: WaitQueueId) -> Option<&mut WaitQueue> {
+        self.place(id as usize)?.as_mut()
+    }
+
+    fn place(&mut self, at: usize) -> Option<&mut Option<WaitQueue>> {
+        self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)
+    }
+
+    /// Places there are, taken or vacant.
+    fn places(&self) -> usize {
+        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
+    }
+
+    /// Keeps a lot, whatever else needs its room, until it is released as often as it was held.
+    pub(super) fn hold(&mut self, id: WaitQueueId) {
+        self.held.push(id);
+    }
+
+    pub(super) fn release(&mut self, id: WaitQueueId) {
+        if let Some(place) = self.held.iter().rposition(|held| *held == id) {
+            self.held.swap_remove(place);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WaitQueue> {
+        self.pages.iter().flatten().flatten()
+    }
+
+    /// Lots in the order of their places, from one on.
+    pub(super) fn from(&self, first: WaitQueueId) -> impl Iterator<Item = (WaitQueueId, Option<&WaitQueue>)> {
+        let last = WaitQueueId::try_from(self.places()).unwrap_or(WaitQueueId::MAX);
+        (first..last).map(|id| {
+            let at = id as usize;
+            (id, self.pages[at / PAGE][at % PAGE].as_ref())
+        })
+    }
+
+    /// Forgets idle lots among the next few.
+    fn evict(&mut self, now: Timestamp) {
+        let places = self.places();
+        for _ in 0..SEARCH.min(places) {
+            self.hand = (self.hand + 1) % places;
+            let id = WaitQueueId::try_from(self.hand).expect("invariant: it was given out as an id");
+            if self.held.contains(&id) {
+                continue;
+            }
+            if let Some(lot) = self.place(self.hand).and_then(|place| place.take_if(|lot| lot.is_idle(now))) {
+                self.by_key.remove(&lot.key);
+                self.vacant.push(id);
+                self.evicted += 1;
+            }
+        }
+    }
+}

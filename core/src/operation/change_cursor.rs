@@ -1,0 +1,347 @@
+//! How far somebody has followed the operations as they change.
+//!
+//! ```text
+//!  changes:   1   2   3   4   5   6   7   8   9 …
+//!            done done  ?  done done  ?  done│ not looked at yet
+//!                      └───open───┘          └─next
+//! ```
+//!
+//! Every operation keeps the number of the change that touched it last, and a change is a transaction of the store: all that
+//! it touches has its number. Numbers are given when a transaction begins to write, but transactions end in any order where
+//! several processes write at once. So "everything up to here" is not one number: it is a number, and those below it that
+//! had not ended when somebody looked. What was open is asked for by name the next time, and nobody waits for it.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+/// Changes that may be open below a frontier. Past that, what comes after them waits until some have ended.
+const OPEN_MOST: usize = 512;
+
+/// Begins every frontier that is written down.
+const VERSION: u8 = 1;
+
+/// What could be seen at one moment: every change below `next`, but those that are `open`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VisibleChanges {
+    /// The first number that nothing could be seen of.
+    pub next: u64,
+    /// Those below it that had not ended.
+    pub open: BTreeSet<u64>,
+}
+
+impl VisibleChanges {
+    /// As much of it as a frontier can hold: if too much is open, less counts as seen.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        if let Some(first) = self.open.iter().nth(OPEN_MOST).copied() {
+            self.open.split_off(&first);
+            self.next = first;
+        }
+        self
+    }
+}
+
+/// How far somebody has followed the changes. What is below it was told, or did not concern them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangeCursor {
+    next: u64,
+    open: BTreeSet<u64>,
+    /// A change below `next` of which only the operations up to this one were told.
+    within: Option<(u64, Uuid)>,
+}
+
+impl ChangeCursor {
+    /// Where somebody stands who has been told of everything that could be seen.
+    #[must_use]
+    pub fn at(seen: VisibleChanges) -> Self {
+        let VisibleChanges { next, open } = seen.bounded();
+        Self { next, open, within: None }
+    }
+
+    /// The first change that was not looked at.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Changes below [`Self::next`] that had not ended.
+    #[must_use]
+    pub const fn open(&self) -> &BTreeSet<u64> {
+        &self.open
+    }
+
+    /// A change below [`Self::next`] of which not everything was told, and the last operation of it that was.
+    #[must_use]
+    pub const fn within(&self) -> Option<(u64, Uuid)> {
+        self.within
+    }
+
+    /// The order in which changes have to be told: what was begun is finished first.
+    #[must_use]
+    pub fn order(&self, change: u64, operation: Uuid) -> (bool, u64, Uuid) {
+        (self.within.is_none_or(|(begun, _)| begun != change), change, operation)
+    }
+
+    /// This operation was told, and with it all that comes before it in [`Self::order`].
+    pub fn on_told(&mut self, seen: &VisibleChanges, change: u64, operation: Uuid) {
+        // What was begun comes before all that is open.
+        if let Some((begun, last)) = &mut self.within
+            && *begun == change
+        {
+            *last = operation;
+            return;
+        }
+        self.open.remove(&change);
+        // What is open and comes later has not been told yet, whether it has ended since or not.
+        self.open.retain(|open| *open > change || seen.open.contains(open));
+        if change >= self.next {
+            self.open.extend(seen.open.range(self.next..change));
+            self.next = change + 1;
+        }
+        self.within = Some((change, operation));
+    }
+
+    /// Everything that could be seen was told.
+    pub fn on_end(&mut self, seen: &VisibleChanges) {
+        self.open.retain(|open| seen.open.contains(open));
+        if seen.next > self.next {
+            self.open.extend(seen.open.range(self.next..seen.next));
+            self.next = seen.next;
+        }
+        self.within = None;
+    }
+
+    /// Whether something was forgotten that was never told. `forgotten` is the highest change of all that was.
+    #[must_use]
+    pub fn is_behind(&self, forgotten: u64) -> bool {
+        let begun = self.within.map_or(self.next, |(change, _)| change);
+        let lowest = self.open.first().copied().unwrap_or(self.next).min(begun);
+        forgotten >= lowest
+    }
+
+    /// Whether it is from another store, or from a later time of this one: there is nothing yet where it stands.
+    #[must_use]
+    pub fn is_ahead(&self, seen: &VisibleChanges) -> bool {
+        self.next > seen.next
+    }
+
+    /// As bytes, for whoever is to bring it back.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        write(&mut bytes, self.next);
+        write(&mut bytes, self.open.len() as u64);
+        let mut above = self.next;
+        for open in self.open.iter().rev() {
+            write(&mut bytes, above - open);
+            above = *open;
+        }
+        if let Some((change, operation)) = self.within {
+            write(&mut bytes, self.next - change);
+            bytes.extend_from_slice(operation.as_bytes());
+        }
+        bytes
+    }
+
+    /// What was written down by [`Self::to_bytes`]; nothing if it is something else.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&VERSION, mut rest) = bytes.split_first()? else { return None };
+        let next = read(&mut rest)?;
+        let count = usize::try_from(read(&mut rest)?).ok().filter(|count| *count <= OPEN_MOST)?;
+        let (mut open, mut above) = (BTreeSet::new(), next);
+        for _ in 0..count {
+            above = above.checked_sub(read(&mut rest)?.max(1))?;
+            open.insert(above);
+        }
+        if rest.is_empty() {
+            return Some(Self { next, open, within: None });
+        }
+        let change = next.checked_sub(read(&mut rest)?.max(1))?;
+        let within = (!open.contains(&change)).then_some((change, Uuid::from_slice(rest).ok()?))?;
+        Some(Self { next, open, within: Some(within) })
+    }
+}
+
+/// Seven bits a byte, the lowest first.
+fn write(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+}
+
+fn read(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(byte & 0x7f);
+        number |= bits.checked_shl(shift).filter(|shifted| shifted >> shift == bits)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A store that several write to at once, and what a reader of it was told.
+    #[derive(Debug, Default)]
+    struct World {
+        /// The next number that is given.
+        next: u64,
+        /// Transactions that have not ended, with what they write.
+        open: BTreeMap<u64, Vec<u8>>,
+        /// Operations, each with its last change.
+        rows: BTreeMap<u8, u64>,
+        /// Which change of which operation was told how often.
+        told: BTreeMap<(u64, u8), u32>,
+        reader: ChangeCursor,
+        /// Frontiers that the reader has had before.
+        kept: Vec<ChangeCursor>,
+    }
+
+    impl World {
+        fn begin(&mut self, writes: Vec<u8>) {
+            // A row is locked by whoever writes it first.
+            let taken: BTreeSet<u8> = self.open.values().flatten().copied().collect();
+            let writes = writes.into_iter().filter(|row| !taken.contains(row)).collect();
+            self.open.insert(self.next, writes);
+            self.next += 1;
+        }
+
+        fn end(&mut self, nth: usize, commits: bool) {
+            let Some(change) = self.open.keys().nth(nth % self.open.len().max(1)).copied() else { return };
+            for row in self.open.remove(&change).unwrap_or_default().into_iter().filter(|_| commits) {
+                self.rows.insert(row, change);
+            }
+        }
+
+        /// Reads one page, as the store does, and stops after `cut` of it.
+        fn read(&mut self, page: usize, cut: usize) {
+            let seen = VisibleChanges { next: self.next, open: self.open.keys().copied().collect() };
+            let reader = &self.reader;
+            let concerns = |change: u64, row: u8| match reader.within() {
+                Some((begun, last)) if begun == change => name(row) > last,
+                _ => change >= reader.next() || reader.open().contains(&change),
+            };
+            let mut rows: Vec<_> = self.rows.iter().map(|(row, change)| (*change, *row)).collect();
+            rows.retain(|(change, row)| concerns(*change, *row));
+            rows.sort_by_key(|(change, row)| reader.order(*change, name(*row)));
+            let full = rows.len() > page;
+            rows.truncate(page);
+            let count = rows.len();
+            for (change, row) in rows.into_iter().take(cut) {
+                *self.told.entry((change, row)).or_default() += 1;
+                self.reader.on_told(&seen, change, name(row));
+            }
+            if !full && cut >= count {
+                self.reader.on_end(&seen);
+            }
+            let written = self.reader.to_bytes();
+            assert_eq!(ChangeCursor::from_bytes(&written).as_ref(), Some(&self.reader));
+            self.kept.push(self.reader.clone());
+        }
+
+        fn read_to_the_end(&mut self) {
+            for _ in 0..30 {
+                self.read(3, usize::MAX);
+            }
+        }
+    }
+
+    fn name(row: u8) -> Uuid {
+        Uuid::from_u128(u128::from(row) + 1)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Begin(Vec<u8>),
+        End(usize, bool),
+        Read(usize, usize),
+        /// The reader forgets how far it was, and goes on from an earlier place.
+        Fall(usize),
+    }
+
+    fn steps(falls: bool) -> impl Strategy<Value = Vec<Step>> {
+        let begin = proptest::collection::vec(0..20_u8, 0..8).prop_map(Step::Begin);
+        let end = (any::<usize>(), prop::bool::weighted(0.8)).prop_map(|(nth, commits)| Step::End(nth, commits));
+        let read = (1..6_usize, 0..8_usize).prop_map(|(page, cut)| Step::Read(page, cut));
+        let fall = any::<usize>().prop_map(Step::Fall);
+        let weight = u32::from(falls);
+        proptest::collection::vec(prop_oneof![4 => begin, 4 => end, 4 => read, weight => fall], 0..120)
+    }
+
+    fn run(steps: Vec<Step>) -> World {
+        let mut world = World { next: 1, ..World::default() };
+        for step in steps {
+            match step {
+                Step::Begin(writes) => world.begin(writes),
+                Step::End(nth, commits) => world.end(nth, commits),
+                Step::Read(page, cut) => world.read(page, cut),
+                Step::Fall(_) if world.kept.is_empty() => {}
+                Step::Fall(nth) => world.reader = world.kept[nth % world.kept.len()].clone(),
+            }
+        }
+        world.read_to_the_end();
+        world
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_follows_is_told_of_every_last_change_and_of_none_twice(steps in steps(false)) {
+            let world = run(steps);
+            for (row, change) in &world.rows {
+                prop_assert!(world.told.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
+            }
+            prop_assert!(world.told.values().all(|times| *times == 1), "{world:?}");
+        }
+
+        #[test]
+        fn whoever_goes_on_from_any_earlier_place_misses_nothing(steps in steps(true)) {
+            let world = run(steps);
+            for (row, change) in &world.rows {
+                prop_assert!(world.told.contains_key(&(*change, *row)), "{row} changed in {change}: {world:?}");
+            }
+        }
+
+        #[test]
+        fn bytes_that_are_no_frontier_are_read_as_none_or_as_one_that_holds_together(bytes in any::<Vec<u8>>()) {
+            if let Some(read) = ChangeCursor::from_bytes(&bytes) {
+                prop_assert!(read.open.iter().all(|open| *open < read.next));
+                prop_assert!(read.within.is_none_or(|(change, _)| change < read.next && !read.open.contains(&change)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_before_it_was_told_is_noticed() {
+        let seen = VisibleChanges { next: 10, open: BTreeSet::from([6]) };
+        let mut frontier = ChangeCursor::at(seen);
+        assert!(frontier.is_behind(10) && frontier.is_behind(6) && !frontier.is_behind(5));
+        frontier.on_end(&VisibleChanges { next: 12, open: BTreeSet::new() });
+        assert!(frontier.is_behind(12) && !frontier.is_behind(11));
+        frontier.on_told(&VisibleChanges { next: 20, open: BTreeSet::new() }, 15, name(1));
+        assert!(frontier.is_behind(15) && !frontier.is_behind(14), "the rest of 15 was not told yet");
+        assert!(frontier.is_ahead(&VisibleChanges { next: 15, open: BTreeSet::new() }));
+        assert!(!frontier.is_ahead(&VisibleChanges { next: 16, open: BTreeSet::new() }));
+    }
+
+    #[test]
+    fn too_much_that_is_open_holds_back_what_comes_after_it() {
+        let open: BTreeSet<u64> = (0..2_000).map(|n| 1_000 + 2 * n).collect();
+        let frontier = ChangeCursor::at(VisibleChanges { next: 10_000, open });
+        assert_eq!((frontier.open.len(), frontier.next), (OPEN_MOST, 1_000 + 2 * OPEN_MOST as u64));
+        assert_eq!(ChangeCursor::from_bytes(&frontier.to_bytes()), Some(frontier));
+    }
+}

@@ -1,0 +1,118 @@
+//! Reading an object's fields, so that none is overlooked: neither a wrong one nor one that nobody asked for.
+
+use serde_json::{Map, Value};
+
+use super::validation::{FieldContext, NullHandling, shown};
+
+/// How it begins what is said of a field that nobody asked for.
+pub(crate) const UNKNOWN: &str = "is not a field here";
+
+/// An object that is being read.
+#[derive(Debug)]
+pub(crate) struct FieldReader<'v, 'f> {
+    object: &'v Map<String, Value>,
+    at: FieldContext<'f>,
+    known: Vec<&'static str>,
+    wrong: Vec<&'static str>,
+}
+
+/// Reads an object by its fields. What `read` does not ask for is an error.
+pub(crate) fn object<T>(
+    value: &Value,
+    at: &mut FieldContext<'_>,
+    read: impl FnOnce(&mut FieldReader<'_, '_>) -> Option<T>,
+) -> Option<T> {
+    let Some(object) = value.as_object() else {
+        return at.wrong("must be an object");
+    };
+    let mut form = FieldReader { object, at: at.here(), known: Vec::new(), wrong: Vec::new() };
+    let read = read(&mut form);
+    form.refuse_unknown();
+    read
+}
+
+impl<'v> FieldReader<'v, '_> {
+    /// A field that has to be there.
+    pub(crate) fn required<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&'v Value, &mut FieldContext<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.known.push(name);
+        match self.object.get(name) {
+            None => self.at.field(name).wrong("is missing"),
+            Some(value) => read(value, &mut self.at.field(name)),
+        }
+    }
+
+    /// A field that may be left out. Nothing is read both when it is and when it is wrong.
+    pub(crate) fn optional<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&'v Value, &mut FieldContext<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.known.push(name);
+        let value = self.object.get(name)?;
+        let mut at = self.at.field(name);
+        match (value, at.nulls()) {
+            (Value::Null, NullHandling::NotSaid) => None,
+            (Value::Null, NullHandling::Refused) => {
+                at.wrong("must not be null, which could mean two things: leave it out to leave it as it is")
+            }
+            (value, NullHandling::NotSaid | NullHandling::Refused) => {
+                let read = read(value, &mut at);
+                if read.is_none() {
+                    self.wrong.push(name);
+                }
+                read
+            }
+        }
+    }
+
+    /// Whether an optional field was there, and wrong.
+    pub(crate) fn was_wrong(&self, name: &str) -> bool {
+        self.wrong.contains(&name)
+    }
+
+    /// Whether a field is there, whatever it says.
+    pub(crate) fn says(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// Notes what is wrong with a field in view of others.
+    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
+        self.at.field(name).wrong::<()>(message);
+    }
+
+    /// Notes what is wrong with the object itself.
+    pub(crate) fn wrong_here(&mut self, message: impl Into<String>) {
+        self.at.wrong::<()>(message);
+    }
+
+    fn refuse_unknown(mut self) {
+        for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
+            let message = match nearest(name, self.known.iter().copied()) {
+                Some(meant) => format!("{UNKNOWN}; did you mean `{meant}`?"),
+                None => format!("{UNKNOWN}; there are {}", listed(self.known.iter().copied())),
+            };
+            self.at.field(name).wrong::<()>(message);
+        }
+    }
+}
+
+/// The name that was meant, if one is near enough to be it.
+pub(crate) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    const FAR: f64 = 0.8;
+    // Comparing costs the product of the lengths.
+    let name = shown(name).to_lowercase();
+    names
+        .map(|known| (strsim::jaro_winkler(&name, known), known))
+        .filter(|(likeness, _)| *likeness >= FAR)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, known)| known)
+}
+
+/// Names, for people.
+pub(crate) fn listed(names: impl Iterator<Item = &'static str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

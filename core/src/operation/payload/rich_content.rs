@@ -1,0 +1,84 @@
+//! The parts of messages that are Discord's own objects: held to its bounds, and else left as they are.
+
+use serde_json::Value;
+
+use super::{
+    field_reader::object,
+    validation::FieldContext,
+    value::{boolean, choice, id, list, text},
+};
+
+/// How much text all embeds of a message hold together.
+const EMBEDDED: usize = 6000;
+
+/// Embeds.
+pub(super) fn embeds(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
+    let mut total = 0;
+    let embeds = list(0, 10, |value, at| {
+        let embed = any_object(value, at)?;
+        total += embed_text(&embed, at);
+        Some(embed)
+    })(value, at)?;
+    if total > EMBEDDED {
+        return at.wrong(format!("must hold at most {EMBEDDED} characters of text together; these hold {total}"));
+    }
+    Some(embeds)
+}
+
+/// How much text an embed holds, once what is too long by itself was noted.
+fn embed_text(embed: &Value, at: &mut FieldContext<'_>) -> usize {
+    let mut total = 0;
+    for (path, longest) in
+        [(&["title"][..], 256), (&["description"], 4096), (&["footer", "text"], 2048), (&["author", "name"], 256)]
+    {
+        total += part(embed, path, longest, at);
+    }
+    if let Some(given) = embed.get("fields").filter(|given| !given.is_null()) {
+        let read = list(0, 25, |field, at| {
+            let field = any_object(field, at)?;
+            Some(part(&field, &["name"], 256, at) + part(&field, &["value"], 1024, at))
+        });
+        total += read(given, &mut at.field("fields")).map_or(0, |lengths| lengths.iter().sum());
+    }
+    total
+}
+
+/// How long a part is, if it is there.
+fn part(of: &Value, path: &[&str], longest: usize, at: &mut FieldContext<'_>) -> usize {
+    let [name, rest @ ..] = path else { return 0 };
+    let Some(value) = of.get(*name).filter(|value| !value.is_null()) else { return 0 };
+    let mut at = at.field(name);
+    if rest.is_empty() {
+        return text(0, longest)(value, &mut at).map_or(0, |text| text.chars().count());
+    }
+    if value.is_object() {
+        return part(value, rest, longest, &mut at);
+    }
+    at.wrong::<()>("must be an object");
+    0
+}
+
+/// Components.
+pub(super) fn components(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
+    list(0, 40, any_object)(value, at)
+}
+
+/// Who may be mentioned.
+pub(super) fn allowed_mentions(value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
+    object(value, at, |form| {
+        let parse = form
+            .optional("parse", list(0, 3, choice(&[("roles", "roles"), ("users", "users"), ("everyone", "everyone")])));
+        for group in ["users", "roles"] {
+            let named = form.optional(group, list(0, 100, id)).is_some_and(|named| !named.is_empty());
+            if named && parse.as_ref().is_some_and(|parse| parse.contains(&group)) {
+                form.wrong(group, format!("must be empty when `parse` names `{group}`: it is either some or all"));
+            }
+        }
+        form.optional("replied_user", boolean);
+        Some(value.clone())
+    })
+}
+
+fn any_object(value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
+    if value.is_object() { Some(value.clone()) } else { at.wrong("must be an object") }
+}

@@ -1,0 +1,253 @@
+//! The memory of a gate as text, whatever becomes of that text.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::breaker::{BreakerConfig, Breakers, CallInfo, CallResult};
+use crate::invalid::{InvalidConfig, InvalidLedger, Submitter};
+use crate::lane::Lane;
+use crate::limit::{AcquireOutcome, LimitConfig, Limiter, PermitRequest};
+use crate::response::{Credential, RateHeaders, RateLimitScope, ResponseClass, ResponseInfo};
+use crate::route::{Route, RouteKey, SublimitKind, TopLevelId};
+use crate::time::{Timestamp, UnixMs};
+
+const BOT: Credential = Credential::Application(7);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+fn ask(path: &str, sub: Option<SublimitKind>) -> PermitRequest {
+    let mut route = Route::parse("POST", path, 1, 0);
+    route.sub = sub;
+    PermitRequest { credential: BOT, route, lane: Lane::Operation, deadline: at(100_000) }
+}
+
+fn call() -> CallInfo {
+    CallInfo {
+        credential: BOT,
+        route: RouteKey::new("POST /guilds/{id}/roles"),
+        major: TopLevelId::of(1),
+        lane: Lane::Operation,
+        guild: None,
+        submitter: Submitter::default(),
+        may_probe: false,
+    }
+}
+
+struct Gate {
+    limiter: Limiter,
+    breakers: Breakers,
+    ledger: InvalidLedger,
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self {
+            limiter: Limiter::new(LimitConfig::default(), at(0)),
+            breakers: Breakers::new(BreakerConfig::default(), 1),
+            ledger: InvalidLedger::new(InvalidConfig::default()),
+        }
+    }
+
+    /// One that has something of everything to remember.
+    fn troubled() -> Self {
+        let mut gate = Self::new();
+        let limited = |scope| ResponseClass::RateLimited { scope, retry_after: Duration::from_secs(100) };
+        let reset_after = Duration::from_secs(50);
+        let rate = RateHeaders { bucket: "b".into(), limit: 5, remaining: 0, reset_ms: 60_000, reset_after };
+        for (path, class, sub) in [
+            ("/guilds/1/roles", ResponseClass::Success, None),
+            ("/guilds/2/channels", limited(RateLimitScope::Shared), None),
+            ("/channels/3", ResponseClass::Success, Some(SublimitKind::ChannelName)),
+            ("/guilds/4", limited(RateLimitScope::Global), None),
+        ] {
+            let acquired = gate.limiter.acquire(ask(path, sub), at(2_000));
+            let AcquireOutcome::Granted(permit) = acquired else { panic!("{path} must wait: {acquired:?}") };
+            gate.limiter.answered(permit, &ResponseInfo { class, rate: Some(rate.clone()) }, at(2_000));
+        }
+        let _ = gate.breakers.recall(&Default::default(), [(BOT, "token")], age(0), at(0));
+        for class in [ResponseClass::Blocked { retry_after: None }, ResponseClass::Unauthorized] {
+            let pass = gate.breakers.admit(&call(), at(0)).unwrap();
+            let _ = gate.breakers.report(pass, CallResult::Answered(class), Duration::ZERO, at(0));
+            gate.breakers.reset(&crate::breaker::BreakerKey::Address, at(0));
+        }
+        for route in ["GET /a", "GET /b"] {
+            let reserved = gate.ledger.admit(Lane::Operation, Some(7), &RouteKey::new(route), at(0)).unwrap();
+            gate.ledger.settle(reserved, true, at(0));
+        }
+        gate
+    }
+
+    fn remember(&self) -> GateSnapshot {
+        GateSnapshot::new(
+            UnixMs::new(1_700_000_000_000),
+            ShutdownKind::Sudden,
+            self.limiter.remember(at(2_000)),
+            self.breakers.remember(at(2_000)),
+            (self.ledger.remember(at(2_000)), self.ledger.remember_holders(at(2_000))),
+        )
+    }
+
+    /// Recalls, and goes on for a while.
+    fn recall(&mut self, memory: &GateSnapshot, now: UnixMs) {
+        let age = memory.age(now);
+        self.limiter.recall(&memory.limits, age, at(0));
+        let _ = self.breakers.recall(&memory.breakers, [(BOT, "token")], age, at(0));
+        self.ledger.recall(&memory.invalid, 50, age, at(0));
+        self.ledger.recall_holders(&memory.invalid_holders, 50, age, at(0));
+        for ms in [0, 2_000, 60_000, 700_000] {
+            self.limiter.on_time(at(ms));
+            let _ = self.breakers.on_time(at(ms));
+            for path in ["/guilds/1/roles", "/guilds/2/channels", "/guilds/4"] {
+                let _ = self.limiter.acquire(ask(path, None), at(ms));
+            }
+            let _ = self.limiter.acquire(ask("/channels/3", Some(SublimitKind::ChannelName)), at(ms));
+            let _ = self.breakers.admit(&call(), at(ms));
+            let _ = self.ledger.admit(Lane::Operation, None, &RouteKey::new("GET /a"), at(ms));
+        }
+        let again = self.remember();
+        assert!(again.encode().len() <= 8 << 20);
+    }
+}
+
+fn age(ms: u64) -> SnapshotAge {
+    SnapshotAge::of(UnixMs::new(0), UnixMs::new(ms))
+}
+
+#[test]
+fn a_memory_is_read_as_it_was_written() {
+    let memory = Gate::troubled().remember();
+    assert_eq!(memory.limits.closed(), 1 + 4 + 2, "{memory:?}");
+    assert_eq!((memory.breakers.len(), memory.invalid.total()), (1, 2));
+    assert_eq!(GateSnapshot::decode(&memory.encode()), Ok(memory));
+}
+
+#[test]
+fn another_version_is_not_read_and_neither_is_what_is_too_long_or_no_memory() {
+    let text = Gate::troubled().remember().encode().replacen(r#""version":1"#, r#""version":2"#, 1);
+    assert_eq!(GateSnapshot::decode(&text), Err(SnapshotDecodeError::Version(2)));
+    assert_eq!(
+        GateSnapshot::decode(r#"{"version":9,"limits":"of another kind"}"#),
+        Err(SnapshotDecodeError::Version(9))
+    );
+    for broken in ["", "null", "[]", "{}", r#"{"version":-1}"#, &text[..text.len() / 2]] {
+        assert!(matches!(GateSnapshot::decode(broken), Err(SnapshotDecodeError::Broken(_))), "{broken}");
+    }
+    assert_eq!(GateSnapshot::decode(&" ".repeat(9 << 20)), Err(SnapshotDecodeError::TooLong(9 << 20)));
+}
+
+#[test]
+fn what_has_passed_since_is_taken_off_and_a_clock_that_was_set_back_takes_off_nothing() {
+    assert_eq!(age(600).left(1_000), Some(Duration::from_millis(400)));
+    assert_eq!((age(1_000).left(1_000), age(1_500).over(1_000)), (None, Some(Duration::from_millis(500))));
+    let set_back = SnapshotAge::of(UnixMs::new(1_000_000), UnixMs::new(0));
+    assert_eq!(set_back.left(1_000), Some(Duration::from_secs(1)));
+    assert_eq!(set_back.left(u64::MAX), Some(LONGEST));
+}
+
+#[test]
+fn invalid_requests_count_over_a_restart_until_they_leave_the_window() {
+    let config = InvalidConfig { limit: 100, ..InvalidConfig::default() };
+    let mut before = InvalidLedger::new(config);
+    let route = RouteKey::new("GET /a");
+    for second in 0..70 {
+        let reserved = before.admit(Lane::Interactive, None, &route, at(second * 1_000)).unwrap();
+        before.settle(reserved, true, at(second * 1_000));
+    }
+    let memory = before.remember(at(70_000));
+    assert_eq!(memory.total(), 70);
+    let mut after = InvalidLedger::new(config);
+    after.recall(&memory, 10, age(10_000), at(0));
+    assert_eq!(after.used(at(0)), 80);
+    let spent = after.admit(Lane::Operation, None, &route, at(0)).unwrap_err();
+    assert!(spent.until > at(500_000) && spent.until <= at(530_000), "{spent:?}");
+    assert!(after.admit(Lane::Operation, None, &route, spent.until).is_ok());
+    assert!(after.admit(Lane::Interactive, None, &route, at(0)).is_ok());
+    assert_eq!(after.used(at(611_000)), 0);
+}
+
+#[test]
+fn a_process_that_starts_over_and_over_stops_before_the_limit() {
+    let config = InvalidConfig { limit: 1_000, ..InvalidConfig::default() };
+    let route = RouteKey::new("GET /a");
+    let (mut memory, mut sent) = (None, 0);
+    // Each life makes fifty invalid calls, and dies when it has kept no more than the first.
+    for _ in 0..100 {
+        let mut ledger = InvalidLedger::new(config);
+        if let Some(memory) = &memory {
+            ledger.recall(memory, 50, age(2_000), at(0));
+        }
+        for number in 0..50 {
+            if let Ok(reserved) = ledger.admit(Lane::Interactive, None, &route, at(0)) {
+                ledger.settle(reserved, true, at(0));
+                sent += 1;
+            }
+            if number == 0 {
+                memory = Some(ledger.remember(at(0)));
+            }
+        }
+    }
+    assert!((900..=1_000).contains(&sent), "{sent}");
+}
+
+/// Numbers that are likely to be somebody's limit.
+fn numbers() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<u64>().prop_map(|number| number.to_string()),
+        any::<u8>().prop_map(|number| number.to_string()),
+        Just("18446744073709551615".to_owned()),
+        Just("4294967295".to_owned()),
+        Just("-1".to_owned()),
+        Just("1e300".to_owned()),
+        Just("null".to_owned()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn numbers_that_are_no_sense_break_nothing(
+        swaps in prop::collection::vec((any::<prop::sample::Index>(), numbers()), 1..6),
+        now in any::<u64>(),
+    ) {
+        let text = Gate::troubled().remember().encode();
+        // Every number of the text, and what is between them.
+        let mut parts: Vec<String> = vec![String::new()];
+        for letter in text.chars() {
+            let is_digit = letter.is_ascii_digit();
+            let last = parts.last_mut().unwrap();
+            let follows = last.chars().next().is_none_or(|first| first.is_ascii_digit() == is_digit);
+            if follows { last.push(letter) } else { parts.push(letter.to_string()) }
+        }
+        let mut places: Vec<usize> =
+            (0..parts.len()).filter(|at| parts[*at].starts_with(|first: char| first.is_ascii_digit())).collect();
+        // The first is the version.
+        places.remove(0);
+        for (place, number) in swaps {
+            parts[*place.get(&places)] = number;
+        }
+        if let Ok(memory) = GateSnapshot::decode(&parts.concat()) {
+            Gate::new().recall(&memory, UnixMs::new(now));
+        }
+    }
+
+    #[test]
+    fn a_text_that_was_damaged_breaks_nothing(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..8),
+    ) {
+        let mut text = Gate::troubled().remember().encode().into_bytes();
+        for (place, byte, how) in damage {
+            let at = place.index(text.len());
+            match how {
+                0 => text[at] = byte,
+                1 => text.insert(at, byte),
+                _ => { text.remove(at); }
+            }
+        }
+        if let Ok(memory) = GateSnapshot::decode(&String::from_utf8_lossy(&text)) {
+            Gate::new().recall(&memory, UnixMs::new(1_700_000_000_000));
+        }
+    }
+}

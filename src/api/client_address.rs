@@ -1,0 +1,116 @@
+//! Where a request comes from, when proxies stand in between.
+
+use std::net::{IpAddr, SocketAddr};
+
+use actix_web::http::header::{FORWARDED, HeaderMap};
+
+use crate::settings::{ForwardedHeader, IpNetwork};
+
+/// Whose word counts on whom they speak for.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    /// They.
+    pub trusted: Vec<IpNetwork>,
+    /// Where they say so.
+    pub header: ForwardedHeader,
+}
+
+impl Default for TrustedProxies {
+    /// Nobody's.
+    fn default() -> Self {
+        Self { trusted: Vec::new(), header: ForwardedHeader::XForwardedFor }
+    }
+}
+
+impl TrustedProxies {
+    /// Whoever has sent a request that came from this peer. Each proxy adds the one before it to the right of what it was told;
+    /// so it is read from there, for as long as whoever says so is trusted.
+    pub(super) fn origin(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut from = peer.to_canonical();
+        if !self.is_trusted(from) {
+            return from;
+        }
+        for before in self.said(headers).into_iter().rev() {
+            // A proxy that does not know, or will not tell, is as far as one can see.
+            let Some(before) = before else { break };
+            from = before;
+            if !self.is_trusted(from) {
+                break;
+            }
+        }
+        from
+    }
+
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|network| network.holds(address))
+    }
+
+    /// Everybody who is said to have sent it on, the first one first; nothing for one that is no address.
+    fn said(&self, headers: &HeaderMap) -> Vec<Option<IpAddr>> {
+        let (lines, read): (_, fn(&str) -> Option<IpAddr>) = match self.header {
+            ForwardedHeader::XForwardedFor => (headers.get_all("x-forwarded-for"), address),
+            ForwardedHeader::Forwarded => (headers.get_all(FORWARDED), forwarded),
+        };
+        lines.flat_map(|line| line.to_str().unwrap_or("?").split(',').map(move |one| read(one.trim()))).collect()
+    }
+}
+
+/// `for=` of one element of `Forwarded`.
+fn forwarded(element: &str) -> Option<IpAddr> {
+    let given = element.split(';').find_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then(|| value.trim())
+    })?;
+    address(given.trim_matches('"'))
+}
+
+/// An address, with a port or without.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let found = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    found.map(|address: IpAddr| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn origin(header: ForwardedHeader, peer: &str, name: &'static str, lines: &[&str]) -> String {
+        let trusted = ["10.0.0.0/8", "::1"].map(|network| network.parse().unwrap()).to_vec();
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_str(line).unwrap());
+        }
+        TrustedProxies { trusted, header }.origin(peer.parse().unwrap(), &headers).to_string()
+    }
+
+    #[test]
+    fn only_what_trusted_proxies_say_counts() {
+        let said = |peer, lines: &[&str]| origin(ForwardedHeader::XForwardedFor, peer, "x-forwarded-for", lines);
+        // Nobody in between, whatever it says.
+        assert_eq!(said("203.0.113.9", &["192.0.2.1"]), "203.0.113.9");
+        assert_eq!(said("10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
+        assert_eq!(said("::ffff:10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
+        // What a caller writes itself stands to the left of what the proxy adds.
+        assert_eq!(said("10.0.0.1", &["1.2.3.4, 192.0.2.1"]), "192.0.2.1");
+        assert_eq!(said("10.0.0.1", &["1.2.3.4", "192.0.2.1, 10.0.0.7"]), "192.0.2.1");
+        assert_eq!(said("10.0.0.1", &["1.2.3.4", "nonsense, 10.0.0.7"]), "10.0.0.7");
+        assert_eq!(said("10.0.0.1", &["10.0.0.7"]), "10.0.0.7");
+        assert_eq!(said("10.0.0.1", &["192.0.2.1:1234"]), "192.0.2.1");
+        assert_eq!(said("::1", &["[2001:db8::1]:80"]), "2001:db8::1");
+        assert_eq!(said("::1", &[]), "::1");
+    }
+
+    #[test]
+    fn the_standard_header_is_read_if_it_is_chosen() {
+        let said = |lines: &[&str]| origin(ForwardedHeader::Forwarded, "10.0.0.1", "forwarded", lines);
+        assert_eq!(said(&["for=1.2.3.4, for=192.0.2.1;proto=https;by=10.0.0.1"]), "192.0.2.1");
+        assert_eq!(said(&["For=\"[2001:db8::1]:4711\""]), "2001:db8::1");
+        assert_eq!(said(&["for=192.0.2.1", "for=unknown"]), "10.0.0.1");
+        assert_eq!(said(&["for=192.0.2.1, for=_hidden, for=10.0.0.9"]), "10.0.0.9");
+        let other = origin(ForwardedHeader::Forwarded, "10.0.0.1", "x-forwarded-for", &["192.0.2.1"]);
+        assert_eq!(other, "10.0.0.1", "the other header may be a caller's own words");
+    }
+}

@@ -1,0 +1,46 @@
+//! What there is to say of each way. `WAYS` is the list of what there is; this only tells of it.
+
+mod dead_letters;
+mod events;
+mod fleet;
+mod guilds;
+mod health;
+mod keys;
+mod limits;
+mod operation_schemas;
+mod operations;
+mod submit;
+
+pub(super) use health::OUTSIDE;
+
+use super::{route_doc::RouteDoc, schema::SchemaRef};
+
+/// What there is to say of a way under `/v1`.
+pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+    let parts = [
+        operations::about,
+        dead_letters::about,
+        guilds::about,
+        events::about,
+        fleet::about,
+        limits::about,
+        keys::about,
+    ];
+    parts.into_iter().find_map(|part| part(method, path))
+}
+
+/// The schemas that those speak of.
+pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
+    let own = [
+        operation_schemas::schemas(),
+        dead_letters::schemas(),
+        guilds::schemas(),
+        events::schemas(),
+        fleet::schemas(),
+        limits::schemas(),
+        keys::schemas(),
+        health::schemas(),
+    ];
+    let own = own.into_iter().flatten().map(|(name, shape)| (name.to_owned(), shape));
+    own.chain(submit::schemas()).collect()
+}

@@ -1,0 +1,105 @@
+//! Operations as they are submitted.
+
+use guildhall_core::operation::OperationKind;
+use serde_json::{Value, json};
+use utoipa::openapi::schema::{Discriminator, ObjectBuilder};
+
+use crate::api::openapi::{
+    common::{PRINTABLE, TRACEPARENT},
+    payloads,
+    schema::{
+        Describe as _, SchemaRef, closed, either, integer, list_of, may, must, named, one_of_names, or_null, text,
+        text_of,
+    },
+};
+
+/// The kinds that can be submitted without a guild.
+pub(super) const WITHOUT_GUILD: [OperationKind; 6] = [
+    OperationKind::SendDm,
+    OperationKind::DeferReply,
+    OperationKind::SendFollowup,
+    OperationKind::EditOriginal,
+    OperationKind::Read,
+    OperationKind::Request,
+];
+
+/// How many may be submitted at once.
+const MANY: usize = 1_000;
+
+/// The longest delay or deadline: thirty days.
+const LATEST_MS: u64 = 30 * 24 * 3_600_000;
+
+/// One operation, or many.
+pub(super) fn one_or_many(one: &str) -> SchemaRef {
+    let many = closed([must(
+        "operations",
+        list_of(1, MANY, named(one)).says("All are accepted, or none; they are done in this order."),
+    )]);
+    either([named(one).into(), many.title(Some("Many")).into()]).into()
+}
+
+/// Examples of one operation of each kind, and of many at once.
+pub(super) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
+    let of = |kind: &OperationKind| {
+        let payload = payloads::of(*kind).examples.into_iter().next().map(|(_, payload)| payload);
+        json!({"kind": kind.name(), "payload": payload})
+    };
+    let each = kinds.iter().map(|kind| (kind.name().to_owned(), of(kind)));
+    let many = json!({"operations": kinds.iter().take(2).map(of).collect::<Vec<_>>()});
+    each.chain([("several at once".to_owned(), many)]).collect()
+}
+
+/// Every schema of this file, by its name.
+pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
+    let each = OperationKind::ALL.map(|kind| (new(kind), operation(kind).into()));
+    let of = |kinds: &[OperationKind], says: &str| -> SchemaRef {
+        let mapping = kinds.iter().map(|kind| (kind.name(), format!("#/components/schemas/{}", new(*kind))));
+        either(kinds.iter().map(|kind| named(&new(*kind)).into()))
+            .discriminator(Some(Discriminator::with_mapping("kind", mapping)))
+            .says(says)
+            .into()
+    };
+    let unions = [
+        (
+            "NewOperation".to_owned(),
+            of(&OperationKind::ALL, "An operation that is asked for. `kind` says which it is."),
+        ),
+        (
+            "NewApplicationOperation".to_owned(),
+            of(&WITHOUT_GUILD, "An operation that is asked for outside a guild. `kind` says which it is."),
+        ),
+    ];
+    each.into_iter().chain(unions).collect()
+}
+
+/// What an operation of a kind is called before it is one.
+fn new(kind: OperationKind) -> String {
+    format!("New{}", payloads::title(kind))
+}
+
+/// An operation of a kind, as it is asked for.
+pub(in crate::api::openapi) fn operation(kind: OperationKind) -> ObjectBuilder {
+    let described = payloads::of(kind);
+    let optional = |name, shape: ObjectBuilder| may(name, or_null(shape));
+    closed([
+        must("kind", one_of_names([kind.name()])),
+        must("payload", named(&format!("{}Payload", payloads::title(kind)))),
+        optional(
+            "key",
+            text_of(1, 255)
+                .pattern(Some(PRINTABLE))
+                .says("The idempotency key: the same key with the same kind, guild and payload is accepted once."),
+        ),
+        optional("reason", text_of(0, 480).says("For Discord's audit log. No control characters.")),
+        optional("max_attempts", integer(1, 20).default(Some(3.into())).says("How often it may be tried.")),
+        optional(
+            "delay_ms",
+            integer(0, LATEST_MS)
+                .default(Some(0.into()))
+                .says("Not before so long from now: it is `scheduled`, and joins its queue then."),
+        ),
+        optional("deadline_ms", integer(1, LATEST_MS).says("Not after so long from now; more than `delay_ms`.")),
+        optional("trace", text().pattern(Some(TRACEPARENT)).says("A W3C `traceparent`; that header is taken as well.")),
+    ])
+    .says(described.does)
+}

@@ -1,0 +1,92 @@
+//! Calls that a person waits for: each is made again until Discord has answered, or the time is up.
+
+use std::time::Duration;
+
+use guildhall_actors::rest::{CallOutcome, RequestBody, RestRequest, RestResponse};
+use guildhall_core::{command::CommandScope, lane::Lane, response::ResponseClass};
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::sync_error::{DAILY_CREATES, SyncError, refusal};
+use crate::{
+    app::command_gate::CommandGate,
+    discord::rest::raw,
+    events::{CommandSyncDelayed, emit},
+};
+
+/// How long is waited before the second try of what failed; each further one waits twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// Waits up to this are not worth a word.
+const UNTOLD: Duration = Duration::from_secs(1);
+
+/// Calls about the commands of one place, with one time limit for all of them.
+pub(super) struct RetryingClient<'a> {
+    gate: &'a CommandGate,
+    scope: CommandScope,
+    deadline: Instant,
+}
+
+impl<'a> RetryingClient<'a> {
+    pub(super) fn new(gate: &'a CommandGate, scope: CommandScope, within: Duration) -> Self {
+        Self { gate, scope, deadline: Instant::now() + within }
+    }
+
+    /// What Discord answers to a call that does no harm when it is made twice.
+    pub(super) async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, SyncError> {
+        let answered = self.answer(method, path, body).await?;
+        if answered.class != ResponseClass::Success {
+            return Err(refusal(&answered, self.scope));
+        }
+        serde_json::from_slice(&answered.body).map_err(|_| SyncError::Unreadable)
+    }
+
+    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<RestResponse, SyncError> {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let (why, after) = match self.gate.call(self.request(method.clone(), path, body)).await {
+                CallOutcome::Answered(answered) => match answered.class {
+                    // A limit of a day, whatever it is dressed as: not one that is waited for.
+                    _ if answered.code == Some(DAILY_CREATES) => return Ok(answered),
+                    ResponseClass::RateLimited { retry_after, .. } => ("it answered 429".to_owned(), Some(retry_after)),
+                    ResponseClass::Blocked { retry_after } => ("it blocks this address".to_owned(), retry_after),
+                    ResponseClass::ServerError => (format!("it answered {}", answered.status.as_u16()), None),
+                    ResponseClass::Success
+                    | ResponseClass::Unauthorized
+                    | ResponseClass::InteractionEnded
+                    | ResponseClass::Forbidden
+                    | ResponseClass::NotFound
+                    | ResponseClass::Rejected => return Ok(answered),
+                },
+                CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
+                CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
+            };
+            let pause = after.unwrap_or(wait);
+            if Instant::now() + pause >= self.deadline {
+                return Err(SyncError::NoAnswer { why, again_in: after });
+            }
+            if pause > UNTOLD {
+                emit(CommandSyncDelayed { why: &why, pause });
+            }
+            sleep(pause).await;
+            wait *= 2;
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Option<&Value>) -> RestRequest {
+        let mut headers = HeaderMap::new();
+        let body = body.map_or(RequestBody::Empty, |body| {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            RequestBody::Whole(body.to_string().into())
+        });
+        let request = raw(method, path, headers, body, self.gate.credential());
+        let mut request = request.expect("invariant: made of plain words and numbers");
+        request.lane = Lane::Interactive;
+        request.max_wait = self.deadline.saturating_duration_since(Instant::now());
+        if let CommandScope::Guild(guild) = self.scope {
+            request.guild = Some(guild);
+        }
+        request
+    }
+}

@@ -1,0 +1,162 @@
+//! The judge: what was asked for, against what the simulator says took effect.
+
+use std::collections::{BTreeMap, HashMap};
+
+use guildhall_sim::{EffectScore, Score, Snowflake};
+
+use super::operation::{DemoOperation, ExpectedEffect};
+
+/// What became of everything that was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EffectReport {
+    /// Effects that happened.
+    pub(super) found: u64,
+    /// Those that did not, in words.
+    pub(super) lost: Vec<String>,
+    /// Effects beyond the first of one kind, name and guild.
+    pub(super) duplicates: u64,
+    /// Effects that came before one of their guild that was accepted earlier.
+    pub(super) out_of_order: u64,
+}
+
+/// Judges by the simulator's score. Within a guild the tasks stand in the order in which they were accepted.
+pub(super) fn judge(asked: &BTreeMap<Snowflake, Vec<DemoOperation>>, score: &Score) -> EffectReport {
+    let mut verdict = EffectReport { duplicates: score.duplicates, ..EffectReport::default() };
+    for (guild, tasks) in asked {
+        let effects = score.effects.get(&guild.to_string()).map_or(&[][..], Vec::as_slice);
+        let mut places = HashMap::new();
+        for (place, task) in tasks.iter().enumerate() {
+            match label(&task.effect, effects) {
+                Some(label) if effects.iter().any(|effect| is(effect, &label)) => {
+                    verdict.found += 1;
+                    if in_line(&task.effect) {
+                        places.insert(label, place);
+                    }
+                }
+                Some(_) | None => verdict.lost.push(format!("{:?} in guild {guild}", task.effect)),
+            }
+        }
+        let mut latest = 0;
+        for effect in effects {
+            let label = EffectLabel { verb: &effect.verb, kind: &effect.kind, name: effect.name.clone() };
+            let Some(place) = places.remove(&label) else { continue };
+            verdict.out_of_order += u64::from(place < latest);
+            latest = latest.max(place);
+        }
+    }
+    verdict
+}
+
+/// Whether it has its place in its guild's line; answers to interactions pass it.
+fn in_line(effect: &ExpectedEffect) -> bool {
+    match effect {
+        ExpectedEffect::Role(_)
+        | ExpectedEffect::Channel(_)
+        | ExpectedEffect::Message(_)
+        | ExpectedEffect::Given { .. }
+        | ExpectedEffect::Allowed { .. } => true,
+        ExpectedEffect::Deferred | ExpectedEffect::Edited(_) => false,
+    }
+}
+
+/// An effect as the score has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EffectLabel<'a> {
+    verb: &'a str,
+    kind: &'a str,
+    name: String,
+}
+
+fn is(effect: &EffectScore, label: &EffectLabel<'_>) -> bool {
+    effect.verb == label.verb && effect.kind == label.kind && effect.name == label.name
+}
+
+/// What the score calls an effect; `None` if it is about something that does not exist.
+fn label(effect: &ExpectedEffect, effects: &[EffectScore]) -> Option<EffectLabel<'static>> {
+    let id = |kind: &str, name: &str| {
+        let made = effects.iter().find(|effect| effect.verb == "create" && effect.kind == kind && effect.name == name);
+        made.map(|effect| effect.object)
+    };
+    let created = |kind, name| EffectLabel { verb: "create", kind, name };
+    Some(match effect {
+        ExpectedEffect::Role(name) => created("role", name.clone()),
+        ExpectedEffect::Channel(name) => created("channel", name.clone()),
+        ExpectedEffect::Message(content) => created("message", content.clone()),
+        ExpectedEffect::Given { user, role } => created("member_role", format!("{user}:{}", id("role", role)?)),
+        ExpectedEffect::Allowed { channel, role } => {
+            created("overwrite", format!("{}:{}", id("channel", channel)?, id("role", role)?))
+        }
+        ExpectedEffect::Deferred => created("interaction", String::new()),
+        ExpectedEffect::Edited(content) => EffectLabel { verb: "update", kind: "message", name: content.clone() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_sim::At;
+    use serde_json::Value;
+
+    use super::*;
+
+    const GUILD: Snowflake = Snowflake::new(1);
+
+    fn task(effect: ExpectedEffect) -> DemoOperation {
+        DemoOperation { kind: "read", payload: Value::Null, key: String::new(), effect }
+    }
+
+    fn took(kind: &str, object: u64, name: &str) -> EffectScore {
+        EffectScore {
+            arrived: At::from_micros(0),
+            at: At::from_micros(0),
+            answered: None,
+            verb: "create".to_owned(),
+            kind: kind.to_owned(),
+            object: Snowflake::new(object),
+            name: name.to_owned(),
+            overlapped: false,
+        }
+    }
+
+    fn judged(effects: Vec<EffectScore>) -> EffectReport {
+        let tasks = [
+            ExpectedEffect::Role("a".to_owned()),
+            ExpectedEffect::Given { user: Snowflake::new(7), role: "a".to_owned() },
+            ExpectedEffect::Channel("b".to_owned()),
+            ExpectedEffect::Allowed { channel: "b".to_owned(), role: "a".to_owned() },
+        ];
+        let asked = BTreeMap::from([(GUILD, tasks.map(task).to_vec())]);
+        let score = Score { effects: BTreeMap::from([(GUILD.to_string(), effects)]), ..Score::default() };
+        judge(&asked, &score)
+    }
+
+    fn all() -> Vec<EffectScore> {
+        vec![
+            took("role", 10, "a"),
+            took("member_role", 10, "7:10"),
+            took("channel", 11, "b"),
+            took("overwrite", 10, "11:10"),
+        ]
+    }
+
+    #[test]
+    fn everything_that_took_effect_is_found_in_its_order() {
+        assert_eq!(judged(all()), EffectReport { found: 4, ..EffectReport::default() });
+    }
+
+    #[test]
+    fn what_did_not_take_effect_is_lost_and_named() {
+        let mut effects = all();
+        effects.remove(1);
+        let verdict = judged(effects);
+        assert_eq!((verdict.found, verdict.lost.len()), (3, 1));
+        assert!(verdict.lost[0].contains("Given"), "{:?}", verdict.lost);
+        assert_eq!(judged(Vec::new()).lost.len(), 4, "what is about something lost is lost, too");
+    }
+
+    #[test]
+    fn what_came_before_an_earlier_one_is_out_of_order() {
+        let mut effects = all();
+        effects.swap(1, 2);
+        assert_eq!(judged(effects).out_of_order, 1);
+    }
+}

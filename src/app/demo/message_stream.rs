@@ -1,0 +1,70 @@
+//! Messages that are written in the simulated guilds all the while, whether a daemon is there or not.
+
+use std::net::SocketAddr;
+
+use guildhall_actors::supervision::spawn_work;
+use serde_json::json;
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::http::{DemoHttpError, HttpClient};
+
+/// Messages a second, over all guilds.
+const A_SECOND: u32 = 40;
+/// How long they are written for before it is looked whether that is enough.
+const ROUND_SECONDS: f64 = 0.25;
+
+/// Messages that are being written; dropping it ends them.
+#[derive(Debug)]
+pub(super) struct MessageStream {
+    sent: watch::Receiver<u64>,
+    enough: watch::Sender<bool>,
+    writing: JoinHandle<Result<(), DemoHttpError>>,
+}
+
+impl MessageStream {
+    /// Begins to write, in the simulator that is there.
+    pub(super) fn start(sim: SocketAddr) -> Self {
+        let ((tell, sent), (enough, told)) = (watch::channel(0), watch::channel(false));
+        let writing = spawn_work(write(HttpClient::new(sim, None), tell, told));
+        Self { sent, enough, writing }
+    }
+
+    /// How many were written so far.
+    pub(super) fn sent(&self) -> u64 {
+        *self.sent.borrow()
+    }
+
+    /// Waits until a round of them is written.
+    pub(super) async fn round(&self) {
+        let before = self.sent();
+        // If there is none any more, its end says why.
+        let _ = self.sent.clone().wait_for(|sent| *sent > before).await;
+    }
+
+    /// Ends it, and says how many were written in all.
+    pub(super) async fn end(mut self) -> Result<u64, DemoHttpError> {
+        self.enough.send_replace(true);
+        // It is aborted only by whoever drops it.
+        (&mut self.writing).await.unwrap_or(Ok(()))?;
+        Ok(self.sent())
+    }
+}
+
+impl Drop for MessageStream {
+    fn drop(&mut self) {
+        self.writing.abort();
+    }
+}
+
+async fn write(
+    world: HttpClient,
+    tell: watch::Sender<u64>,
+    enough: watch::Receiver<bool>,
+) -> Result<(), DemoHttpError> {
+    let round = json!({ "events_per_s": A_SECOND, "seconds": ROUND_SECONDS, "event": "MESSAGE_CREATE" });
+    while !*enough.borrow() {
+        let report = world.post("/sim/storm", None, &round).await?.json();
+        tell.send_modify(|sent| *sent += report["sent"].as_u64().unwrap_or(0));
+    }
+    Ok(())
+}

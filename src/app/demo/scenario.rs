@@ -1,0 +1,316 @@
+//! The scenario, scene by scene, with a plain line for each thing that happens.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use guildhall_actors::telemetry::shared_limits;
+use guildhall_sim::{FireSpec, JoinSpec, Score, Snowflake};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Demo, DemoError, GUILDS, LOOK, SHARDS, STEP_TIMEOUT, effect_check, faults,
+    message_stream::MessageStream,
+    operation::{self, DemoGuild, DemoOperation},
+    step_table::Expected::{self, AtMost, Exactly},
+};
+use crate::metrics;
+
+/// Members who join each guild.
+const JOINS: u64 = 2;
+/// The command that is used.
+const COMMAND: &str = "hello";
+/// The worker is killed when so many of ten operations of the burst are done.
+const KILLED_AFTER_TENTHS: u64 = 4;
+/// How many lost effects are named; the others are counted.
+const NAMED: usize = 10;
+/// Discord's global limit.
+const CALLS_PER_SECOND: u64 = 50;
+
+impl Demo {
+    /// Plays the scenario, a plain line for each thing that happens. True if all of it happened as it should.
+    ///
+    /// # Errors
+    ///
+    /// When the simulator refuses its part, or the daemon ends or does not answer.
+    pub async fn play(&mut self) -> Result<bool, DemoError> {
+        self.connect().await?;
+        let places = self.look_around().await?;
+        let places = self.welcome(places).await?;
+        self.answer(&places).await?;
+        self.count_events().await?;
+        self.burst(&places).await?;
+        self.judge().await?;
+        Ok(self.table.holds())
+    }
+
+    /// Shards connect, and guilds arrive.
+    async fn connect(&mut self) -> Result<(), DemoError> {
+        let connected = async || self.desk.metric(metrics::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
+        let shards = self.until(u64::from(SHARDS), connected).await?;
+        self.table.note("shards connected", Exactly(u64::from(SHARDS)), shards);
+        println!("{shards} shards are connected: each said IDENTIFY over a real WebSocket and was answered READY.");
+
+        let guilds = self.until(u64::from(GUILDS), async || self.events("guild.create").await).await?;
+        self.table.note("guilds arrived", Exactly(u64::from(GUILDS)), guilds);
+        let mut spread = BTreeMap::new();
+        for guild in self.sim.guilds() {
+            *spread.entry(guild.shard(SHARDS)).or_insert(0) += 1;
+        }
+        let mut told = String::new();
+        for (shard, count) in spread {
+            let _ = write!(told, "{}{count} on shard {shard}", if told.is_empty() { "" } else { ", " });
+        }
+        println!("{guilds} guilds arrived: {told}.");
+        // The limits of a process that has just started open a moment later than its shards.
+        self.until(1, async || u64::from(self.desk.is_open().await)).await?;
+        Ok(())
+    }
+
+    /// The guilds and their channels, as the simulator shows them.
+    async fn look_around(&self) -> Result<Vec<DemoGuild>, DemoError> {
+        let state = self.world.get("/sim/state").await?.json();
+        let guilds = state["guilds"].as_array().cloned().unwrap_or_default();
+        let channels: BTreeMap<String, Vec<String>> = guilds
+            .iter()
+            .map(|guild| {
+                let channels =
+                    guild["channels"].as_array().into_iter().flatten().filter(|channel| channel["type"] == 0);
+                let ids = channels.filter_map(|channel| channel["id"].as_str().map(str::to_owned));
+                (guild["id"].as_str().unwrap_or_default().to_owned(), ids.collect())
+            })
+            .collect();
+        let place = |guild: Snowflake| DemoGuild {
+            guild,
+            channels: channels.get(&guild.to_string()).cloned().unwrap_or_default(),
+            joined: Vec::new(),
+        };
+        Ok(self.sim.guilds().into_iter().map(place).collect())
+    }
+
+    /// Members join, and a rule gives them a role that is made for them.
+    async fn welcome(&mut self, mut places: Vec<DemoGuild>) -> Result<Vec<DemoGuild>, DemoError> {
+        for place in &mut places {
+            let spec = JoinSpec { count: JOINS, name: Some("newcomer".into()), ..JoinSpec::default() };
+            place.joined = self.sim.join(place.guild, spec).await?.ids;
+        }
+        let all = JOINS * u64::from(GUILDS);
+        let joined = self.until(all, async || self.events("member.join").await).await?;
+        self.table.note("members joined", Exactly(all), joined);
+        println!("{joined} members joined, {JOINS} in every guild, and the shards told us.");
+
+        for place in &places {
+            self.desk.expect(place.guild, operation::welcome(place));
+        }
+        let given = self.until(all, async || created(&self.sim.score(), "member_role")).await?;
+        self.table.note("roles given, by the simulator", Exactly(all), given);
+        println!(
+            "A rule says that who joins gets a role: each guild has a new role `{}`, and {given} members hold it, {}.",
+            operation::GREETER,
+            self.limit().await
+        );
+        Ok(places)
+    }
+
+    /// Whose limit the calls were under.
+    async fn limit(&self) -> String {
+        match self.desk.metric(shared_limits::MEMBERS, "").await {
+            Some(members) => format!("under the limit that is shared over Redis (members: {members})"),
+            None => "under the limit of this process".to_owned(),
+        }
+    }
+
+    /// A command is used, deferred at once, and answered with what the brain says.
+    async fn answer(&mut self, places: &[DemoGuild]) -> Result<(), DemoError> {
+        let guild = places[0].guild;
+        self.sim.fire(FireSpec::command(guild, COMMAND)).await?;
+        self.desk.expect(guild, operation::answer());
+        let received = self.until(1, async || self.events("interaction").await).await?;
+        self.table.note("commands received", Exactly(1), received);
+        let deferred = self.until(1, async || self.sim.score().interactions.answered).await?;
+        self.table.note("deferred, by the simulator", Exactly(1), deferred);
+        let answered = self.until(1, async || edited(&self.sim.score(), operation::ANSWER)).await?;
+        self.table.note("then answered, by the simulator", Exactly(1), answered);
+        let took = self.sim.score().interactions.response_us.first().copied().unwrap_or(0) / 1_000;
+        println!(
+            "Somebody used /{COMMAND}: deferred after {took} ms, told to the brain over a signed webhook, answered with \"{}\".",
+            operation::ANSWER
+        );
+        Ok(())
+    }
+
+    /// Every event that the simulator sent has arrived.
+    async fn count_events(&mut self) -> Result<(), DemoError> {
+        let sent = self.sim.score().gateway.events_total;
+        let arrived = self.until(sent, async || self.events("").await).await?;
+        self.table.note("events, of those it sent", Exactly(sent), arrived);
+        Ok(())
+    }
+
+    /// A burst of operations over all guilds while things go wrong and messages pour in, and the worker is killed in the
+    /// middle of it.
+    async fn burst(&mut self, places: &[DemoGuild]) -> Result<(), DemoError> {
+        for fault in faults::faults() {
+            self.sim.add_fault(fault)?;
+        }
+        let bursts: Vec<(Snowflake, Vec<DemoOperation>)> =
+            places.iter().map(|place| (place.guild, operation::burst(place))).collect();
+        let all = bursts.iter().map(|(_, tasks)| tasks.len() as u64).sum::<u64>();
+        let before = effects(&self.sim.score());
+        let stream = MessageStream::start(self.sim.address());
+        for (guild, tasks) in &bursts {
+            self.desk.ask_all(*guild, tasks).await?;
+        }
+        println!(
+            "A burst: {all} operations over {} guilds, while answers are slow, calls fail, connections break, and people write.",
+            bursts.len()
+        );
+
+        let enough = all * KILLED_AFTER_TENTHS / 10;
+        self.until(enough, async || effects(&self.sim.score()) - before).await?;
+        let killed = self.worker.id();
+        self.worker.kill().map_err(DemoError::Process)?;
+        let done = effects(&self.sim.score()) - before;
+        self.table.note("kill -9 while under way", Exactly(1), u64::from((1..all).contains(&done)));
+        println!("kill -9 {killed}: the daemon is gone in the middle of it; {done} of {all} had happened.");
+        // The round that was under way, and then one that nobody is there for.
+        stream.round().await;
+        let earlier = stream.sent();
+        stream.round().await;
+        let unheard = stream.sent() - earlier;
+        self.worker.start_again().map_err(DemoError::Process)?;
+        self.until(1, async || u64::from(self.desk.is_open().await)).await?;
+        println!(
+            "It is started again: {}. It looks what came of the calls that it left under way, and goes on.",
+            self.worker.id()
+        );
+
+        let mut known = 0;
+        for (guild, tasks) in &bursts {
+            known += self.desk.ask_again(*guild, tasks).await?;
+        }
+        self.table.note("asked for again, and known", Exactly(all), known);
+        println!(
+            "All {all} are asked for again with the same keys: {known} were known, {} are new.",
+            all - known.min(all)
+        );
+        self.settle().await?;
+        self.sim.remove_faults(None);
+        self.count_messages(stream, unheard).await
+    }
+
+    /// Every message that was written was told to the brain, also those of the time when no daemon was there.
+    async fn count_messages(&mut self, stream: MessageStream, unheard: u64) -> Result<(), DemoError> {
+        let written = stream.end().await?;
+        let told = self.until(written, async || self.brain.heard().0).await?;
+        let (_, again) = self.brain.heard();
+        println!(
+            "{written} messages were written meanwhile, {unheard} and more while no daemon was there. The brain was told of \
+             {told}: {} are lost. {again} came twice, with the same id.",
+            written - told.min(written)
+        );
+        self.table.note("written while it was gone", Exactly(1), u64::from(unheard > 0));
+        self.table.note("messages told, of those written", Exactly(written), told);
+        Ok(())
+    }
+
+    /// What came of it all, by the simulator.
+    async fn judge(&mut self) -> Result<(), DemoError> {
+        // The shards are back, too.
+        let connected = async || self.desk.metric(metrics::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
+        self.until(u64::from(SHARDS), connected).await?;
+        let standing = self.desk.standing().await?;
+        let score = self.sim.score();
+        let verdict = effect_check::judge(self.desk.asked(), &score);
+        let expected: u64 = self.desk.asked().values().map(|tasks| tasks.len() as u64).sum();
+        let asked = self.desk.asked().values().flatten().filter(|task| !task.key.is_empty()).count() as u64;
+        // For each who joins the role is seen to, and given; and one answer.
+        let given = 2 * JOINS * u64::from(GUILDS) + 1;
+        let failed: u64 = statuses(&score, 500..600);
+        println!(
+            "All is done after {:.1} s. The simulator failed {failed} calls and cut {} connections on the way.",
+            self.begun.elapsed().as_secs_f64(),
+            score.dropped
+        );
+        for lost in verdict.lost.iter().take(NAMED) {
+            println!("Lost: {lost}.");
+        }
+        if verdict.lost.len() > NAMED {
+            println!("And {} more.", verdict.lost.len() - NAMED);
+        }
+        let most = score.max_per_second.values().copied().max().unwrap_or(0);
+        let limited = score.rate_limited;
+        let rows: [(&'static str, Expected, u64); 12] = [
+            ("operations accepted", Exactly(asked), self.desk.accepted()),
+            ("  succeeded", Exactly(asked), standing.succeeded),
+            ("  dead or for a person", Exactly(0), standing.failed),
+            ("  missing or not done", Exactly(0), standing.missing + standing.pending),
+            ("operations by handlers", Exactly(given), standing.given),
+            ("effects, by the simulator", Exactly(expected), verdict.found),
+            ("  lost", Exactly(0), verdict.lost.len() as u64),
+            ("  duplicates", Exactly(0), verdict.duplicates),
+            ("  out of their guild's order", Exactly(0), verdict.out_of_order + score.overlaps),
+            ("429s", Exactly(0), limited.user + limited.shared + limited.global),
+            ("most calls in any second", AtMost(CALLS_PER_SECOND), u64::from(most)),
+            // The daemon that was started again has gone on with the sessions of the one that was killed.
+            ("identifies, by the simulator", Exactly(u64::from(SHARDS)), score.gateway.identifies),
+        ];
+        for (what, expected, seen) in rows {
+            self.table.note(what, expected, seen);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that was accepted is done, one way or another.
+    async fn settle(&self) -> Result<(), DemoError> {
+        let settled = async || match self.desk.standing().await {
+            Ok(standing) if standing.given_undone == 0 => standing.settled(),
+            Ok(_) | Err(_) => 0,
+        };
+        self.until(self.desk.accepted(), settled).await?;
+        Ok(())
+    }
+
+    /// Events of this type that arrived; of all types, if none is given.
+    async fn events(&self, kind: &str) -> u64 {
+        let label = if kind.is_empty() { String::new() } else { format!("\"{kind}\"") };
+        self.desk.metric(metrics::GATEWAY_EVENTS, &label).await.unwrap_or(0)
+    }
+
+    /// Waits until a count is reached or the step's time is up. What was seen until then counts.
+    async fn until(&self, enough: u64, count: impl AsyncFn() -> u64) -> Result<u64, DemoError> {
+        let deadline = Instant::now() + STEP_TIMEOUT;
+        loop {
+            let seen = count().await;
+            if seen >= enough || Instant::now() >= deadline {
+                return Ok(seen);
+            }
+            if let Some(status) = self.worker.ended() {
+                return Err(DemoError::Ended(status));
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// Changes that calls have made, over all guilds.
+fn effects(score: &Score) -> u64 {
+    score.effects.values().map(|effects| effects.len() as u64).sum()
+}
+
+/// Things of this kind that calls have made.
+fn created(score: &Score, kind: &str) -> u64 {
+    let effects = score.effects.values().flatten();
+    effects.filter(|effect| effect.verb == "create" && effect.kind == kind).count() as u64
+}
+
+/// First answers that say this in the end.
+fn edited(score: &Score, content: &str) -> u64 {
+    let effects = score.effects.values().flatten();
+    effects.filter(|effect| effect.verb == "update" && effect.kind == "message" && effect.name == content).count()
+        as u64
+}
+
+/// Answers with a status in this range.
+fn statuses(score: &Score, range: std::ops::Range<u16>) -> u64 {
+    let all = score.routes.values().flat_map(|route| &route.statuses);
+    all.filter(|(status, _)| range.contains(status)).map(|(_, count)| count).sum()
+}

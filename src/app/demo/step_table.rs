@@ -1,0 +1,92 @@
+//! What was to happen and what did, as a table.
+
+use std::fmt;
+
+/// How much there should be of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// So much.
+    Exactly(u64),
+    /// So much or less.
+    AtMost(u64),
+}
+
+impl Expected {
+    fn is(self, seen: u64) -> bool {
+        match self {
+            Self::Exactly(count) => seen == count,
+            Self::AtMost(most) => seen <= most,
+        }
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(count) => f.pad(&count.to_string()),
+            Self::AtMost(most) => f.pad(&format!("<= {most}")),
+        }
+    }
+}
+
+/// One line of it.
+#[derive(Clone, Debug)]
+struct Step {
+    what: &'static str,
+    expected: Expected,
+    seen: u64,
+}
+
+/// All lines, in the order in which things happened.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepTable {
+    steps: Vec<Step>,
+}
+
+impl StepTable {
+    pub(super) fn note(&mut self, what: &'static str, expected: Expected, seen: u64) {
+        self.steps.push(Step { what, expected, seen });
+    }
+
+    /// Whether everything is as it should be.
+    pub(super) fn holds(&self) -> bool {
+        self.steps.iter().all(|step| step.expected.is(step.seen))
+    }
+}
+
+impl fmt::Display for StepTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<32} {:>8} {:>8}", "", "expected", "seen")?;
+        for Step { what, expected, seen } in &self.steps {
+            let verdict = if expected.is(*seen) { "ok" } else { "WRONG" };
+            writeln!(f, "{what:<32} {expected:>8} {seen:>8}  {verdict}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_does_not_hold_is_seen_and_spoils_the_whole() {
+        let mut table = StepTable::default();
+        table.note("guilds arrived", Expected::Exactly(10), 10);
+        table.note("most calls in a second", Expected::AtMost(50), 49);
+        assert!(table.holds(), "{table}");
+        table.note("duplicates", Expected::Exactly(0), 1);
+        assert!(!table.holds());
+        let shown = table.to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[1], "guilds arrived                         10       10  ok");
+        assert_eq!(lines[2], "most calls in a second              <= 50       49  ok");
+        assert_eq!(lines[3], "duplicates                              0        1  WRONG");
+    }
+
+    #[test]
+    fn more_than_the_most_is_wrong_and_so_is_more_than_expected() {
+        assert!(!Expected::AtMost(50).is(51));
+        assert!(!Expected::Exactly(2).is(3));
+    }
+}

@@ -1,0 +1,106 @@
+//! How ready the gateway is, as told by its shards.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{api::ComponentHandle, discord::ShardEvent};
+
+/// Counts connected shards. The gateway is ready when all that this process has are; it may have none, if others do.
+pub(super) struct GatewayComponent {
+    part: ComponentHandle,
+    state: Mutex<GatewayState>,
+}
+
+#[derive(Default)]
+struct GatewayState {
+    /// How many this process has, once it has asked for them.
+    held: Option<usize>,
+    connected: usize,
+    /// Those that cannot have a session today, and when there is one again.
+    waiting: BTreeSet<u32>,
+    again_in: Duration,
+}
+
+impl GatewayComponent {
+    pub(super) fn new(part: ComponentHandle) -> Self {
+        let gateway = Self { part, state: Mutex::default() };
+        gateway.tell(&GatewayState::default());
+        gateway
+    }
+
+    /// This process has so many shards.
+    pub(super) fn has(&self, held: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.held = Some(held);
+        self.tell(&state);
+    }
+
+    pub(super) fn observe(&self, event: ShardEvent) {
+        // The lock is held while telling, so that the last word is the right one.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            // A shard says these two in turn.
+            ShardEvent::Connected { shard, .. } => {
+                state.connected += 1;
+                state.waiting.remove(&shard);
+            }
+            ShardEvent::PermissionsChanged { .. } => return,
+            ShardEvent::Disconnected { .. } => state.connected = state.connected.saturating_sub(1),
+            ShardEvent::OutOfIdentifies { shard, again_in } => {
+                state.waiting.insert(shard);
+                state.again_in = again_in;
+            }
+        }
+        self.tell(&state);
+    }
+
+    fn tell(&self, state: &GatewayState) {
+        let GatewayState { held, connected, waiting, again_in } = state;
+        let Some(held) = held else {
+            self.part.not_ready("it is not known yet which shards are this process's own");
+            return;
+        };
+        if connected == held {
+            self.part.ready();
+            return;
+        }
+        let mut reason = format!("{connected} of {held} shards are connected");
+        if !waiting.is_empty() {
+            let minutes = again_in.as_secs().div_ceil(60);
+            reason = format!(
+                "{reason}; {} wait for a new session, and the day's session starts are used up: there is one again in {} h \
+                 {} min",
+                waiting.len(),
+                minutes / 60,
+                minutes % 60
+            );
+        }
+        self.part.not_ready(&reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::Readiness, discord::SessionKind};
+
+    #[test]
+    fn the_gateway_is_ready_when_all_shards_are_connected_and_says_when_the_day_is_spent() {
+        let readiness = Readiness::default();
+        let part = GatewayComponent::new(readiness.register("gateway"));
+        let says = || format!("{:?}", readiness.report());
+        assert!(says().contains("not known yet"), "{}", says());
+        part.has(2);
+        part.observe(ShardEvent::Connected { shard: 0, session: SessionKind::New });
+        assert!(says().contains("1 of 2 shards are connected"), "{}", says());
+        part.observe(ShardEvent::OutOfIdentifies { shard: 1, again_in: Duration::from_secs(2 * 3600 + 61) });
+        assert!(says().contains("1 wait for a new session") && says().contains("in 2 h 2 min"), "{}", says());
+        part.observe(ShardEvent::Connected { shard: 1, session: SessionKind::New });
+        assert!(!says().contains("wait for"), "{}", says());
+        part.observe(ShardEvent::Disconnected { shard: 1 });
+        assert!(says().contains("1 of 2 shards are connected"), "{}", says());
+    }
+}

@@ -1,0 +1,84 @@
+//! How ready this process is to share its limits, as its gate shows.
+
+use std::{sync::Arc, time::Duration};
+
+use guildhall_actors::{
+    failpoint,
+    rest::{Gate, GateView},
+    supervision::{self, Part},
+};
+use guildhall_core::{invalid::FleetSnapshot, limit::shared::SharingMode, response::Credential};
+use tokio::task::JoinHandle;
+
+use crate::api::ComponentHandle;
+
+/// How often the gate is looked at: before anything can be sent, and then.
+const AT_FIRST: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_secs(1);
+
+/// Tells of the gate for as long as this lives.
+#[derive(Debug)]
+pub(super) struct RedisComponent(JoinHandle<()>);
+
+impl RedisComponent {
+    /// Waits until calls can be sent, and tells of the gate from now on.
+    pub(super) async fn start(gate: &Arc<Gate>, part: ComponentHandle) -> Self {
+        tell(gate, &part, AT_FIRST, Until::Ready).await;
+        let gate = Arc::clone(gate);
+        Self(supervision::spawn(Part::RedisHealth, async move { tell(&gate, &part, LATER, Until::TheEnd).await }))
+    }
+}
+
+impl Drop for RedisComponent {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    Ready,
+    TheEnd,
+}
+
+/// Tells how things stand, again and again.
+async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until) {
+    let mut tick = tokio::time::interval(every);
+    loop {
+        tick.tick().await;
+        if until == Until::TheEnd {
+            failpoint::message(Part::RedisHealth);
+        }
+        // The gate is gone only when the process ends.
+        let Some(view) = gate.observe().await else { return };
+        match missing(&view) {
+            Some(reason) => part.not_ready(reason),
+            None => {
+                part.ready();
+                if until == Until::Ready {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Why nothing can be sent, if so.
+fn missing(view: &GateView) -> Option<&'static str> {
+    // What is sent without the bot's token is not what the daemon is for.
+    let bots = view.limits.credentials.iter().filter(|limit| matches!(limit.credential, Credential::Application(_)));
+    for mode in bots.filter_map(|limit| limit.shared.as_ref()).map(|shared| shared.mode) {
+        match mode {
+            SharingMode::Shared | SharingMode::Share | SharingMode::Open => {}
+            SharingMode::Unreached => return Some("Redis was not reached yet"),
+            SharingMode::Joining => return Some("joining those who share the limits"),
+            SharingMode::Waiting => {
+                return Some("Redis is lost; its share of the limit is not surely this process's own yet");
+            }
+            SharingMode::Closed => return Some("Redis is lost, and nothing is sent without it"),
+        }
+    }
+    let invalid = &view.breakers.invalid_requests;
+    let is_short = |fleet: &FleetSnapshot| fleet.lent == 0 && invalid.in_flight == 0;
+    invalid.shared.as_ref().is_some_and(is_short).then_some("nothing is lent of the budget of invalid requests yet")
+}

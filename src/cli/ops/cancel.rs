@@ -1,0 +1,76 @@
+//! `guildhall ops cancel` and `guildhall ops retry`
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::{WaitArgs, view, wait_for};
+use crate::{
+    cli::output::Output,
+    client::{ApiRequest, Client, ClientError, part},
+};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct CancelArgs {
+    /// Which operations
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct RetryArgs {
+    /// Which operations
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+    #[command(flatten)]
+    waiting: WaitArgs,
+}
+
+pub(super) async fn cancel(client: &Client, out: &Output, args: &CancelArgs) -> anyhow::Result<ExitCode> {
+    let (done, failed) = each(client, &args.ids, "cancel").await?;
+    tell(out, &done, |_| "is cancelled".to_owned())?;
+    Ok(code(failed))
+}
+
+pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> anyhow::Result<ExitCode> {
+    let (done, failed) = each(client, &args.ids, "retry").await?;
+    let Some(within) = args.waiting.within() else {
+        tell(out, &done, |one| match one["redrive_of"].as_str() {
+            Some(first) => format!("does {first} again"),
+            None => "is due now".to_owned(),
+        })?;
+        return Ok(code(failed));
+    };
+    let ids = done.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)).collect();
+    let waited = wait_for(client, out, ids, within).await?;
+    Ok(if failed > 0 { ExitCode::FAILURE } else { waited })
+}
+
+/// Asks for the same of each. What is refused is told, and the others are asked for all the same; how many were refused.
+async fn each(client: &Client, ids: &[String], what: &str) -> anyhow::Result<(Vec<Value>, usize)> {
+    let (mut done, mut failed) = (Vec::new(), 0);
+    for id in ids {
+        match client.send(&ApiRequest::post(format!("/v1/operations/{}/{what}", part(id)))).await {
+            Ok(answered) => done.push(answered.body),
+            Err(fault @ ClientError::Refused(_)) if ids.len() > 1 && fault.again_after().is_none() => {
+                eprintln!("error: {fault}");
+                failed += 1;
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Ok((done, failed))
+}
+
+fn tell(out: &Output, done: &[Value], says: impl Fn(&Value) -> String) -> anyhow::Result<()> {
+    let value = if let [one] = done { one.clone() } else { view::list_value(done) };
+    let line = |one: &Value| format!("{} {}\n", one["id"].as_str().unwrap_or_default(), says(one));
+    if done.is_empty() && !out.is_table() {
+        return out.show(&json!({"operations": []}), |_| String::new());
+    }
+    out.show(&value, |_| done.iter().map(line).collect())
+}
+
+fn code(failed: usize) -> ExitCode {
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

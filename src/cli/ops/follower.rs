@@ -1,0 +1,195 @@
+//! Following operations to their end: over the stream, or by looking again and again where a daemon has none.
+//!
+//! ```text
+//!  begin (the stream is open) ─▶ submit, or look at each ─▶ stream ──▶ over
+//!                                     ▲                        │ gap
+//!                                     └────────────────────────┘
+//! ```
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::bail;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{progress::ProgressReporter, view::is_over};
+use crate::{
+    cli::duration,
+    client::{Client, ClientError, OperationStream, StreamItem, part},
+};
+
+/// How long to wait between two looks without a stream; it grows up to the second.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// How many operations one round of looks is about, so that a daemon is never flooded with them.
+const ROUND: usize = 100;
+/// What an operation is that the daemon does not have.
+const GONE: &str = "gone";
+
+/// Operations on their way.
+pub(in crate::cli) struct Follower<'a> {
+    client: &'a Client,
+    feed: Option<OperationStream>,
+    /// Each operation as it was last heard of, in the order in which they were named.
+    known: Vec<Value>,
+    places: BTreeMap<String, usize>,
+    /// Those that have to be looked at, since nobody may have told of them.
+    unseen: Vec<usize>,
+}
+
+impl<'a> Follower<'a> {
+    /// Begins to listen to what these parameters name. What is submitted after this is not missed.
+    pub(in crate::cli) async fn begin(
+        client: &'a Client,
+        given: &[(&str, Option<String>)],
+    ) -> Result<Self, ClientError> {
+        let feed = match OperationStream::open(client, given, None).await {
+            Ok(feed) => Some(feed),
+            Err(ClientError::Unknown { .. }) => None,
+            // There are as many streams as there may be, or the daemon has only just started.
+            Err(fault) if fault.again_after().is_some() => None,
+            Err(fault) => return Err(fault),
+        };
+        Ok(Self { feed, ..Self::idle(client) })
+    }
+
+    /// Follows without a stream, by looking alone.
+    pub(super) fn idle(client: &'a Client) -> Self {
+        Self { client, feed: None, known: Vec::new(), places: BTreeMap::new(), unseen: Vec::new() }
+    }
+
+    /// Follows operations that were there before it began.
+    pub(in crate::cli) fn look_for(&mut self, ids: impl IntoIterator<Item = String>) {
+        for id in ids {
+            if let Some(at) = self.add(json!({ "id": id })) {
+                self.unseen.push(at);
+            }
+        }
+    }
+
+    /// Follows an operation that was accepted just before it began.
+    pub(super) fn meet(&mut self, accepted: Value) {
+        if let Some(at) = self.add(accepted).filter(|at| !self.is_over(*at)) {
+            self.unseen.push(at);
+        }
+    }
+
+    /// Follows an operation that was accepted after it began.
+    pub(in crate::cli) fn expect(&mut self, accepted: Value) {
+        // The stream tells of what is new; of what was accepted before, it may have told before.
+        let is_told = accepted["replayed"] != true && self.feed.is_some();
+        if is_told {
+            self.add(accepted);
+        } else {
+            self.meet(accepted);
+        }
+    }
+
+    fn add(&mut self, operation: Value) -> Option<usize> {
+        let id = operation["id"].as_str()?.to_owned();
+        let at = self.known.len();
+        if self.places.contains_key(&id) {
+            return None;
+        }
+        self.places.insert(id, at);
+        self.known.push(operation);
+        Some(at)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// All of them, as they were last heard of.
+    pub(super) fn known(&self) -> Vec<Value> {
+        self.known.clone()
+    }
+
+    pub(super) fn all_succeeded(&self) -> bool {
+        self.known.iter().all(|operation| operation["state"] == "succeeded")
+    }
+
+    fn is_over(&self, at: usize) -> bool {
+        self.known[at]["state"].as_str().is_some_and(|state| is_over(state) || state == GONE)
+    }
+
+    fn left(&self) -> Vec<usize> {
+        (0..self.known.len()).filter(|at| !self.is_over(*at)).collect()
+    }
+
+    /// Waits until all are over, telling of every change.
+    pub(super) async fn until_over(&mut self, within: Duration, teller: &mut ProgressReporter) -> anyhow::Result<()> {
+        let deadline = Instant::now() + within;
+        for at in (0..self.known.len()).filter(|at| self.is_over(*at)) {
+            teller.tell(&self.known[at])?;
+        }
+        let mut left = self.left().len();
+        let mut pause = LOOKS.0;
+        while left > 0 {
+            let Ok(more) = timeout_at(deadline, self.step(teller, &mut pause)).await else {
+                bail!(
+                    "{left} of {} operations are not over after {}; they go on, and `guildhall ops watch` follows them",
+                    self.known.len(),
+                    duration::told(within)
+                );
+            };
+            more?;
+            left = self.left().len();
+        }
+        Ok(())
+    }
+
+    /// Looks at what has to be looked at, then hears what comes next. May be dropped at any time.
+    async fn step(&mut self, teller: &mut ProgressReporter, pause: &mut Duration) -> anyhow::Result<()> {
+        while let Some(at) = self.unseen.last().copied() {
+            if !self.is_over(at) {
+                self.look(at, teller).await?;
+            }
+            self.unseen.pop();
+        }
+        if self.left().is_empty() {
+            return Ok(());
+        }
+        let Some(feed) = &mut self.feed else {
+            sleep(*pause).await;
+            *pause = (*pause * 3 / 2).min(LOOKS.1);
+            let mut round = self.left();
+            round.truncate(ROUND);
+            // Looked at from the end.
+            round.reverse();
+            self.unseen = round;
+            return Ok(());
+        };
+        match feed.next().await? {
+            StreamItem::Operation(operation) => self.hear(operation, teller),
+            StreamItem::Gap => {
+                self.unseen = self.left();
+                Ok(())
+            }
+        }
+    }
+
+    async fn look(&mut self, at: usize, teller: &mut ProgressReporter) -> anyhow::Result<()> {
+        let id = self.known[at]["id"].as_str().unwrap_or_default().to_owned();
+        match self.client.get(format!("/v1/operations/{}", part(&id))).await {
+            Ok(answered) => self.hear(answered.body, teller),
+            Err(fault) if fault.is_absent() => {
+                let says = format!("there is no operation {id}, or not any more");
+                self.hear(json!({"id": id, "state": GONE, "error": {"message": says}}), teller)
+            }
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Takes in what an operation has become, if it is one of those that are followed.
+    fn hear(&mut self, operation: Value, teller: &mut ProgressReporter) -> anyhow::Result<()> {
+        let Some(at) = operation["id"].as_str().and_then(|id| self.places.get(id).copied()) else { return Ok(()) };
+        // A stream may tell what a look has found out already, or something older.
+        if self.is_over(at) {
+            return Ok(());
+        }
+        let is_new = self.known[at]["state"] != operation["state"];
+        self.known[at] = operation;
+        if is_new { teller.tell(&self.known[at]) } else { Ok(()) }
+    }
+}

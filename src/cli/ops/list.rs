@@ -1,0 +1,77 @@
+//! `guildhall ops list` and `guildhall ops show`
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::view;
+use crate::{
+    cli::{
+        duration,
+        listing::{self, PageArgs},
+        output::Output,
+        suggest,
+    },
+    client::{Client, ListRequest, part},
+};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct ListArgs {
+    /// Only of this guild
+    #[arg(long, value_name = "ID")]
+    guild: Option<String>,
+    /// Only those in this state
+    #[arg(long, value_parser = suggest::states())]
+    state: Option<String>,
+    /// Only of this kind
+    #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true)]
+    kind: Option<String>,
+    /// Only those that others may pass, or only those that they may not
+    #[arg(long, value_name = "BOOL")]
+    parked: Option<bool>,
+    /// Only of this deployment
+    #[arg(long, value_name = "ID")]
+    deployment: Option<String>,
+    /// Only those accepted after this: RFC 3339, or how long ago, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = duration::when)]
+    created_after: Option<String>,
+    /// Only those accepted before this
+    #[arg(long, value_name = "TIME", value_parser = duration::when)]
+    created_before: Option<String>,
+    #[command(flatten)]
+    wanted: PageArgs,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct ShowArgs {
+    /// Which operations
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+}
+
+pub(super) async fn list(client: &Client, out: &Output, args: ListArgs) -> anyhow::Result<ExitCode> {
+    let given = vec![
+        ("guild_id", args.guild),
+        ("state", args.state),
+        ("kind", args.kind),
+        ("parked", args.parked.map(|parked| parked.to_string())),
+        ("deployment_id", args.deployment),
+        ("created_after", args.created_after),
+        ("created_before", args.created_before),
+    ];
+    let most = args.wanted.most();
+    let pages =
+        ListRequest { path: "/v1/operations", list: "operations", cursor: "cursor", given, most, feature: None };
+    listing::show(client, out, pages, "There are no such operations.", view::table).await
+}
+
+pub(super) async fn show(client: &Client, out: &Output, args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let mut shown = Vec::new();
+    for id in &args.ids {
+        shown.push(client.get(format!("/v1/operations/{}", part(id))).await?.body);
+    }
+    let value = if let [one] = shown.as_slice() { one.clone() } else { view::list_value(&shown) };
+    let all = |paint| shown.iter().map(|one: &Value| view::whole(one, paint)).collect::<Vec<_>>().join("\n");
+    out.show(&value, all)?;
+    Ok(ExitCode::SUCCESS)
+}

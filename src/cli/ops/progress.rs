@@ -1,0 +1,99 @@
+//! Telling of operations while they are followed: lines, a bar, or nothing.
+
+use std::io::{self, IsTerminal as _};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+use super::view::{self, is_over};
+use crate::{
+    cli::output::{Output, Painter},
+    terminal_text::plain,
+};
+
+/// How the bar looks.
+const BAR: &str = "{elapsed_precise} [{bar:40}] {pos}/{len} over, {msg}";
+
+/// Tells what becomes of operations.
+pub(in crate::cli) struct ProgressReporter {
+    out: Output,
+    how: ProgressMode,
+    succeeded: usize,
+    failed: usize,
+}
+
+enum ProgressMode {
+    /// Each change is a line of the answer.
+    Lines,
+    /// A bar for people, and a line for what goes wrong.
+    Bar(ProgressBar),
+    /// Only the end is of interest.
+    Silent,
+}
+
+impl ProgressReporter {
+    /// For whoever follows so many operations, and wants to see them change.
+    pub(super) fn ahead(out: &Output, count: usize) -> Self {
+        let is_seen = io::stdout().is_terminal() && io::stderr().is_terminal();
+        let how = if count > 1 && out.is_table() && is_seen { bar(count) } else { ProgressMode::Lines };
+        Self::new(out, how)
+    }
+
+    /// For whoever waits for so many operations, and is shown the end of all of them.
+    pub(super) fn aside(out: &Output, count: usize) -> Self {
+        let how = if count > 1 && io::stderr().is_terminal() { bar(count) } else { ProgressMode::Silent };
+        Self::new(out, how)
+    }
+
+    fn new(out: &Output, how: ProgressMode) -> Self {
+        Self { out: *out, how, succeeded: 0, failed: 0 }
+    }
+
+    /// Tells of a change.
+    pub(super) fn tell(&mut self, operation: &Value) -> anyhow::Result<()> {
+        let state = operation["state"].as_str().unwrap_or_default();
+        let is_end = is_over(state) || !is_known(state);
+        match (is_end, state == "succeeded") {
+            (true, true) => self.succeeded += 1,
+            (true, false) => self.failed += 1,
+            (false, _) => {}
+        }
+        match &self.how {
+            ProgressMode::Lines => return self.out.show_next(operation, |paint| view::line(operation, paint)),
+            ProgressMode::Bar(bar) => {
+                if is_end && state != "succeeded" {
+                    bar.println(view::line(operation, Painter::for_terminal(true)));
+                }
+                let last = format!("{} {}", operation["kind"].as_str().unwrap_or_default(), state);
+                bar.set_message(format!("{} succeeded, {} not; last: {}", self.succeeded, self.failed, plain(&last)));
+                bar.inc(u64::from(is_end));
+            }
+            ProgressMode::Silent => {}
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&self) {
+        if let ProgressMode::Bar(bar) = &self.how {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// What there was, in one line.
+    pub(super) fn summary(&self) -> String {
+        format!("{} succeeded, {} did not.", self.succeeded, self.failed)
+    }
+}
+
+fn is_known(state: &str) -> bool {
+    guildhall_core::operation::OperationState::from_name(state).is_some()
+}
+
+fn bar(count: usize) -> ProgressMode {
+    let bar = ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(BAR).expect("invariant: the template is one");
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_message("none yet");
+    ProgressMode::Bar(bar)
+}

@@ -1,0 +1,153 @@
+//! Where a daemon is.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    str::FromStr,
+};
+
+use http::Uri;
+use url::{Host, Url};
+
+/// Where a daemon is: an http or https URL that everything else stands below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiUrl {
+    url: Url,
+}
+
+/// A text names no place of a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiUrlError {
+    /// It is no URL.
+    #[error("is no URL of a daemon; write http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:8080")]
+    Form,
+    /// It holds a login.
+    #[error("must not hold a user or a password; the key goes into --key-file or GUILDHALL_KEY")]
+    Login,
+    /// It holds more than a place.
+    #[error("must end with its path; a ? or # has no meaning here")]
+    Query,
+    /// Only the daemon's log knows the port.
+    #[error("api.bind has port 0, so only the daemon's log knows the real one; give it with --api http://HOST:PORT")]
+    AnyPort,
+}
+
+impl FromStr for ApiUrl {
+    type Err = ApiUrlError;
+
+    fn from_str(text: &str) -> Result<Self, ApiUrlError> {
+        let mut url = Url::parse(text.trim()).map_err(|_| ApiUrlError::Form)?;
+        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() || url.port() == Some(0) {
+            return Err(ApiUrlError::Form);
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(ApiUrlError::Login);
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(ApiUrlError::Query);
+        }
+        // Who copies the URL of an endpoint means the daemon.
+        let path = url.path().trim_end_matches('/');
+        let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
+        url.set_path(&path);
+        Ok(Self { url })
+    }
+}
+
+impl ApiUrl {
+    /// Where a daemon is that listens there. One that listens on every address is asked over the loopback one.
+    ///
+    /// # Errors
+    ///
+    /// When the port is not known.
+    pub fn of_bind(bind: SocketAddr, tls: bool) -> Result<Self, ApiUrlError> {
+        if bind.port() == 0 {
+            return Err(ApiUrlError::AnyPort);
+        }
+        let ip = match bind.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        format!("{}://{}", if tls { "https" } else { "http" }, SocketAddr::new(ip, bind.port())).parse()
+    }
+
+    /// Whether nobody but this machine can be there.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        match self.url.host() {
+            Some(Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(Host::Ipv6(ip)) => ip.to_canonical().is_loopback(),
+            Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+            None => false,
+        }
+    }
+
+    /// Whether others can read along.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.url.scheme() == "http" && !self.is_here()
+    }
+
+    /// The address of what stands at a path, which begins with a slash.
+    pub(super) fn at(&self, path: &str) -> Option<Uri> {
+        format!("{self}{path}").parse().ok()
+    }
+}
+
+impl fmt::Display for ApiUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.as_str().trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> ApiUrl {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn a_daemon_may_stand_below_a_path_and_is_meant_by_its_endpoints_too() {
+        for text in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/", " http://h:1 "] {
+            assert_eq!(place(text).to_string(), "http://h:1", "{text}");
+        }
+        let below = place("https://h/guildhall/v1");
+        assert_eq!(below.at("/v1/keys?a=b").unwrap(), "https://h/guildhall/v1/keys?a=b");
+    }
+
+    #[test]
+    fn what_is_no_place_says_why() {
+        let wrong = |text: &str| text.parse::<ApiUrl>().expect_err(text);
+        for text in
+            ["", "127.0.0.1:8080", "localhost:8080", "ftp://h", "ws://h", "http://", "http://h:0", "http://h:99999"]
+        {
+            assert_eq!(wrong(text), ApiUrlError::Form, "{text}");
+        }
+        assert_eq!(wrong("http://me:pw@h"), ApiUrlError::Login);
+        assert_eq!(wrong("http://h/?a=b"), ApiUrlError::Query);
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        assert_eq!(ApiUrl::of_bind(any, false), Err(ApiUrlError::AnyPort));
+    }
+
+    #[test]
+    fn a_daemon_that_listens_everywhere_is_asked_here() {
+        let of = |text: &str| ApiUrl::of_bind(text.parse().unwrap(), false).unwrap().to_string();
+        assert_eq!(of("0.0.0.0:8080"), "http://127.0.0.1:8080");
+        assert_eq!(of("[::]:8080"), "http://[::1]:8080");
+        assert_eq!(of("10.0.0.7:8080"), "http://10.0.0.7:8080");
+        let tls = ApiUrl::of_bind("0.0.0.0:8443".parse().unwrap(), true).unwrap();
+        assert_eq!(tls.to_string(), "https://127.0.0.1:8443");
+    }
+
+    #[test]
+    fn it_is_known_who_may_listen() {
+        for here in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "http://[::ffff:127.0.0.1]:1"] {
+            assert!(place(here).is_here() && !place(here).is_open(), "{here}");
+        }
+        assert!(place("http://10.0.0.1:1").is_open() && !place("https://10.0.0.1:1").is_open());
+        assert!(!place("http://localhost.example:1").is_here());
+    }
+}

@@ -1,0 +1,164 @@
+//! One question to the daemon.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use url::form_urlencoded;
+
+/// What may stand in a part of a path as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// One question to the daemon.
+#[derive(Clone, Debug)]
+pub struct ApiRequest {
+    method: Method,
+    path: String,
+    headers: Vec<(&'static str, String)>,
+    body: Option<Value>,
+    feature: Option<&'static str>,
+    once: bool,
+    waits: Duration,
+}
+
+impl ApiRequest {
+    /// A question about what is at this path, which begins with a slash.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self {
+            once: method != Method::GET,
+            method,
+            path: path.into(),
+            headers: Vec::new(),
+            body: None,
+            feature: None,
+            waits: Duration::ZERO,
+        }
+    }
+
+    /// One that changes something.
+    pub fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    /// With JSON.
+    #[must_use]
+    pub fn with(self, body: Value) -> Self {
+        Self { body: Some(body), ..self }
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// It may be asked twice, since what it asks for is done once all the same.
+    #[must_use]
+    pub fn repeatable(self) -> Self {
+        Self { once: false, ..self }
+    }
+
+    /// What it is about, for a daemon that knows nothing of it. Only for paths that are there if the daemon knows them at all.
+    #[must_use]
+    pub fn about(self, feature: &'static str) -> Self {
+        Self { feature: Some(feature), ..self }
+    }
+
+    /// The daemon may take so much longer to answer.
+    #[must_use]
+    pub fn waiting(self, waits: Duration) -> Self {
+        Self { waits, ..self }
+    }
+
+    pub(super) const fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn headers(&self) -> &[(&'static str, String)] {
+        &self.headers
+    }
+
+    pub(super) const fn body(&self) -> Option<&Value> {
+        self.body.as_ref()
+    }
+
+    pub(super) const fn feature(&self) -> Option<&'static str> {
+        self.feature
+    }
+
+    pub(super) const fn waits(&self) -> Duration {
+        self.waits
+    }
+
+    pub(super) const fn may_repeat(&self) -> bool {
+        !self.once
+    }
+
+    /// Whether it asks for a change.
+    pub(super) fn changes(&self) -> bool {
+        self.method != Method::GET
+    }
+
+    /// Whether this status means that the daemon has no such path.
+    pub(super) fn is_unknown(&self, status: StatusCode) -> bool {
+        self.feature.is_some() && matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+    }
+}
+
+/// A text as one part of a path.
+#[must_use]
+pub fn part(text: &str) -> String {
+    // A part of dots alone would be taken for a step up.
+    if text.chars().all(|c| c == '.') {
+        return text.replace('.', "%2E");
+    }
+    utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// A path with what is given of a query.
+#[must_use]
+pub(super) fn query(path: &str, given: &[(&str, Option<String>)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in given {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    let query = query.finish();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_named_stays_one_part_of_the_path() {
+        assert_eq!(part("0198-ab.c~_"), "0198-ab.c~_");
+        assert_eq!(part("a/b?c#d e"), "a%2Fb%3Fc%23d%20e");
+        assert_eq!((part(".."), part(".")), ("%2E%2E".to_owned(), "%2E".to_owned()));
+        assert_eq!(part("discord:GET /gateway"), "discord:GET%20%2Fgateway");
+    }
+
+    #[test]
+    fn only_what_is_given_is_asked_for() {
+        let asked = query("/v1/x", &[("a", Some("1 2&b".to_owned())), ("c", None), ("d", Some("é".to_owned()))]);
+        assert_eq!(asked, "/v1/x?a=1+2%26b&d=%C3%A9");
+        assert_eq!(query("/v1/x", &[("c", None)]), "/v1/x");
+    }
+
+    #[test]
+    fn only_a_question_about_a_feature_is_answered_by_its_absence() {
+        let plain = ApiRequest::post("/v1/x");
+        assert!(!plain.is_unknown(StatusCode::NOT_FOUND) && !plain.may_repeat() && plain.changes());
+        let about = plain.about("x").repeatable();
+        assert!(about.is_unknown(StatusCode::NOT_FOUND) && about.is_unknown(StatusCode::METHOD_NOT_ALLOWED));
+        assert!(!about.is_unknown(StatusCode::BAD_REQUEST) && about.may_repeat());
+    }
+}

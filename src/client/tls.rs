@@ -1,0 +1,82 @@
+//! Whose certificates are believed where a daemon of this machine is asked, whose certificate is for a name that others know it by.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
+};
+
+/// Believes whoever has the key of the first certificate in this file, and nobody else.
+///
+/// # Errors
+///
+/// What is wrong with the file.
+pub(super) fn only(file: &Path) -> Result<ClientConfig, String> {
+    match CertificateDer::from_pem_file(file) {
+        Ok(certificate) => Ok(believing(Some(certificate))),
+        Err(error) => Err(format!("holds no certificate that can be read: {error}")),
+    }
+}
+
+/// Believes everybody who has the key of the certificate that they show. Never to be told a secret.
+pub(crate) fn anybody() -> ClientConfig {
+    believing(None)
+}
+
+fn believing(certificate: Option<CertificateDer<'static>>) -> ClientConfig {
+    let provider = Arc::new(ring::default_provider());
+    ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("invariant: ring supports the default versions of TLS")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(KeyHolderVerifier { certificate, provider }))
+        .with_no_client_auth()
+}
+
+/// Whoever has the key of this certificate, or of any.
+#[derive(Debug)]
+struct KeyHolderVerifier {
+    certificate: Option<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for KeyHolderVerifier {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.certificate {
+            Some(own) if own != shown => Err(CertificateError::ApplicationVerificationFailure.into()),
+            Some(_) | None => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

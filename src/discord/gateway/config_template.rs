@@ -1,0 +1,42 @@
+//! What connections to the gateway are configured with. A new token is used from the next connection on.
+
+use std::sync::{
+    PoisonError, RwLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use twilight_gateway::Config;
+
+use crate::settings::SecretValue;
+
+/// Makes a configuration with a token.
+type BuildConfig<Q> = Box<dyn Fn(&SecretValue) -> Config<Q> + Send + Sync>;
+
+/// The configuration that all shards share. It holds the TLS context, so it is made once for each token.
+pub(super) struct ConfigTemplate<Q> {
+    current: RwLock<Config<Q>>,
+    make: BuildConfig<Q>,
+    /// How often there was a new token.
+    generation: AtomicU64,
+}
+
+impl<Q: Clone> ConfigTemplate<Q> {
+    pub(super) fn new(token: &SecretValue, make: impl Fn(&SecretValue) -> Config<Q> + Send + Sync + 'static) -> Self {
+        Self { current: RwLock::new(make(token)), make: Box::new(make), generation: AtomicU64::new(0) }
+    }
+
+    /// New connections are made with this token from now on.
+    pub(super) fn set_token(&self, token: &SecretValue) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = (self.make)(token);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn config(&self) -> Config<Q> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes whenever the token does.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}

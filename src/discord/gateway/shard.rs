@@ -1,0 +1,737 @@
+//! One shard: a connection that is polled until it is told to stop, and what it reads told on in order.
+//!
+//! ```text
+//!  twilight ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ Feed
+//!                                        └─ full: close with 4000, wait for room, RESUME from the last one kept
+//! ```
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use guildhall_actors::{
+    crash::{self, EventScope},
+    events::{FlowLimit, ShardSender, ShardState as Doing, unread_event},
+    failpoint,
+    lease_guard::LeaseGuard,
+    operations::WallClock,
+    supervision::Part,
+};
+use guildhall_core::event::{self, Event, EventClass, EventName, EventOrigin, Frame};
+use guildhall_core::time::UnixMs;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use twilight_gateway::{
+    CloseFrame, ConfigBuilder, Message, Session as TwilightSession, Shard, ShardState,
+    error::{ReceiveMessageError, ReceiveMessageErrorType},
+    queue::Queue,
+};
+
+use super::{
+    ShardEnd,
+    backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog},
+    config_template::ConfigTemplate,
+    connection_state::{ConnectionState, DisconnectReason},
+    events::{
+        EventCounters, EventsShed, FrameSkipped, LogThrottle, ShardClosed, ShardClosedFatally, ShardConnected,
+        ShardConnectionFailed, ShardDisconnected, ShardLeaseLost, ShardPaused, ShardRestarting, ShardStarted,
+        ShardUnpaused,
+    },
+    hello,
+    observer::{SessionKind, ShardEvent, ShardObserver},
+    reconnect_backoff::{BackoffConfig, ReconnectBackoff},
+    status::ShardStatus,
+    timed_queue::TimedQueue,
+};
+use crate::{discord::FatalClose, events::emit};
+
+/// How long a goodbye may take before the connection is dropped without one.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
+/// How soon it is tried again to tell what was not taken, though there was room.
+const TELLS_AGAIN: Duration = Duration::from_millis(20);
+
+/// Of the time between two heartbeats, this part may pass without reading.
+const HOLDS_FOR: u32 = 4;
+/// How often Discord asks for heartbeats, if it has not said.
+const HEARTBEATS: Duration = Duration::from_secs(40);
+/// How often a shard that may be lost looks whether it was.
+const LOOKS_FOR_RIGHT: Duration = Duration::from_millis(200);
+/// How long the goodbye of one that was may take: soon after, another process has the shard.
+const LOST_GOODBYE_WITHIN: Duration = Duration::from_secs(1);
+
+/// What all shards of a process have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShardConfig {
+    pub(super) buffer: FlowLimit,
+    pub(super) reconnects: BackoffConfig,
+    pub(super) hello_within: Duration,
+}
+
+pub(super) struct ShardTask<Q> {
+    shard: Shard<TimedQueue<Q>>,
+    template: Arc<ConfigTemplate<Q>>,
+    /// The token that the shard has: the one of this generation of the template.
+    token_generation: u64,
+    feed: ShardSender,
+    observer: ShardObserver,
+    clock: WallClock,
+    manners: ShardConfig,
+    /// Ends before another process can have the shard.
+    right: LeaseGuard,
+    /// What others see of it.
+    vitals: Arc<ShardStatus>,
+    /// Whether it waits before it connects again.
+    rests: bool,
+    /// What Discord calls the session; empty before there is one.
+    session: Arc<str>,
+    /// The number of the last dispatch that was kept.
+    last: u64,
+    /// Numbers of the first session whose frames are not read: they ended processes.
+    unread: BTreeSet<u64>,
+    backlog: Backlog,
+    line: ConnectionState,
+    greeted_by: Instant,
+    greeted: Instant,
+    last_frame: Instant,
+    last_dispatch: Instant,
+    connected: bool,
+    patience: ReconnectBackoff,
+    tally: EventCounters,
+    skipped: LogThrottle,
+}
+
+type ReceivedItem = Option<Result<Message, ReceiveMessageError>>;
+
+/// What waits for what in the backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlushStatus {
+    /// There is nothing in it.
+    Nothing,
+    /// For credit.
+    Credit,
+    /// For a place with whoever listens.
+    Place,
+    /// There is nothing in it, and much of what was is not done.
+    Ease,
+}
+
+/// What came of reading nothing for a while.
+enum HoldResult {
+    /// There is room.
+    Eased,
+    /// There is none, and Discord cannot be kept waiting any longer.
+    Full,
+    /// It is to stop.
+    Told,
+}
+
+/// What to do next.
+enum NextStep {
+    Read,
+    /// Wait a while before connecting again.
+    Rest,
+    /// There is no room for what comes.
+    Hold,
+    /// Somebody wants another connection.
+    Restart,
+    End(ShardEnd),
+}
+
+/// The guild whose roles or overwrites an event changes, or may change.
+fn permissions_changed(event: &Event) -> Option<u64> {
+    match &event.name {
+        EventName::Known(
+            "role.create" | "role.update" | "role.delete" | "channel.create" | "channel.update" | "channel.delete"
+            | "guild.create" | "guild.delete",
+        ) => event.guild,
+        EventName::Known(_) | EventName::Other(_) => None,
+    }
+}
+
+impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
+    /// A shard that may have a session to go on with.
+    #[expect(clippy::too_many_arguments, reason = "it is called once")]
+    pub(super) fn new(
+        shard: Shard<TimedQueue<Q>>,
+        template: Arc<ConfigTemplate<Q>>,
+        feed: ShardSender,
+        observer: ShardObserver,
+        clock: WallClock,
+        manners: ShardConfig,
+        right: LeaseGuard,
+        vitals: Arc<ShardStatus>,
+    ) -> Self {
+        let (session, last) = shard.session().map_or(("", 0), |session| (session.id(), session.sequence()));
+        let session: Arc<str> = session.into();
+        if !session.is_empty() {
+            vitals.has_session(&session);
+        }
+        Self {
+            vitals,
+            rests: false,
+            session,
+            last,
+            unread: BTreeSet::new(),
+            backlog: Backlog::new(shard.id().number(), manners.buffer),
+            shard,
+            token_generation: template.generation(),
+            template,
+            feed,
+            observer,
+            clock,
+            line: ConnectionState::new(),
+            greeted_by: Instant::now() + manners.hello_within,
+            greeted: Instant::now(),
+            last_frame: Instant::now(),
+            last_dispatch: Instant::now(),
+            connected: false,
+            patience: ReconnectBackoff::new(manners.reconnects),
+            manners,
+            right,
+            tally: EventCounters::default(),
+            skipped: LogThrottle::default(),
+        }
+    }
+
+    /// Hands frames of these numbers on without reading them. They are of the session that it resumes.
+    pub(super) fn leaving(mut self, unread: BTreeSet<u64>) -> Self {
+        self.unread = unread;
+        self
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.shard.id().number()
+    }
+
+    /// Polls the shard, which heartbeats, identifies and reconnects as it is polled, until told to stop or refused.
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>, mut restarts: watch::Receiver<()>) -> ShardEnd {
+        let resumes_from = self.shard.session().map(TwilightSession::sequence);
+        emit(ShardStarted { shard: self.number(), resumes_from });
+        self.greeted_by = Instant::now() + self.manners.hello_within;
+        loop {
+            // Looked at before every reconnect above all: two processes would take the session from each other without end.
+            if !self.right.holds() {
+                return self.leave().await;
+            }
+            self.renew_token();
+            let waits = self.flush();
+            let answered_by = self.answered_by();
+            let next = tokio::select! {
+                biased;
+                () = told(&mut stop) => return self.close().await,
+                () = asked(&mut restarts) => NextStep::Restart,
+                item = self.shard.next() => self.take(item),
+                () = room(&self.feed, waits) => NextStep::Read,
+                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_answers(),
+                () = due(answered_by) => self.nobody_answers(),
+                () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => NextStep::Read,
+            };
+            let went_on = match next {
+                NextStep::Read => true,
+                NextStep::Rest => {
+                    let until = Instant::now() + self.patience.wait_after_useless(fastrand::f64());
+                    let rested = self.rest(&mut stop, Some(until)).await;
+                    self.greeted_by = Instant::now() + self.manners.hello_within;
+                    rested
+                }
+                NextStep::Hold => match self.hold(&mut stop).await {
+                    HoldResult::Eased => true,
+                    HoldResult::Told => false,
+                    HoldResult::Full => self.pause(&mut stop).await,
+                },
+                NextStep::Restart => {
+                    self.restart().await;
+                    true
+                }
+                NextStep::End(end) => return end,
+            };
+            if !went_on {
+                return if self.right.holds() { self.close().await } else { self.leave().await };
+            }
+            // Others have their turn however much there is to read.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Tells what can be told, and how much cannot.
+    fn flush(&mut self) -> FlushStatus {
+        let waits = self.tell_on();
+        self.feed.credit().hold(self.backlog.held().events);
+        self.vitals.tell(self.does(), self.last, self.shard.latency().recent().first().copied());
+        waits
+    }
+
+    fn does(&self) -> Doing {
+        match self.shard.state() {
+            _ if self.rests => Doing::Waiting,
+            ShardState::Active if self.connected => Doing::Connected,
+            ShardState::Identifying => Doing::Identifying,
+            ShardState::Resuming => Doing::Resuming,
+            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => Doing::Connecting,
+        }
+    }
+
+    fn tell_on(&mut self) -> FlushStatus {
+        loop {
+            let room = self.feed.credit().has_room();
+            let Some(told) = self.backlog.next(room) else {
+                return if room { FlushStatus::Nothing } else { FlushStatus::Credit };
+            };
+            if let Err(told) = self.feed.tell(told) {
+                self.backlog.put_back(told);
+                return FlushStatus::Place;
+            }
+        }
+    }
+
+    /// Takes an item, and what else is ready, as long as it is text.
+    fn take(&mut self, item: ReceivedItem) -> NextStep {
+        let (mut item, mut frames, mut bytes) = (item, 0, 0);
+        // What is ready together was there at the same time: to look at clocks for each would take longer than to read it.
+        let at = self.now();
+        // A copy of the name for these alone, so that to count who shares it is left to one thread after the other.
+        self.session = Arc::from(&*self.session);
+        let mut session = Arc::clone(&self.session);
+        let scope = crash::enter_events(&session);
+        loop {
+            let Some(Ok(Message::Text(text))) = item else { return self.other(item) };
+            frames += 1;
+            bytes += text.len();
+            self.frame(text, at, &scope);
+            if !Arc::ptr_eq(&session, &self.session) {
+                session = Arc::clone(&self.session);
+                scope.begin(&session);
+            }
+            if self.backlog.must_pause() {
+                self.flush();
+                if self.backlog.must_pause() {
+                    return NextStep::Hold;
+                }
+            }
+            if frames >= BATCH_EVENTS || bytes >= BATCH_BYTES {
+                return NextStep::Read;
+            }
+            match self.shard.next().now_or_never() {
+                Some(more) => item = more,
+                None => return NextStep::Read,
+            }
+        }
+    }
+
+    /// Takes what is no text.
+    fn other(&mut self, item: ReceivedItem) -> NextStep {
+        match item {
+            Some(Ok(Message::Close(frame))) => {
+                let code = frame.map(|frame| frame.code);
+                if self.shard.state() == ShardState::FatallyClosed {
+                    return NextStep::End(self.refused(code.unwrap_or_default()));
+                }
+                let quiet = self.last_frame.elapsed();
+                let why = self.line.closed(code, quiet);
+                self.lost(why);
+                self.dial_again()
+            }
+            Some(Err(error)) => match error.kind() {
+                ReceiveMessageErrorType::Reconnect => {
+                    emit(ShardConnectionFailed { shard: self.number(), error: &error });
+                    let why = self.line.gone(DisconnectReason::Unreachable);
+                    self.lost(why);
+                    // Twilight would wait by itself, and without jitter; a fresh one does not.
+                    self.shard = self.fresh();
+                    self.line.was_useless(Instant::now());
+                    NextStep::Rest
+                }
+                ReceiveMessageErrorType::Deserializing { .. } => {
+                    self.skip(&error);
+                    NextStep::Read
+                }
+                _ => {
+                    emit(ShardConnectionFailed { shard: self.number(), error: &error });
+                    let why = self.line.ends(DisconnectReason::Unreadable);
+                    self.lost(why);
+                    NextStep::Read
+                }
+            },
+            // Only after a fatal close, which was answered above; without a code there is no better advice.
+            None => NextStep::End(self.refused(0)),
+            Some(Ok(Message::Text(text))) => {
+                let scope = crash::enter_events(&self.session);
+                self.frame(text, self.now(), &scope);
+                NextStep::Read
+            }
+        }
+    }
+
+    /// A connection that ended before it was of any use, or right after its session was resumed, is not made again at once:
+    /// twilight waits only when it cannot connect at all, and would otherwise knock as fast as the network allows.
+    fn dial_again(&mut self) -> NextStep {
+        if self.line.was_useless(Instant::now()) {
+            return NextStep::Rest;
+        }
+        self.patience.proved();
+        self.greeted_by = Instant::now() + self.manners.hello_within;
+        NextStep::Read
+    }
+
+    /// When there is a session at the latest, if a RESUME or an IDENTIFY waits for its answer. What is told again counts as
+    /// one; and before it is a shard's turn to identify, which may take long, there is nothing to answer.
+    fn answered_by(&self) -> Option<Instant> {
+        let asked = match self.shard.state() {
+            ShardState::Resuming => self.greeted,
+            ShardState::Identifying => self.shard.config().queue().came()?,
+            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => return None,
+        };
+        let heard = self.last_dispatch.max(self.greeted).max(asked);
+        self.line.awaits_session().then(|| heard + self.manners.hello_within)
+    }
+
+    /// A gateway that takes connections and says nothing would keep twilight waiting for ever.
+    fn nobody_answers(&mut self) -> NextStep {
+        let why = self.line.gone(DisconnectReason::Silent);
+        self.lost(why);
+        self.shard = self.fresh();
+        self.dial_again()
+    }
+
+    fn now(&self) -> (Instant, UnixMs) {
+        (Instant::now(), self.clock.now())
+    }
+
+    /// Takes a frame. If that breaks the shard, it was this one: its session is that of the scope.
+    fn frame(&mut self, text: String, at: (Instant, UnixMs), scope: &EventScope) {
+        failpoint::message(Part::Shard);
+        let seq = self.new_number();
+        seq.inspect(|seq| scope.at(*seq));
+        self.last_frame = at.0;
+        self.line.carries();
+        match seq.filter(|seq| self.unread.remove(seq)) {
+            Some(seq) => {
+                let origin = EventOrigin { session: Arc::clone(&self.session), shard: self.number(), seq };
+                self.event(unread_event(text, origin, at.1), at.0);
+            }
+            None => {
+                failpoint::input(Part::Shard, || text.as_str());
+                self.read(text, at);
+            }
+        }
+        scope.rest();
+    }
+
+    /// The number of the frame that twilight has just read, if it is an event of the session that is known here.
+    fn new_number(&self) -> Option<u64> {
+        let session = self.shard.session()?;
+        (session.sequence() != self.last && *session.id() == *self.session).then(|| session.sequence())
+    }
+
+    fn read(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
+        // The first frame of a line is its HELLO; of a line whose end nobody told of, twilight has seen it.
+        let is_new = self.line.is_dialling() || self.shard.state() != ShardState::Active;
+        let hello = if is_new { hello::heartbeats_of(&text) } else { None };
+        match event::read(text, self.number(), &self.session, at) {
+            Ok(Frame::Event(event)) => self.event(event, read_at),
+            Ok(Frame::Control { op }) => self.control(op, hello),
+            Err(malformed) => {
+                self.skip(&malformed);
+                self.skip_number();
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event, read_at: Instant) {
+        let (shard, seq) = (self.number(), event.origin.seq);
+        // At once: operations are checked with what is known of roles.
+        if let Some(guild) = permissions_changed(&event) {
+            (self.observer)(ShardEvent::PermissionsChanged { guild });
+        }
+        self.tally.count(shard, &event);
+        self.last = seq;
+        self.last_dispatch = self.last_frame;
+        match (event.class, event.name.as_str()) {
+            (EventClass::Gateway, "gateway.ready") => self.began(seq),
+            (EventClass::Gateway, "gateway.resumed") => {
+                self.backlog.passed(&self.session, seq);
+                self.connected(SessionKind::Resumed);
+            }
+            (
+                EventClass::Fleeting
+                | EventClass::Chatter
+                | EventClass::Change
+                | EventClass::Interaction
+                | EventClass::Gateway,
+                _,
+            ) => {
+                // Nothing is dropped that can be told.
+                if self.backlog.is_full() {
+                    self.flush();
+                }
+                for (class, count) in self.backlog.event(Arc::new(event), read_at) {
+                    emit(EventsShed { shard, class, count });
+                }
+            }
+        }
+    }
+
+    /// Twilight has read READY, and knows the session.
+    fn began(&mut self, seq: u64) {
+        let Some(session) = self.shard.session() else { return };
+        self.session = session.id().into();
+        // They are numbers of the session before.
+        self.unread.clear();
+        self.vitals.has_session(&self.session);
+        self.backlog.began(Arc::clone(&self.session), self.shard.resume_url().map(str::to_owned));
+        self.backlog.passed(&self.session, seq);
+        self.connected(SessionKind::New);
+    }
+
+    fn control(&mut self, op: u8, hello: Option<Duration>) {
+        let why = match (op, hello) {
+            (10, every) => {
+                self.greeted = self.last_frame;
+                self.line.greeted(every.unwrap_or(Duration::MAX))
+            }
+            (7, _) => self.line.ends(DisconnectReason::Asked),
+            (9, _) if self.shard.session().is_some() => self.line.ends(DisconnectReason::InvalidSessionResumable),
+            (9, _) => self.line.ends(DisconnectReason::InvalidSession),
+            (_, _) => None,
+        };
+        self.lost(why);
+    }
+
+    fn skip(&mut self, error: &dyn std::error::Error) {
+        let since = self.skipped.now(Instant::now());
+        emit(FrameSkipped { shard: self.number(), error, since });
+    }
+
+    /// What cannot be read has its number all the same, if twilight could read that.
+    fn skip_number(&mut self) {
+        let Some(session) = self.shard.session() else { return };
+        let seq = session.sequence();
+        if *session.id() != *self.session {
+            self.last = seq;
+            self.began(seq);
+        } else if seq != self.last {
+            self.last = seq;
+            self.backlog.passed(&self.session, seq);
+        }
+    }
+
+    fn connected(&mut self, session: SessionKind) {
+        let shard = self.number();
+        self.line.has_session(Instant::now());
+        // Who resumes from further back may be sent an earlier RESUMED on the way.
+        if std::mem::replace(&mut self.connected, true) {
+            return;
+        }
+        let how = match session {
+            SessionKind::New => {
+                self.vitals.identified();
+                "ready"
+            }
+            SessionKind::Resumed => {
+                self.vitals.resumed();
+                "resumed"
+            }
+        };
+        emit(ShardConnected { shard, how });
+        (self.observer)(ShardEvent::Connected { shard, session });
+    }
+
+    /// The line has ended, for this reason, if it was not told before.
+    fn lost(&mut self, why: Option<DisconnectReason>) {
+        let Some(why) = why else { return };
+        emit(ShardDisconnected { shard: self.number(), why });
+        self.disconnected();
+    }
+
+    fn disconnected(&mut self) {
+        if std::mem::take(&mut self.connected) {
+            (self.observer)(ShardEvent::Disconnected { shard: self.number() });
+        }
+    }
+
+    fn refused(&mut self, code: u16) -> ShardEnd {
+        let fatal = FatalClose { shard: self.number(), code, intents: self.shard.config().intents() };
+        emit(ShardClosedFatally { shard: fatal.shard, code, advice: &fatal.advice() });
+        self.disconnected();
+        ShardEnd::Refused(fatal)
+    }
+
+    /// Uses a new token once there is no connection with the old one.
+    fn renew_token(&mut self) {
+        let generation = self.template.generation();
+        if generation != self.token_generation && matches!(self.shard.state(), ShardState::Disconnected { .. }) {
+            self.shard = self.fresh();
+            self.token_generation = generation;
+        }
+    }
+
+    /// The same shard, not connected: it goes on with its session after the last one kept.
+    fn fresh(&self) -> Shard<TimedQueue<Q>> {
+        let queue = self.shard.config().queue().clone();
+        let mut config = ConfigBuilder::from(self.template.config()).queue(queue);
+        if let Some(session) = self.shard.session() {
+            config = config.session(TwilightSession::new(self.last, session.id().to_owned()));
+            if let Some(url) = self.shard.resume_url() {
+                config = config.resume_url(url.to_owned());
+            }
+        }
+        Shard::with_config(self.shard.id(), config.build())
+    }
+
+    /// Reads nothing for a while, so that Discord has to wait, too: leaving and coming back costs both sides more. Heartbeats
+    /// wait with it, so it must not be long.
+    async fn hold(&mut self, stop: &mut watch::Receiver<bool>) -> HoldResult {
+        let until = Instant::now() + self.line.heartbeats().unwrap_or(HEARTBEATS) / HOLDS_FOR;
+        loop {
+            let waits = self.flush();
+            if self.backlog.has_eased() {
+                return HoldResult::Eased;
+            }
+            tokio::select! {
+                biased;
+                () = told(stop) => return HoldResult::Told,
+                () = room(&self.feed, waits) => {}
+                () = sleep_until(until) => return HoldResult::Full,
+            }
+        }
+    }
+
+    /// Leaves until there is room again; what comes meanwhile is asked for again. `false` when told to stop.
+    async fn pause(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
+        let (shard, began) = (self.number(), Instant::now());
+        emit(ShardPaused { shard, held: self.backlog.held() });
+        self.shard.close(CloseFrame::RESUME);
+        // Text that is not kept is no loss: it comes after the number that is resumed from.
+        drop(timeout(GOODBYE_WITHIN, async { while self.reads_on().await.is_some() {} }).await);
+        self.shard = self.fresh();
+        let why = self.line.gone(DisconnectReason::Paused);
+        self.lost(why);
+        let went_on = self.rest(stop, None).await;
+        if went_on {
+            emit(ShardUnpaused { shard, paused: began.elapsed() });
+            self.greeted_by = Instant::now() + self.manners.hello_within;
+        }
+        went_on
+    }
+
+    /// The next text of a shard that is closing; `None` when it has closed.
+    async fn reads_on(&mut self) -> Option<String> {
+        let Some(Ok(Message::Text(text))) = self.shard.next().await else { return None };
+        match self.shard.state() {
+            // A READY or RESUMED that was on its way makes it active once more: to drop a READY would waste the session.
+            ShardState::Disconnected { .. } | ShardState::Active => Some(text),
+            // The other side vanished instead of answering, and twilight has connected anew.
+            ShardState::Identifying | ShardState::Resuming | ShardState::FatallyClosed => None,
+        }
+    }
+
+    /// Does not connect until then, or until all of the backlog is told and half of that is done; it goes on telling. `false`
+    /// when told to stop.
+    async fn rest(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
+        self.rests = true;
+        let went_on = self.waits(stop, until).await;
+        self.rests = false;
+        went_on
+    }
+
+    async fn waits(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
+        loop {
+            let waits = self.flush();
+            // Who came back for less would have to leave again at once.
+            let eased = self.backlog.is_empty() && self.feed.credit().has_eased();
+            if until.is_none() && eased {
+                return true;
+            }
+            let waits = if until.is_none() && waits == FlushStatus::Nothing { FlushStatus::Ease } else { waits };
+            tokio::select! {
+                biased;
+                () = told(stop) => return false,
+                () = due(until) => return true,
+                () = room(&self.feed, waits) => {}
+                () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => {}
+            }
+            if !self.right.holds() {
+                return false;
+            }
+        }
+    }
+
+    /// Closes with 4000 and connects anew, as somebody asked for. What still arrives is handed on as [`Self::close`] does.
+    async fn restart(&mut self) {
+        emit(ShardRestarting { shard: self.number(), resumable: self.shard.session().is_some() });
+        drop(timeout(GOODBYE_WITHIN, self.say_goodbye()).await);
+        self.shard = self.fresh();
+        let why = self.line.gone(DisconnectReason::Restarted);
+        self.lost(why);
+        self.greeted_by = Instant::now() + self.manners.hello_within;
+    }
+
+    /// Closes as [`Self::close`] does, but has no time to wait: another process goes on with the session.
+    async fn leave(self) -> ShardEnd {
+        emit(ShardLeaseLost { shard: self.number() });
+        let (shard, observer, connected) = (self.number(), Arc::clone(&self.observer), self.connected);
+        if timeout(LOST_GOODBYE_WITHIN, self.close()).await.is_err() && connected {
+            observer(ShardEvent::Disconnected { shard });
+        }
+        ShardEnd::Lost
+    }
+
+    /// Closes with 4000, so that the session lives on, and waits for the answer. What still arrives until then is handed on
+    /// as long as there is room for it; what is not is never confirmed, and comes again.
+    async fn close(mut self) -> ShardEnd {
+        let shard = self.number();
+        self.say_goodbye().await;
+        self.disconnected();
+        emit(ShardClosed { shard, resumable: self.shard.session().is_some() });
+        ShardEnd::Closed
+    }
+
+    /// Closes the connection with 4000, if there is one, and reads what still comes.
+    async fn say_goodbye(&mut self) {
+        // Not connected: there is nobody to say goodbye to.
+        if matches!(self.shard.state(), ShardState::Disconnected { .. }) {
+            return;
+        }
+        self.shard.close(CloseFrame::RESUME);
+        let mut keeps = true;
+        while let Some(text) = self.reads_on().await {
+            keeps = keeps && !self.backlog.must_pause();
+            if keeps {
+                let scope = crash::enter_events(&self.session);
+                self.frame(text, self.now(), &scope);
+                drop(scope);
+                self.flush();
+            }
+        }
+    }
+}
+
+/// Waits until a shard is to connect anew. Nobody is left who could ask if the other end is gone.
+async fn asked(restarts: &mut watch::Receiver<()>) {
+    if restarts.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until the shards are told to stop. Whoever could tell being gone means the same.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
+/// Waits until it is worth trying to tell again.
+async fn room(feed: &ShardSender, waits: FlushStatus) {
+    match waits {
+        FlushStatus::Nothing => std::future::pending().await,
+        FlushStatus::Credit => feed.credit().room().await,
+        FlushStatus::Ease => feed.credit().ease().await,
+        FlushStatus::Place => sleep(TELLS_AGAIN).await,
+    }
+}
+
+async fn due(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,109 @@
+//! How a shard is, for whoever looks: written where it runs, read anywhere, and nobody waits for anybody.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall_actors::events::{ShardState, ShardView};
+
+/// Stands for no latency.
+const UNKNOWN: u64 = u64::MAX;
+
+/// How a shard is.
+#[derive(Debug)]
+pub(super) struct ShardStatus {
+    state: AtomicU8,
+    sequence: AtomicU64,
+    latency_us: AtomicU64,
+    resumes: AtomicU64,
+    identifies: AtomicU64,
+    session: Mutex<Option<Arc<str>>>,
+}
+
+impl ShardStatus {
+    /// Of a shard that is about to connect.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: AtomicU8::new(place(ShardState::Connecting)),
+            sequence: AtomicU64::new(0),
+            latency_us: AtomicU64::new(UNKNOWN),
+            resumes: AtomicU64::new(0),
+            identifies: AtomicU64::new(0),
+            session: Mutex::default(),
+        })
+    }
+
+    /// What it does, what it has read, and how long the last heartbeat took.
+    pub(super) fn tell(&self, state: ShardState, sequence: u64, latency: Option<Duration>) {
+        let micros = latency.map_or(UNKNOWN, |latency| u64::try_from(latency.as_micros()).unwrap_or(UNKNOWN));
+        self.state.store(place(state), Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::Relaxed);
+        self.latency_us.store(micros, Ordering::Relaxed);
+    }
+
+    /// It has this session.
+    pub(super) fn has_session(&self, session: &Arc<str>) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(session));
+    }
+
+    /// It has resumed its session.
+    pub(super) fn resumed(&self) {
+        self.resumes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has begun a session.
+    pub(super) fn identified(&self) {
+        self.identifies.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How the shard of this number is. How far it is confirmed others know.
+    pub(super) fn view(&self, shard: u32) -> ShardView {
+        let latency = self.latency_us.load(Ordering::Relaxed);
+        let state = usize::from(self.state.load(Ordering::Relaxed));
+        ShardView {
+            shard,
+            state: ShardState::ALL.get(state).copied().unwrap_or(ShardState::Connecting),
+            session: self.session.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            sequence: self.sequence.load(Ordering::Relaxed),
+            confirmed: None,
+            latency: (latency != UNKNOWN).then(|| Duration::from_micros(latency)),
+            resumes: self.resumes.load(Ordering::Relaxed),
+            identifies: self.identifies.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn place(state: ShardState) -> u8 {
+    let place = ShardState::ALL.iter().position(|known| *known == state);
+    place.and_then(|place| u8::try_from(place).ok()).expect("invariant: every state is among all of them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shard_tells_is_what_is_seen() {
+        let vitals = ShardStatus::new();
+        let view = vitals.view(3);
+        assert_eq!((view.shard, view.state, view.session, view.latency), (3, ShardState::Connecting, None, None));
+        for state in ShardState::ALL {
+            vitals.tell(state, 7, Some(Duration::from_millis(41)));
+            assert_eq!(vitals.view(0).state, state);
+        }
+        vitals.has_session(&"s".into());
+        vitals.identified();
+        vitals.resumed();
+        vitals.resumed();
+        let view = vitals.view(0);
+        assert_eq!(
+            (view.sequence, view.latency, view.resumes, view.identifies),
+            (7, Some(Duration::from_millis(41)), 2, 1)
+        );
+        assert_eq!(view.session.as_deref(), Some("s"));
+    }
+}

@@ -1,0 +1,130 @@
+//! First answers to interactions: past the store, since Discord waits three seconds.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use guildhall_actors::{
+    events::{AnswerTold, InitialResponse, InteractionResponder, RespondFuture},
+    rest::{CallOutcome, RequestBody, Rest},
+};
+use guildhall_core::{event::Interaction, lane::Lane, response::Credential, trace::TraceContext};
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::rest::raw;
+
+/// Discord's code for an interaction that has its first response already.
+const ALREADY_ACKNOWLEDGED: u32 = 40_060;
+
+/// Discord's code for an interaction that it waits for no longer, or never knew.
+const UNKNOWN_INTERACTION: u32 = 10_062;
+
+/// How long to wait before it is told again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A message that only one person sees.
+const EPHEMERAL: u64 = 1 << 6;
+
+/// Tells Discord the first answer to interactions.
+pub struct RestInteractionResponder {
+    rest: Arc<dyn Rest>,
+    within: Duration,
+}
+
+impl std::fmt::Debug for RestInteractionResponder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RestInteractionResponder").field("within", &self.within).finish_non_exhaustive()
+    }
+}
+
+impl RestInteractionResponder {
+    /// Through the gate, each within so long.
+    pub fn new(rest: Arc<dyn Rest>, within: Duration) -> Self {
+        Self { rest, within }
+    }
+}
+
+impl InteractionResponder for RestInteractionResponder {
+    fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, trace: TraceContext) -> RespondFuture {
+        let (rest, deadline) = (Arc::clone(&self.rest), Instant::now() + self.within);
+        Box::pin(async move {
+            let response = Bytes::from(response(first).to_string());
+            let late = AnswerTold::Failed("Discord did not take it in time".to_owned());
+            let mut why = late.clone();
+            loop {
+                match timeout_at(deadline, once(&*rest, &interaction, response.clone(), deadline, trace)).await {
+                    Err(_) => return why,
+                    Ok(Err(told)) => return told,
+                    Ok(Ok(again)) => why = AnswerTold::Failed(again),
+                }
+                if timeout_at(deadline, sleep(AGAIN)).await.is_err() {
+                    return why;
+                }
+            }
+        })
+    }
+}
+
+/// Tells it once: what came of it for good, or why it should be told again.
+async fn once(
+    rest: &dyn Rest,
+    interaction: &Interaction,
+    body: Bytes,
+    deadline: Instant,
+    trace: TraceContext,
+) -> Result<String, AnswerTold> {
+    let path = format!("/interactions/{}/{}/callback", interaction.id, interaction.token);
+    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    let credential = Credential::Application(interaction.application);
+    let request = raw(Method::POST, &path, headers, RequestBody::Whole(body), credential);
+    // Its own error shows the path, and in it the token.
+    let mut request = request.map_err(|_| AnswerTold::Failed("its token is none of Discord's".to_owned()))?;
+    request.lane = Lane::Interactive;
+    request.trace = Some(trace);
+    request.max_wait = deadline.saturating_duration_since(Instant::now());
+    match rest.call(request).await {
+        CallOutcome::Answered(answered) if answered.status.is_success() => Err(AnswerTold::Now),
+        CallOutcome::Answered(answered) => match (answered.status.as_u16(), answered.code) {
+            (400, Some(ALREADY_ACKNOWLEDGED)) => Err(AnswerTold::Before),
+            (404, Some(UNKNOWN_INTERACTION)) => Err(AnswerTold::TooLate),
+            (status @ (429 | 500..), _) => Ok(format!("Discord answered {status}")),
+            (status, code) => Err(AnswerTold::Failed(format!("Discord answered {status}, code {code:?}"))),
+        },
+        CallOutcome::NotSent(not_sent) => Ok(not_sent.to_string()),
+        // To be told twice does no harm: Discord says so.
+        CallOutcome::Unknown(unknown) => Ok(unknown.to_string()),
+    }
+}
+
+/// The response as Discord takes it. Nobody is mentioned by a message that does not say whom.
+pub fn response(first: InitialResponse) -> Value {
+    match first {
+        InitialResponse::Deferred { ephemeral: true } => json!({ "type": 5, "data": { "flags": EPHEMERAL } }),
+        InitialResponse::Deferred { ephemeral: false } => json!({ "type": 5 }),
+        InitialResponse::Whole(mut whole) => {
+            if matches!(whole["type"].as_u64(), Some(4 | 7))
+                && let Some(data) = whole.get_mut("data").and_then(Value::as_object_mut)
+            {
+                data.entry("allowed_mentions").or_insert_with(|| json!({ "parse": [] }));
+            }
+            whole
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_mentions_nobody_unless_it_says_whom() {
+        let plain = response(InitialResponse::Whole(json!({ "type": 4, "data": { "content": "hi @everyone" } })));
+        assert_eq!(plain["data"]["allowed_mentions"], json!({ "parse": [] }));
+        let own = json!({ "type": 4, "data": { "allowed_mentions": { "parse": ["users"] } } });
+        assert_eq!(response(InitialResponse::Whole(own.clone())), own);
+        let choices = json!({ "type": 8, "data": { "choices": [] } });
+        assert_eq!(response(InitialResponse::Whole(choices.clone())), choices);
+        assert_eq!(response(InitialResponse::Deferred { ephemeral: true })["data"]["flags"], 64);
+    }
+}

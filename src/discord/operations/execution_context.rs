@@ -1,0 +1,222 @@
+//! One operation on its way: it makes the calls, with the operation's marker, lane and patience.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use guildhall_actors::access::RoleCache;
+use guildhall_actors::operations::Execution;
+use guildhall_actors::rest::{Effects, RequestBody, RestRequest, RestResponse};
+use guildhall_core::access::Owner;
+use guildhall_core::invalid::Submitter;
+use guildhall_core::operation::payload::Location;
+use guildhall_core::operation::{FailureClass, ManagedKind, Reference};
+use guildhall_core::response::Credential;
+use guildhall_core::time::UnixMs;
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use twilight_http::Client;
+use twilight_http::request::TryIntoRequest;
+use twilight_model::id::Id;
+use twilight_model::id::marker::GuildMarker;
+
+use super::execution_error::{self, ExecutionError, RepeatSafety};
+use super::snowflake::lowest_at;
+use super::{DiscordExecutor, ExecutorConfig};
+use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
+use crate::discord::rest::{CallBuilder, raw, with_reason};
+
+/// An operation, and what it is done with.
+#[derive(Clone, Copy)]
+pub(super) struct ExecutionContext<'a> {
+    performer: &'a DiscordExecutor,
+    pub(super) work: &'a Execution,
+    charge: Charge,
+}
+
+/// Who the calls are charged to, besides the guild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charge {
+    /// The key that submitted the operation, and its tenant.
+    Submitter,
+    /// None: the daemon looks for what it has done, and that must not wait for a caller's share.
+    Daemon,
+}
+
+impl<'a> ExecutionContext<'a> {
+    pub(super) fn new(performer: &'a DiscordExecutor, work: &'a Execution, charge: Charge) -> Self {
+        Self { performer, work, charge }
+    }
+
+    pub(super) fn config(&self) -> &'a ExecutorConfig {
+        &self.performer.config
+    }
+
+    /// Store time.
+    pub(super) fn now(&self) -> UnixMs {
+        self.performer.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
+    }
+
+    /// The lowest id of anything that the operation can have made, with a margin. Ids have Discord's time, and the intent
+    /// has store time.
+    pub(super) fn lowest_id(&self, margin: Duration) -> u64 {
+        let intent = self.work.intent_at;
+        let intent = self.performer.clocks.as_ref().map_or(intent, |clocks| clocks.discord_time_of(intent));
+        lowest_at(intent, margin)
+    }
+
+    pub(super) fn calls(&self) -> &'a CallBuilder {
+        &self.performer.calls
+    }
+
+    /// Twilight's builders.
+    pub(super) fn builders(&self) -> &'a Client {
+        self.performer.calls.builders()
+    }
+
+    pub(super) fn application(&self) -> u64 {
+        self.performer.application.get()
+    }
+
+    /// The bot as a user.
+    pub(super) fn bot(&self) -> u64 {
+        self.performer.bot.get()
+    }
+
+    /// The guild that the operation is about.
+    pub(super) fn guild(&self) -> Result<Id<GuildMarker>, ExecutionError> {
+        let guild = self.work.guild.and_then(Id::new_checked);
+        guild.ok_or_else(|| ExecutionError::failed(FailureClass::Validation, "this kind of operation needs a guild_id"))
+    }
+
+    /// Whose these are, as far as it is known.
+    pub(super) async fn whose(&self, locations: Vec<Location>) -> Result<Vec<Option<Owner>>, ExecutionError> {
+        Ok(self.performer.known.whose(locations).await?)
+    }
+
+    /// Keeps which guild one belongs to, and tells whose it is.
+    pub(super) async fn learn(&self, location: Location, guild: Option<u64>) -> Result<Owner, ExecutionError> {
+        Ok(self.performer.known.learn(location, guild).await?)
+    }
+
+    /// The permissions of roles that were read lately.
+    pub(super) fn roles(&self) -> &'a RoleCache {
+        &self.performer.roles
+    }
+
+    /// Those of these objects that belong to nobody yet.
+    pub(super) async fn strangers(&self, kind: ManagedKind, ids: Vec<u64>) -> Result<Vec<u64>, ExecutionError> {
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let bound = self.performer.known.bound(kind, ids.clone()).await?;
+        Ok(ids.into_iter().filter(|id| !bound.contains(id)).collect())
+    }
+
+    /// Reads something.
+    pub(super) async fn look<T: DeserializeOwned>(&self, builder: impl TryIntoRequest) -> Result<T, ExecutionError> {
+        self.read(self.calls().build::<T>(builder)?.request).await
+    }
+
+    /// Reads something with a call that is built already. Opening a channel of direct messages counts as reading: it shows
+    /// nobody anything, and is the same the next time.
+    pub(super) async fn read<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, ExecutionError> {
+        self.work.journal.on_read();
+        let answer = self
+            .exchange(request, RepeatSafety::Harmless)
+            .await
+            .and_then(|answered| read(&answered, RepeatSafety::Harmless));
+        answer.map_err(ExecutionError::without_effect)
+    }
+
+    /// Changes something, in a way that may be repeated.
+    pub(super) async fn change(&self, builder: impl TryIntoRequest) -> Result<RestResponse, ExecutionError> {
+        let request = self.calls().build::<()>(builder)?.request;
+        self.send_marked(request, RepeatSafety::Harmless).await
+    }
+
+    /// A call with a JSON body, as twilight does not build it.
+    pub(super) fn json(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<RestRequest, ExecutionError> {
+        let wrong = |why: String| ExecutionError::failed(FailureClass::Validation, why);
+        let mut headers = HeaderMap::new();
+        let body = match body {
+            Some(body) => {
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                RequestBody::Whole(Bytes::from(serde_json::to_vec(body).map_err(|error| wrong(error.to_string()))?))
+            }
+            None => RequestBody::Empty,
+        };
+        let credential = Credential::Application(self.application());
+        raw(method, path, headers, body, credential).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// Sends a call with a reason for the audit log, which carries the operation's marker.
+    pub(super) async fn send_marked(
+        &self,
+        mut request: RestRequest,
+        again: RepeatSafety,
+    ) -> Result<RestResponse, ExecutionError> {
+        with_reason(&mut request, &self.work.marker.reason(self.work.reason.as_deref()))?;
+        self.send(request, again).await
+    }
+
+    /// Sends a call. One with an effect leaves once it is stored that it may be in flight.
+    pub(super) async fn send(
+        &self,
+        mut request: RestRequest,
+        again: RepeatSafety,
+    ) -> Result<RestResponse, ExecutionError> {
+        match request.effects {
+            Effects::None => self.work.journal.on_read(),
+            Effects::Idempotent | Effects::Creates => request.before_send = self.work.journal.hook(),
+        }
+        self.exchange(request, again).await
+    }
+
+    async fn exchange(&self, mut request: RestRequest, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
+        request.lane = self.work.lane;
+        request.max_wait = self.work.max_wait;
+        request.guild = request.guild.or(self.work.guild);
+        request.submitter = match self.charge {
+            Charge::Submitter => Submitter::of(&self.work.caller, &self.work.tenant),
+            Charge::Daemon => Submitter::default(),
+        };
+        let (is_own_guild, reads) = (request.guild == self.work.guild, request.method == Method::GET);
+        request.right = self.work.right.clone();
+        request.trace = self.work.trace;
+        let mut judged = execution_error::judge(self.performer.rest.call(request).await, again);
+        if reads {
+            judged = judged.map_err(ExecutionError::without_effect);
+        }
+        if is_own_guild { judged.map_err(ExecutionError::in_queue_of_guild) } else { judged }
+    }
+}
+
+/// What a successful answer holds.
+pub(super) fn read<T: DeserializeOwned>(answered: &RestResponse, again: RepeatSafety) -> Result<T, ExecutionError> {
+    serde_json::from_slice(&answered.body).map_err(|error| {
+        let why = format!("Discord's answer is not as expected: {error}");
+        execution_error::doubt(again, Some(answered.status.as_u16()), why)
+    })
+}
+
+/// The id that a reference stands for, as a name of this kind of thing.
+pub(super) fn id<M>(reference: &Reference) -> Result<Id<M>, ExecutionError> {
+    match reference {
+        Reference::Id(id) => named(*id),
+        Reference::Key(_) | Reference::Operation(_) => Err(ExecutionError::failed(
+            FailureClass::Validation,
+            "the payload refers to an object that was not found first",
+        )),
+    }
+}
+
+/// A number as a name of this kind of thing.
+pub(super) fn named<M>(id: u64) -> Result<Id<M>, ExecutionError> {
+    Id::new_checked(id).ok_or_else(|| ExecutionError::failed(FailureClass::Validation, "0 is no id"))
+}

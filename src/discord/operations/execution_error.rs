@@ -1,0 +1,300 @@
+//! What the outcome of a call means for its operation.
+//!
+//! | outcome | verdict |
+//! |---|---|
+//! | not sent: breaker, ban, global limit, invalid budget, unreachable, ending | held, and so is everything else |
+//! | not sent: the caller's share of the invalid budget | held, others may pass at once |
+//! | not sent: a route's limit, the breaker of a route; 429 of a bucket or a resource | held, others may pass |
+//! | not sent: malformed | `Validation` |
+//! | an interaction that has ended, or is unknown | `NotFound` |
+//! | 429 of the global limit, Cloudflare's ban, 401 | held, and so is everything else |
+//! | 403 | `Forbidden` |
+//! | 404 | `NotFound`; deletes take it for done |
+//! | a quota (30xxx: too many roles, channels, pins, …) | `Conflict`: the guild is not as the operation took it to be |
+//! | any other 4xx | `Validation`, with every field that is wrong |
+//! | 5xx, a cut connection, no answer in time, an answer that cannot be read | unknown: `Transient`; `Ambiguous` if the call makes something |
+//!
+//! A call that only reads has no effect, so its outcome is never unknown: it failed.
+
+use std::time::Duration;
+
+use guildhall_actors::operations::{ExecutionResult, HoldScope, ReconcileResult, StoreError};
+use guildhall_actors::rest::{CallOutcome, NotSent, RestResponse};
+use guildhall_core::breaker::{BreakerKey, BreakerKind};
+use guildhall_core::operation::{Failure, FailureClass};
+use guildhall_core::response::{RateLimitScope, ResponseClass};
+
+use super::error_body;
+use crate::discord::rest::CallError;
+
+/// The guild that a call is for has used up its share of the invalid budget.
+const GUILD_SHARE: &str = "invalid_requests_guild_share";
+
+/// What sending the same call again would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RepeatSafety {
+    /// Nothing more than the first time did.
+    Harmless,
+    /// Perhaps a second thing: a doubt has to be cleared up first.
+    Doubles,
+}
+
+/// Why an operation is not done.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ExecutionError {
+    /// Nothing happened: later.
+    Held { retry_after: Option<Duration>, hold: HoldScope, reason: &'static str, why: String, status: Option<u16> },
+    /// It failed, and took no effect.
+    Failed(Failure),
+    /// It may have taken effect: it was not answered, or the answer does not tell.
+    Unknown(Failure),
+}
+
+impl ExecutionError {
+    /// A failure that no answer of Discord tells of.
+    pub(super) fn failed(class: FailureClass, message: impl Into<String>) -> Self {
+        Self::Failed(Failure::new(class, message))
+    }
+
+    /// The same for an operation in the queue of the guild that the call was for: what is behind it is held, too.
+    pub(super) fn in_queue_of_guild(self) -> Self {
+        match self {
+            Self::Held { retry_after, reason: reason @ GUILD_SHARE, why, status, hold: _ } => {
+                Self::Held { retry_after, hold: HoldScope::All, reason, why, status }
+            }
+            Self::Held { .. } | Self::Failed(_) | Self::Unknown(_) => self,
+        }
+    }
+
+    /// The same for a call that only reads: it had no effect.
+    pub(super) fn without_effect(self) -> Self {
+        match self {
+            Self::Unknown(failure) => Self::Failed(failure),
+            Self::Held { .. } | Self::Failed(_) => self,
+        }
+    }
+
+    /// Whether Discord said this: its status, and one of its codes.
+    pub(super) fn is(&self, status: u16, codes: &[u32]) -> bool {
+        match self {
+            Self::Failed(Failure { status: Some(found), code: Some(code), .. }) => {
+                *found == status && codes.contains(code)
+            }
+            Self::Failed(_) | Self::Unknown(_) | Self::Held { .. } => false,
+        }
+    }
+
+    /// Whether Discord does not have what the call was about. A guild that is unknown says nothing of what is in it: the bot
+    /// is no longer there.
+    pub(super) fn is_gone(&self) -> bool {
+        const UNKNOWN_GUILD: u32 = 10_004;
+        match self {
+            Self::Failed(Failure { status: Some(404), code: Some(code), .. }) => {
+                (10_001..11_000).contains(code) && *code != UNKNOWN_GUILD
+            }
+            Self::Failed(_) | Self::Unknown(_) | Self::Held { .. } => false,
+        }
+    }
+
+    /// What it means for a question that was asked to find something out.
+    pub(super) fn unasked(self, ask_again: Duration) -> ReconcileResult {
+        match self {
+            Self::Held { retry_after, hold, reason, why, .. } => {
+                // A search tells its reason by its text alone.
+                let why = if why.ends_with(reason) { why } else { format!("{why}: {reason}") };
+                ReconcileResult::Held { retry_after: retry_after.unwrap_or(ask_again), hold, why }
+            }
+            Self::Unknown(Failure { message, .. }) => ReconcileResult::Failed(message),
+            Self::Failed(Failure { class, message, .. }) => match class {
+                FailureClass::Transient | FailureClass::Ambiguous | FailureClass::RateLimited => {
+                    ReconcileResult::Failed(message)
+                }
+                FailureClass::Validation
+                | FailureClass::Forbidden
+                | FailureClass::NotFound
+                | FailureClass::Conflict
+                | FailureClass::Expired
+                | FailureClass::Poison => ReconcileResult::Unclear(format!("it could not be looked for: {message}")),
+            },
+        }
+    }
+}
+
+impl From<ExecutionError> for ExecutionResult {
+    fn from(stop: ExecutionError) -> Self {
+        match stop {
+            ExecutionError::Held { retry_after, hold, reason, why, status } => {
+                Self::Held { retry_after, hold, reason, why, status }
+            }
+            ExecutionError::Failed(failure) => Self::Failed(failure),
+            ExecutionError::Unknown(failure) => Self::Unknown(failure),
+        }
+    }
+}
+
+impl From<CallError> for ExecutionError {
+    fn from(error: CallError) -> Self {
+        Self::failed(FailureClass::Validation, error.to_string())
+    }
+}
+
+impl From<StoreError> for ExecutionError {
+    fn from(error: StoreError) -> Self {
+        Self::failed(FailureClass::Transient, error.to_string())
+    }
+}
+
+/// The answer to a call if it was a success; what the outcome means if not.
+pub(super) fn judge(outcome: CallOutcome, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
+    match outcome {
+        CallOutcome::NotSent(not_sent) => Err(unsent(not_sent)),
+        CallOutcome::Unknown(unknown) => Err(doubt(again, None, unknown.to_string())),
+        CallOutcome::Answered(answered) => judge_answer(answered, again),
+    }
+}
+
+/// What a call means whose effect nobody knows.
+pub(super) fn doubt(again: RepeatSafety, status: Option<u16>, why: String) -> ExecutionError {
+    let class = match again {
+        RepeatSafety::Harmless => FailureClass::Transient,
+        RepeatSafety::Doubles => FailureClass::Ambiguous,
+    };
+    ExecutionError::Unknown(Failure { status, ..Failure::new(class, why) })
+}
+
+fn unsent(NotSent { retry_after, why, reason }: NotSent) -> ExecutionError {
+    let hold = match reason {
+        "malformed" => return ExecutionError::failed(FailureClass::Validation, why),
+        "interaction_ended" => {
+            return ExecutionError::failed(
+                FailureClass::NotFound,
+                "the interaction has ended: its token no longer works",
+            );
+        }
+        "route_limit" => HoldScope::Route,
+        "invalid_requests_key_share" | "invalid_requests_tenant_share" | GUILD_SHARE => HoldScope::Caller,
+        "breaker_open" | "breaker_half_open" | "breaker_forced_open" => held_by(&why, reason),
+        // The invalid budget, a ban, the global limit, no room to wait, no connection, the end of the process, and what is
+        // not known.
+        _ => HoldScope::All,
+    };
+    ExecutionError::Held { retry_after, hold, reason, why, status: None }
+}
+
+/// Whom an open breaker holds: its key is told in front of the reason.
+fn held_by(why: &str, reason: &str) -> HoldScope {
+    let key = why.strip_suffix(reason).and_then(|text| text.strip_suffix(": "));
+    match key.and_then(|key| key.parse::<BreakerKey>().ok()).map(|key| key.kind()) {
+        Some(BreakerKind::Route | BreakerKind::Pair) => HoldScope::Route,
+        Some(BreakerKind::Address | BreakerKind::Discord | BreakerKind::Target) | None => HoldScope::All,
+    }
+}
+
+fn judge_answer(answered: RestResponse, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
+    let status = answered.status.as_u16();
+    let told = || {
+        let code = answered.code.filter(|code| *code != 0).map(|code| format!(" (code {code})")).unwrap_or_default();
+        match error_body::told(&answered.body) {
+            Some(said) => format!("Discord answered {status}{code}: {said}"),
+            None => format!("Discord answered {status}{code}"),
+        }
+    };
+    let failed = |class, advice: &str| {
+        let message = format!("{}{advice}", told());
+        Err(ExecutionError::Failed(Failure {
+            status: Some(status),
+            code: answered.code,
+            ..Failure::new(class, message)
+        }))
+    };
+    let held = |retry_after, hold, reason| {
+        Err(ExecutionError::Held { retry_after, hold, reason, why: told(), status: Some(status) })
+    };
+    match answered.class {
+        ResponseClass::Success => Ok(answered),
+        ResponseClass::RateLimited { scope, retry_after } => {
+            let (hold, reason) = match scope {
+                RateLimitScope::User => (HoldScope::Route, "rate_limited"),
+                RateLimitScope::Shared => (HoldScope::Route, "rate_limited_shared"),
+                RateLimitScope::Global => (HoldScope::All, "rate_limited_global"),
+            };
+            held(Some(retry_after), hold, reason)
+        }
+        // The breaker is open from now on, and knows for how long.
+        ResponseClass::Blocked { retry_after } => held(retry_after, HoldScope::All, "blocked"),
+        ResponseClass::Unauthorized => held(None, HoldScope::All, "unauthorized"),
+        ResponseClass::InteractionEnded => failed(FailureClass::NotFound, "; the interaction has ended"),
+        ResponseClass::Forbidden => failed(FailureClass::Forbidden, "; see to it that the bot has the permission"),
+        ResponseClass::NotFound => failed(FailureClass::NotFound, ""),
+        ResponseClass::Rejected => match answered.code {
+            // "Maximum number of … reached", whatever it is of.
+            Some(30_000..=30_999) => {
+                failed(FailureClass::Conflict, "; remove what is no longer needed, and plan again")
+            }
+            // No answer of the API's own: a redirect, which is not followed.
+            _ if status < 400 => Err(doubt(again, Some(status), told())),
+            _ => failed(FailureClass::Validation, ""),
+        },
+        ResponseClass::ServerError => Err(doubt(again, Some(status), told())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_actors::rest::NoResponse;
+    use guildhall_core::invalid::HolderKind;
+
+    use super::*;
+
+    fn not_sent(reason: &'static str, why: &str) -> ExecutionError {
+        let retry_after = Some(Duration::from_secs(3));
+        let outcome = CallOutcome::NotSent(NotSent { retry_after, why: why.to_owned(), reason });
+        judge(outcome, RepeatSafety::Doubles).unwrap_err()
+    }
+
+    fn hold_of(stop: ExecutionError) -> HoldScope {
+        match stop {
+            ExecutionError::Held { hold, .. } => hold,
+            ExecutionError::Failed(failure) | ExecutionError::Unknown(failure) => panic!("not held: {failure}"),
+        }
+    }
+
+    #[test]
+    fn what_was_not_sent_is_held_with_those_who_would_be_held_too() {
+        for reason in ["global_limit", "blocked", "unauthorized", "unreachable", "shutting_down", "queue_full"] {
+            assert_eq!(hold_of(not_sent(reason, "because")), HoldScope::All, "{reason}");
+        }
+        assert_eq!(hold_of(not_sent("route_limit", "because")), HoldScope::Route);
+        for by in [HolderKind::Key, HolderKind::Tenant, HolderKind::Guild] {
+            let stop = not_sent(by.reason(), "because");
+            assert_eq!(hold_of(stop.clone()), HoldScope::Caller);
+            let within = if by == HolderKind::Guild { HoldScope::All } else { HoldScope::Caller };
+            assert_eq!(hold_of(stop.in_queue_of_guild()), within);
+        }
+        let pair = "discord:42/POST /guilds/{id}/roles#7: breaker_open";
+        assert_eq!(hold_of(not_sent("breaker_open", pair)), HoldScope::Route);
+        assert_eq!(hold_of(not_sent("breaker_open", "discord:42: breaker_open")), HoldScope::All);
+        assert_eq!(hold_of(not_sent("breaker_open", "nothing that can be read")), HoldScope::All);
+    }
+
+    #[test]
+    fn a_doubt_is_ambiguous_only_about_what_would_be_made_twice() {
+        let class = |again| match judge(CallOutcome::Unknown(NoResponse { why: "cut".into() }), again).unwrap_err() {
+            ExecutionError::Unknown(failure) => failure.class,
+            ExecutionError::Failed(failure) => panic!("the outcome is known: {failure}"),
+            ExecutionError::Held { why, .. } => panic!("{why}"),
+        };
+        assert_eq!(class(RepeatSafety::Harmless), FailureClass::Transient);
+        assert_eq!(class(RepeatSafety::Doubles), FailureClass::Ambiguous);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_at_all_fails_for_good() {
+        assert!(matches!(
+            not_sent("malformed", "no"),
+            ExecutionError::Failed(Failure { class: FailureClass::Validation, .. })
+        ));
+        let ended = not_sent("interaction_ended", "no");
+        assert!(matches!(ended, ExecutionError::Failed(Failure { class: FailureClass::NotFound, .. })));
+    }
+}

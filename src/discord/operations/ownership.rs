@@ -1,0 +1,45 @@
+//! Whose an object is.
+
+use std::sync::Arc;
+
+use guildhall_actors::operations::{OperationStore, StoreFuture};
+use guildhall_core::access::Owner;
+use guildhall_core::operation::ManagedKind;
+use guildhall_core::operation::payload::Location;
+
+/// Tells objects that belong to an operation or have a key from strangers.
+pub trait ObjectOwnership: Send + Sync {
+    /// Which of these objects have a key, or were made by an operation.
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
+
+    /// Whose these are, as far as it is known.
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
+
+    /// Keeps which guild one belongs to, or that it belongs to none, and tells whose it is.
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
+}
+
+impl<S: OperationStore + ?Sized> ObjectOwnership for Arc<S> {
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        OperationStore::bound(&**self, kind, ids)
+    }
+
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        OperationStore::whose(&**self, locations)
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        OperationStore::learn(&**self, location, guild)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_store_will_do() {
+        fn takes<K: ObjectOwnership + 'static>() {}
+        takes::<Arc<dyn OperationStore>>();
+    }
+}

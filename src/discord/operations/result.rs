@@ -1,0 +1,123 @@
+//! What an operation tells of the object that it made, saw to or deleted.
+
+use guildhall_actors::operations::{Binding, ExecutionOutput};
+use guildhall_core::operation::{FailureClass, ManagedKind};
+use serde_json::json;
+
+use super::execution_error::ExecutionError;
+
+/// How an object came to be what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ObjectOutcome {
+    Created,
+    Adopted,
+    Updated,
+    Unchanged,
+    /// It was made by an earlier try, whose answer was lost.
+    Found,
+}
+
+impl ObjectOutcome {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Adopted => "adopted",
+            Self::Updated => "updated",
+            Self::Unchanged => "unchanged",
+            Self::Found => "found",
+        }
+    }
+}
+
+/// What is told of a role or a channel that was made or seen to. With a key, it is known by that from now on.
+pub(super) fn object(
+    kind: ManagedKind,
+    id: u64,
+    how: ObjectOutcome,
+    key: Option<&str>,
+    status: u16,
+) -> ExecutionOutput {
+    let named = match kind {
+        ManagedKind::Role => "role_id",
+        ManagedKind::Channel => "channel_id",
+        ManagedKind::Message => "message_id",
+    };
+    ExecutionOutput {
+        result: json!({ named: id.to_string(), "outcome": how.name() }),
+        made: Some(id),
+        bind: bound(kind, id, None, how, key),
+        unbind: Vec::new(),
+        status: Some(status),
+    }
+}
+
+/// What is told of a message that was sent or seen to.
+pub(super) fn message(channel: u64, id: u64, how: ObjectOutcome, key: Option<&str>, status: u16) -> ExecutionOutput {
+    ExecutionOutput {
+        result: json!({ "channel_id": channel.to_string(), "message_id": id.to_string(), "outcome": how.name() }),
+        made: Some(id),
+        bind: bound(ManagedKind::Message, id, Some(channel), how, key),
+        unbind: Vec::new(),
+        status: Some(status),
+    }
+}
+
+fn bound(kind: ManagedKind, id: u64, channel: Option<u64>, how: ObjectOutcome, key: Option<&str>) -> Vec<Binding> {
+    let origin = match how {
+        ObjectOutcome::Created | ObjectOutcome::Updated | ObjectOutcome::Unchanged | ObjectOutcome::Found => "created",
+        ObjectOutcome::Adopted => "adopted",
+    };
+    let bind = |key: &str| Binding { kind, key: key.to_owned(), discord_id: id, channel, origin };
+    key.map(bind).into_iter().collect()
+}
+
+/// What is told of something that was deleted, or was not there.
+pub(super) fn deleted(
+    answer: Result<u16, ExecutionError>,
+    gone: Option<(ManagedKind, u64)>,
+) -> Result<ExecutionOutput, ExecutionError> {
+    let (was_there, status) = match answer {
+        Ok(status) => (true, status),
+        Err(stop) if stop.is_gone() => (false, 404),
+        Err(stop) => return Err(stop),
+    };
+    Ok(ExecutionOutput {
+        result: json!({ "deleted": was_there }),
+        unbind: gone.into_iter().collect(),
+        status: Some(status),
+        ..ExecutionOutput::default()
+    })
+}
+
+/// What is told of something that is gone since an earlier attempt deleted it.
+pub(super) fn was_deleted(gone: (ManagedKind, u64)) -> ExecutionOutput {
+    ExecutionOutput {
+        result: json!({ "deleted": true }),
+        unbind: vec![gone],
+        status: Some(200),
+        ..ExecutionOutput::default()
+    }
+}
+
+/// What a person is told who has to choose between several objects.
+pub(super) fn several_match(what: &str, name: &str, key: &str, ids: &[u64]) -> ExecutionError {
+    let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
+    let message = format!(
+        "{} {what} are named `{name}` and have no key ({}): rename or delete all but the one that `{key}` should be, or ask \
+         without `adopt` for a new one",
+        ids.len(),
+        shown.join(", "),
+    );
+    ExecutionError::failed(FailureClass::Conflict, message)
+}
+
+/// Something that was there a moment ago and is gone is looked for again.
+pub(super) fn vanished(stop: ExecutionError, what: &str) -> ExecutionError {
+    if stop.is_gone() {
+        return ExecutionError::failed(
+            FailureClass::Transient,
+            format!("{what} was deleted while it was being seen to"),
+        );
+    }
+    stop
+}

@@ -1,0 +1,28 @@
+//! A message's body with what twilight's builder lacks: a nonce of Discord's own length, and that it be enforced.
+
+use bytes::Bytes;
+use guildhall_actors::rest::{RequestBody, RestRequest};
+use http::header;
+use serde_json::{Map, Value};
+
+use super::call::{CallError, invalid};
+
+/// The longest nonce that Discord takes, in characters.
+const LONGEST_NONCE: usize = 25;
+
+/// Gives a message a nonce: sent again within a few minutes, it returns the first message instead of making another.
+pub(super) fn with_nonce(request: &mut RestRequest, nonce: &str) -> Result<(), CallError> {
+    let length = nonce.chars().count();
+    if length == 0 || length > LONGEST_NONCE {
+        return Err(CallError::Nonce(length));
+    }
+    let json = request.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let (RequestBody::Whole(body), true) = (&request.body, json) else {
+        return Err(CallError::NonceWithFiles);
+    };
+    let mut fields: Map<String, Value> = serde_json::from_slice(body).map_err(|error| invalid(&error))?;
+    fields.insert("nonce".to_owned(), nonce.into());
+    fields.insert("enforce_nonce".to_owned(), true.into());
+    request.body = RequestBody::Whole(Bytes::from(Value::Object(fields).to_string()));
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! What handlers would do with an event. Nothing is done.
+
+use std::collections::BTreeMap;
+
+use guildhall_actors::operations::submission::OperationRequest;
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::{
+    EventHandler, EventHandlers, EventPattern, EventView, HandlerAction, Rule, RuleOutput, body,
+};
+use guildhall_core::operation::Payload;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Sample;
+
+/// What handlers would do with an event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DryRun {
+    /// What the event is called.
+    pub event_type: String,
+    /// What each handler would do, in the order in which they were written.
+    pub handlers: Vec<HandlerDryRun>,
+}
+
+/// What one handler would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HandlerDryRun {
+    /// What it is called.
+    pub name: String,
+    /// The pattern that matches the event, if one does.
+    pub matches: Option<String>,
+    /// The condition that does not hold, if one matches but does not want the event.
+    pub unmet: Option<&'static str>,
+    /// Whether it is in shadow.
+    pub shadow: bool,
+    /// What it would do, if it wants the event.
+    pub would: Option<DryRunAction>,
+    /// What is wrong with that.
+    pub problems: Vec<String>,
+}
+
+/// What a handler would do that wants an event.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DryRunAction {
+    /// What a rule gives.
+    Do {
+        /// Operations that it would submit.
+        operations: Vec<Value>,
+        /// What it would answer.
+        reply: Option<Value>,
+        /// What it would keep.
+        set: Vec<Value>,
+        /// For how long it would not be called again, for which key.
+        cooldown: Option<Value>,
+    },
+    /// A webhook would be asked.
+    Ask {
+        /// Where.
+        url: String,
+        /// What it would be sent.
+        body: Box<Value>,
+    },
+}
+
+impl DryRun {
+    /// What these handlers would do.
+    #[must_use]
+    pub fn of(handlers: &EventHandlers, sample: &Sample) -> Self {
+        let view = EventView::new(&sample.event);
+        let handlers = handlers.iter().map(|handler| tried(handler, &view, &sample.state)).collect();
+        Self { event_type: sample.event.name.as_str().to_owned(), handlers }
+    }
+
+    /// Whether some handler wants the event, and nothing is wrong with what any of them would do.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.handlers.iter().any(|tried| tried.would.is_some())
+            && self.handlers.iter().all(|tried| tried.problems.is_empty())
+    }
+}
+
+fn tried(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMap<String, Value>) -> HandlerDryRun {
+    let event = view.event();
+    let matches = handler.on.iter().find(|pattern| pattern.matches(event.name.as_str()));
+    let mut tried = HandlerDryRun {
+        name: handler.name.to_string(),
+        matches: matches.map(EventPattern::as_str).map(str::to_owned),
+        unmet: None,
+        shadow: handler.shadow,
+        would: None,
+        problems: Vec::new(),
+    };
+    if matches.is_none() {
+        return tried;
+    }
+    tried.unmet = handler.unmet(view);
+    if tried.unmet.is_some() {
+        return tried;
+    }
+    let needed = match handler.needed(view) {
+        Ok(needed) => needed,
+        Err(problem) => {
+            tried.problems.push(problem.to_string());
+            return tried;
+        }
+    };
+    let state: BTreeMap<String, Value> =
+        needed.into_iter().filter_map(|key| state.get(&key).map(|value| (key.clone(), value.clone()))).collect();
+    match &handler.does {
+        HandlerAction::Rule(rule) => by_rule(rule, view, &state, &mut tried),
+        HandlerAction::Webhook(webhook) => {
+            // The payload is Discord's; if it is not JSON, that is shown as it is.
+            let body = body(event, &state);
+            let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
+            tried.would = Some(DryRunAction::Ask { url: webhook.url.clone(), body: Box::new(body) });
+            tried.problems.extend(handler.cooldown(view).err().map(|problem| problem.to_string()));
+        }
+    }
+    tried
+}
+
+fn by_rule(rule: &Rule, view: &EventView<'_>, state: &BTreeMap<String, Value>, tried: &mut HandlerDryRun) {
+    match rule.apply(view, state) {
+        Ok(RuleOutput { operations, reply, set, cooldown }) => {
+            tried.problems = problems(&operations, view.event());
+            let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+            let set = set
+                .into_iter()
+                .map(|(key, value, lasts)| json!({"key": key, "value": value, "for_ms": lasts.map(millis)}));
+            let cooldown = cooldown.map(|(key, lasts)| json!({"key": key, "for_ms": millis(lasts)}));
+            tried.would = Some(DryRunAction::Do { operations, reply, set: set.collect(), cooldown });
+        }
+        Err(problem) => tried.problems.push(problem.to_string()),
+    }
+}
+
+/// What is wrong with operations, now that all of them is known.
+fn problems(operations: &[Value], event: &Event) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (n, operation) in operations.iter().enumerate() {
+        let under = |field: &str| if field.is_empty() { format!("do[{n}]") } else { format!("do[{n}].{field}") };
+        match OperationRequest::read(operation.clone()) {
+            Err(wrong) => {
+                problems.extend(wrong.iter().map(|wrong| format!("`{}` {}", under(&wrong.field), wrong.message)));
+            }
+            Ok(asked) => {
+                if let Err(invalid) = Payload::parse(asked.kind, &asked.payload, event.guild) {
+                    problems.extend(invalid.errors.iter().map(|error| {
+                        let between = if error.field.is_empty() || error.field.starts_with('[') { "" } else { "." };
+                        format!("`{}{between}{}` {}", under("payload"), error.field, error.message)
+                    }));
+                }
+            }
+        }
+    }
+    problems
+}

@@ -1,0 +1,84 @@
+//! From TOML to JSON.
+
+use guildhall_core::event::handler::HandlerFieldError;
+use serde_json::{Map, Number, Value};
+use toml::de::{DeTable, DeValue};
+
+/// The text as JSON.
+///
+/// # Errors
+///
+/// Every place that is not TOML, by its line; or every value that JSON does not have, by its field. No text of the file is
+/// quoted, since it may hold secrets.
+pub(super) fn to_json(text: &str) -> Result<Value, Vec<HandlerFieldError>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+        let mut found: Vec<(usize, &str)> =
+            errors.iter().map(|error| (error.span().map_or(0, |span| span.start), error.message())).collect();
+        found.sort_unstable();
+        let wrong = |(at, says)| HandlerFieldError {
+            field: format!("line {}", line(at)),
+            message: format!("is not TOML: {says}"),
+        };
+        return Err(found.into_iter().map(wrong).collect());
+    }
+    let mut wrong = Vec::new();
+    let value = of_table(table.get_ref(), "", &mut wrong);
+    if wrong.is_empty() { Ok(value) } else { Err(wrong) }
+}
+
+fn of_table(table: &DeTable<'_>, path: &str, wrong: &mut Vec<HandlerFieldError>) -> Value {
+    let between = if path.is_empty() { "" } else { "." };
+    let fields = table.iter().map(|(name, value)| {
+        let name = name.get_ref();
+        (name.clone().into_owned(), of_value(value.get_ref(), &format!("{path}{between}{name}"), wrong))
+    });
+    Value::Object(fields.collect::<Map<_, _>>())
+}
+
+fn of_value(value: &DeValue<'_>, path: &str, wrong: &mut Vec<HandlerFieldError>) -> Value {
+    let says = match value {
+        DeValue::String(text) => return Value::String(text.clone().into_owned()),
+        DeValue::Boolean(truth) => return Value::Bool(*truth),
+        DeValue::Array(items) => {
+            let items = items.iter().enumerate();
+            return items.map(|(n, item)| of_value(item.get_ref(), &format!("{path}[{n}]"), wrong)).collect();
+        }
+        DeValue::Table(table) => return of_table(table, path, wrong),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => return Value::from(number),
+            Err(_) => "is a number out of range; write it in quotes",
+        },
+        DeValue::Float(number) => match number.as_str().parse().ok().and_then(Number::from_f64) {
+            Some(number) => return Value::Number(number),
+            None => "is a number that JSON does not have; write it in quotes",
+        },
+        DeValue::Datetime(_) => "is a date, which JSON does not have; write it in quotes",
+    };
+    wrong.push(HandlerFieldError { field: path.to_owned(), message: says.to_owned() });
+    Value::Null
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_value_becomes_json_or_is_named() {
+        let read = to_json("a = 0x10\nb = -1_000\nc = 1.5\nd = [true, 'x', {e = 'y'}]\n[f.g]\nh = 2\n").unwrap();
+        assert_eq!(read, json!({"a": 16, "b": -1000, "c": 1.5, "d": [true, "x", {"e": "y"}], "f": {"g": {"h": 2}}}));
+        let wrong = to_json("a = [1979-05-27]\n[[b]]\nc = nan\nd = 99999999999999999999\n").unwrap_err();
+        let fields: Vec<&str> = wrong.iter().map(|wrong| wrong.field.as_str()).collect();
+        assert_eq!(fields, ["a[0]", "b[0].c", "b[0].d"]);
+    }
+
+    #[test]
+    fn what_is_not_toml_is_told_by_its_line_and_not_quoted() {
+        let wrong = to_json("a = 1\nsecret = whsec_abc\nb = [\n").unwrap_err();
+        assert_eq!(wrong[0].field, "line 2");
+        assert!(!format!("{wrong:?}").contains("whsec_abc"), "{wrong:?}");
+    }
+}

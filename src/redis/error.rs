@@ -1,0 +1,233 @@
+//! Why Redis did not do what it was asked: one word for whoever asked, and all of it for the log.
+
+use ::redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::settings::RedisNode;
+
+/// What a user of Redis has to be allowed, in the words of its access control lists.
+pub const ACL_RULES: &str = "~guildhall:* &guildhall:* +@read +@write +@connection -@dangerous +info +evalsha +script|load \
+                             +time +publish +subscribe";
+
+/// Redis did not answer, or not with what was asked for. The call may have happened all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Redis did not do it: {}", why.name())]
+pub struct RedisCallError {
+    /// Why, in one word.
+    pub why: RedisErrorReason,
+}
+
+/// Why a call was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RedisErrorReason {
+    /// There was no answer in time.
+    Timeout,
+    /// The connection ended.
+    Disconnected,
+    /// No connection can be made.
+    Unreachable,
+    /// The server refuses the login, or the user may not do it.
+    Denied,
+    /// The server is a replica.
+    Replica,
+    /// Another node of the cluster has the keys. It is gone to.
+    Moved,
+    /// The server cannot serve just now: it loads its data, runs another script, or its cluster is being repaired.
+    Busy,
+    /// The server's memory is full.
+    Full,
+    /// Any other answer that is an error.
+    Error,
+}
+
+impl RedisErrorReason {
+    /// Its name, for metrics and the log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Disconnected => "disconnected",
+            Self::Unreachable => "unreachable",
+            Self::Denied => "denied",
+            Self::Replica => "replica",
+            Self::Moved => "moved",
+            Self::Busy => "busy",
+            Self::Full => "full",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A failure, with what the log should tell about it.
+#[derive(Clone, Debug)]
+pub(super) struct RedisFailure {
+    pub(super) why: RedisErrorReason,
+    /// In words, without a secret.
+    pub(super) says: String,
+    /// Where to go instead, when the server said so.
+    pub(super) elsewhere: Option<RedisNode>,
+    /// Whether another connection could do better than this one.
+    pub(super) fate: ConnectionAction,
+}
+
+/// What a failure means for the connection it came over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionAction {
+    /// It is as good as any other.
+    Keep,
+    /// It is of no use any more.
+    Drop,
+}
+
+impl RedisFailure {
+    /// A failure that no connection survives.
+    pub(super) fn new(why: RedisErrorReason, says: impl Into<String>) -> Self {
+        Self { why, says: says.into(), elsewhere: None, fate: ConnectionAction::Drop }
+    }
+
+    pub(super) fn moved(to: RedisNode, says: impl Into<String>) -> Self {
+        Self { elsewhere: Some(to), ..Self::new(RedisErrorReason::Moved, says) }
+    }
+
+    /// What went wrong with a call. `here` is the node it was sent to.
+    pub(super) fn of(error: &RedisError, here: &RedisNode) -> Self {
+        let (why, fate) = classify(error);
+        let elsewhere = match why {
+            RedisErrorReason::Moved => error.redirect_node().and_then(|(node, _)| read_node(node, here)),
+            _ => None,
+        };
+        let says = match advice(error, why) {
+            Some(advice) => format!("{error}; {advice}"),
+            None => error.to_string(),
+        };
+        Self { why, says, elsewhere, fate }
+    }
+}
+
+/// What a person can do about it, where the error itself does not say so.
+fn advice(error: &RedisError, why: RedisErrorReason) -> Option<String> {
+    match (error.kind(), why) {
+        (ErrorKind::Server(ServerErrorKind::NoPerm), _) => {
+            Some(format!("the user of redis.url needs these rules: {ACL_RULES}"))
+        }
+        (_, RedisErrorReason::Denied) => Some("check the user and the password in redis.url".to_owned()),
+        (ErrorKind::RESP3NotSupported, _) => Some("Redis 6 or newer is needed".to_owned()),
+        _ => None,
+    }
+}
+
+fn classify(error: &RedisError) -> (RedisErrorReason, ConnectionAction) {
+    use ConnectionAction::{Drop, Keep};
+    match error.kind() {
+        ErrorKind::Server(kind) => match kind {
+            ServerErrorKind::Moved => (RedisErrorReason::Moved, Drop),
+            // While a slot moves, its keys are on either node; that passes.
+            ServerErrorKind::Ask
+            | ServerErrorKind::BusyLoading
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown => (RedisErrorReason::Busy, Keep),
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown => (RedisErrorReason::Replica, Drop),
+            ServerErrorKind::NoPerm => (RedisErrorReason::Denied, Keep),
+            _ => classify_code(wrapped_code(error).unwrap_or_default()),
+        },
+        ErrorKind::Extension => classify_code(error.code().unwrap_or_default()),
+        ErrorKind::AuthenticationFailed => (RedisErrorReason::Denied, Drop),
+        ErrorKind::Io if error.is_timeout() => (RedisErrorReason::Timeout, Drop),
+        ErrorKind::Io => (RedisErrorReason::Disconnected, Drop),
+        // Whatever could not be read: what follows on this connection cannot be trusted either.
+        _ => (RedisErrorReason::Error, Drop),
+    }
+}
+
+fn classify_code(code: &str) -> (RedisErrorReason, ConnectionAction) {
+    match code {
+        "BUSY" | "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" => (RedisErrorReason::Busy, ConnectionAction::Keep),
+        "OOM" => (RedisErrorReason::Full, ConnectionAction::Keep),
+        "READONLY" | "MASTERDOWN" => (RedisErrorReason::Replica, ConnectionAction::Drop),
+        "NOAUTH" | "WRONGPASS" => (RedisErrorReason::Denied, ConnectionAction::Drop),
+        "NOPERM" => (RedisErrorReason::Denied, ConnectionAction::Keep),
+        _ => (RedisErrorReason::Error, ConnectionAction::Keep),
+    }
+}
+
+/// The code of an error that a command inside a script ran into. Before version 7, Redis puts its own `ERR` before it:
+/// `ERR Error running script (…): @user_script:1: -READONLY You can't write …`.
+fn wrapped_code(error: &RedisError) -> Option<&str> {
+    let (_, inner) = error.detail()?.split_once(": -")?;
+    let code = inner.split(' ').next()?;
+    code.chars().all(|c| c.is_ascii_uppercase()).then_some(code)
+}
+
+/// Reads `host:port` as a cluster writes it. Without a host, or with `?`, it means the one that was asked.
+fn read_node(text: &str, here: &RedisNode) -> Option<RedisNode> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    let host = if host.is_empty() || host == "?" { &here.host } else { host };
+    Some(RedisNode { host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::parse_redis_value;
+
+    use super::*;
+
+    fn failure(line: &str) -> RedisFailure {
+        let answer = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let here = RedisNode { host: "here".to_owned(), port: 1 };
+        RedisFailure::of(&answer.extract_error().unwrap_err(), &here)
+    }
+
+    #[test]
+    fn an_error_answer_has_a_reason_and_says_whether_another_connection_could_do_better() {
+        use ConnectionAction::{Drop, Keep};
+        for (line, why, fate) in [
+            ("LOADING Redis is loading the dataset in memory", RedisErrorReason::Busy, Keep),
+            ("BUSY Redis is busy running a script", RedisErrorReason::Busy, Keep),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", RedisErrorReason::Busy, Keep),
+            ("CLUSTERDOWN Hash slot not served", RedisErrorReason::Busy, Keep),
+            ("ASK 1 other:2", RedisErrorReason::Busy, Keep),
+            ("OOM command not allowed when used memory > 'maxmemory'.", RedisErrorReason::Full, Keep),
+            ("READONLY You can't write against a read only replica.", RedisErrorReason::Replica, Drop),
+            ("MASTERDOWN Link with MASTER is down", RedisErrorReason::Replica, Drop),
+            ("NOPERM this user has no permissions", RedisErrorReason::Denied, Keep),
+            ("NOAUTH Authentication required.", RedisErrorReason::Denied, Drop),
+            ("WRONGPASS invalid username-password pair", RedisErrorReason::Denied, Drop),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed",
+                RedisErrorReason::Full,
+                Keep,
+            ),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: -READONLY You can't",
+                RedisErrorReason::Replica,
+                Drop,
+            ),
+            (
+                "ERR user_script:1: Script attempted to access nonexistent global variable",
+                RedisErrorReason::Error,
+                Keep,
+            ),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", RedisErrorReason::Error, Keep),
+        ] {
+            let failure = failure(line);
+            assert_eq!((failure.why, failure.fate), (why, fate), "{line}");
+            assert_eq!(failure.elsewhere, None);
+        }
+    }
+
+    #[test]
+    fn the_documentation_names_the_rules_that_the_errors_name() {
+        assert!(include_str!("../../docs/configuration.md").contains(ACL_RULES));
+    }
+
+    #[test]
+    fn a_moved_answer_says_where_to_go() {
+        for (line, host) in
+            [("MOVED 1 other:7", "other"), ("MOVED 1 :7", "here"), ("MOVED 1 ?:7", "here"), ("MOVED 1 ::1:7", "::1")]
+        {
+            let failure = failure(line);
+            assert_eq!((failure.why, failure.fate), (RedisErrorReason::Moved, ConnectionAction::Drop), "{line}");
+            assert_eq!(failure.elsewhere, Some(RedisNode { host: host.to_owned(), port: 7 }), "{line}");
+        }
+    }
+}

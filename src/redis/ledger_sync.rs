@@ -1,0 +1,247 @@
+//! The budget of invalid requests that all processes behind an address share.
+
+use std::time::Duration;
+
+use ::redis::Value;
+use actix::Addr;
+use guildhall_actors::circuit_breaker::{CircuitBreaker, LeaveLedger, LedgerSynced, TakeLedgerRequest};
+use guildhall_core::invalid::{Holder, InvalidConfig, LenderReply, LenderRequest};
+use tokio::time::{sleep, timeout};
+
+use super::{
+    RedisCallError, RedisClient, RedisErrorReason, RedisKeys, Script,
+    events::RedisCallRejected,
+    shared_state::{ActorStopped, SharedStateConfig, StateNotifier, send},
+};
+use crate::events::emit;
+
+/// How often the keeper is asked at most.
+const GAP: Duration = Duration::from_millis(100);
+
+pub(super) struct LedgerSync {
+    redis: RedisClient,
+    breaker: Addr<CircuitBreaker>,
+    script: Script,
+    keys: [String; 4],
+    process: String,
+    invalid: InvalidConfig,
+    heartbeat: Duration,
+    /// How often it was asked.
+    number: u64,
+}
+
+impl LedgerSync {
+    pub(super) fn new(
+        redis: RedisClient,
+        breaker: Addr<CircuitBreaker>,
+        keys: &RedisKeys,
+        config: &SharedStateConfig,
+    ) -> Self {
+        Self {
+            redis,
+            breaker,
+            script: Script::new("ledger", include_str!("ledger.lua")),
+            keys: ["", ":a", ":b", ":c"].map(|part| keys.of(&format!("invalid:{}{part}", config.ip_group))),
+            process: config.process.clone(),
+            invalid: config.invalid,
+            heartbeat: config.heartbeat,
+            number: 0,
+        }
+    }
+
+    /// Ends with the actor.
+    pub(super) async fn run(&mut self, bell: &StateNotifier) {
+        loop {
+            // Rung or not: who is silent for too long is taken for lost.
+            let _ = timeout(self.heartbeat, bell.counted.notified()).await;
+            if let Err(ActorStopped) = self.sync().await {
+                return;
+            }
+            sleep(GAP.min(self.heartbeat)).await;
+        }
+    }
+
+    async fn sync(&mut self) -> Result<(), ActorStopped> {
+        let Some(ask) = send(&self.breaker, TakeLedgerRequest).await? else { return Ok(()) };
+        // Lost, it is asked again soon; whatever came of the question, the ledger keeps to what it said.
+        if let Ok(Some(synced)) = self.ask("sync", ask).await {
+            send(&self.breaker, LedgerSynced(synced)).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what was lent.
+    pub(super) async fn leave(&mut self) {
+        if let Ok(Some(ask)) = send(&self.breaker, LeaveLedger).await {
+            // Unheard, it is held for a while, and then given to the others.
+            drop(self.ask("leave", ask).await);
+        }
+    }
+
+    /// Nothing if the question came too late, or there are too many to ask.
+    async fn ask(&mut self, how: &str, ask: LenderRequest) -> Result<Option<LenderReply>, RedisCallError> {
+        self.number += 1;
+        let window = u64::try_from(self.invalid.window.as_millis()).unwrap_or(u64::MAX);
+        let args = |server: &str| {
+            let numbers = [
+                self.number,
+                ask.counted,
+                ask.unacknowledged,
+                ask.in_flight.into(),
+                ask.ceiling,
+                ask.total.into(),
+                ask.holders.into(),
+                self.invalid.limit.into(),
+                window,
+            ];
+            let mut args = vec![how.as_bytes().to_vec(), self.process.as_bytes().to_vec()];
+            args.extend(numbers.iter().map(|number| number.to_string().into_bytes()));
+            args.push(server.as_bytes().to_vec());
+            args.extend(holders_args(&ask).map(String::into_bytes));
+            args
+        };
+        let answer = self.redis.run(&self.script, &self.keys, args).await?;
+        match read(&answer, &ask) {
+            Some(synced) => Ok(Some(synced)),
+            None if matches!(&answer, Value::Array(parts) if parts.is_empty()) => Ok(None),
+            None => {
+                let why = RedisErrorReason::Error;
+                let says = "the script's answer cannot be read; do all processes run the same version?";
+                emit(RedisCallRejected { script: self.script.name(), why, says });
+                Err(RedisCallError { why })
+            }
+        }
+    }
+}
+
+/// The arguments of the script about holders: numbers and names, each an argument of its own.
+fn holders_args(ask: &LenderRequest) -> impl Iterator<Item = String> {
+    let of_holders = [ask.cap, ask.exposure, ask.elsewhere_exposure].map(u64::from);
+    let counts = of_holders.into_iter().chain([ask.runs.len() as u64, ask.large.len() as u64]);
+    let runs = ask.runs.iter().flat_map(|run| {
+        let mut names: Vec<String> = run.owner.holders().map(|holder| holder.encode()).collect();
+        names.resize(3, String::new());
+        [run.start.to_string(), run.end.to_string()].into_iter().chain(names)
+    });
+    let large = ask.large.iter().flat_map(|(holder, count)| [holder.encode(), count.to_string()]);
+    counts.map(|count| count.to_string()).chain(runs).chain(large)
+}
+
+/// What an answer of the script means.
+fn read(answer: &Value, ask: &LenderRequest) -> Option<LenderReply> {
+    let Value::Array(parts) = answer else { return None };
+    let mut parts = LedgerResponse(parts.iter());
+    let [ceiling, members, holders, elsewhere, exposure, elsewhere_exposure, floor] =
+        [(); 7].map(|()| parts.number()).into_iter().collect::<Option<Vec<u64>>>()?.try_into().ok()?;
+    let slots = parts.slots()?;
+    let mut large = Vec::new();
+    while let Some(name) = parts.0.next() {
+        let name = match name {
+            Value::BulkString(name) => std::str::from_utf8(name).ok()?,
+            Value::SimpleString(name) => name,
+            _ => return None,
+        };
+        large.push((Holder::decode(name)?, parts.slots()?));
+    }
+    Some(LenderReply {
+        asked: ask.asked,
+        acknowledged: ask.counted,
+        ceiling,
+        slots,
+        members: u32::try_from(members).ok()?,
+        holders: u32::try_from(holders).ok()?,
+        elsewhere: u32::try_from(elsewhere).ok()?,
+        exposure: u32::try_from(exposure).ok()?,
+        elsewhere_exposure: u32::try_from(elsewhere_exposure).ok()?,
+        floor: u32::try_from(floor).ok()?,
+        large,
+    })
+}
+
+/// The parts of an answer that are not read yet.
+struct LedgerResponse<'a>(std::slice::Iter<'a, Value>);
+
+impl LedgerResponse<'_> {
+    fn number(&mut self) -> Option<u64> {
+        match self.0.next()? {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+
+    /// Counts by when they leave, after how many there are.
+    fn slots(&mut self) -> Option<Vec<(Duration, u32)>> {
+        let count = self.number()?;
+        let slot = |_| Some((Duration::from_millis(self.number()?), u32::try_from(self.number()?).ok()?));
+        (0..count).map(slot).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_core::invalid::{ChargeRun, Submitter};
+    use guildhall_core::time::Timestamp;
+
+    use super::*;
+
+    fn ask() -> LenderRequest {
+        let owner = Submitter::of(&"key".into(), &"acme".into()).in_guild(Some(7));
+        LenderRequest {
+            asked: Timestamp::ZERO,
+            counted: 7,
+            unacknowledged: 1,
+            in_flight: 0,
+            ceiling: 9,
+            total: 6,
+            holders: 2,
+            cap: 25,
+            exposure: 3,
+            elsewhere_exposure: 4,
+            runs: vec![ChargeRun { owner, start: 6, end: 7 }],
+            large: vec![(Holder::Guild(7), 5)],
+        }
+    }
+
+    fn answer(numbers: &[i64]) -> Value {
+        Value::Array(numbers.iter().copied().map(Value::Int).collect())
+    }
+
+    #[test]
+    fn holders_are_sent_by_name() {
+        let args: Vec<String> = holders_args(&ask()).collect();
+        assert_eq!(args, ["25", "3", "4", "1", "1", "6", "7", "k:key", "t:acme", "g:7", "g:7", "5"]);
+    }
+
+    #[test]
+    fn an_answer_of_the_keeper_is_read() {
+        let Value::Array(mut parts) = answer(&[57, 2, 3, 4, 5, 6, 7, 2, 1_000, 5, 2_000, 2]) else { unreachable!() };
+        parts.push(Value::BulkString(b"t:acme".to_vec()));
+        parts.extend([1, 500, 9].map(Value::Int));
+        let synced = read(&Value::Array(parts), &ask()).unwrap();
+        assert_eq!((synced.acknowledged, synced.ceiling), (7, 57));
+        assert_eq!((synced.members, synced.holders, synced.elsewhere), (2, 3, 4));
+        assert_eq!((synced.exposure, synced.elsewhere_exposure, synced.floor), (5, 6, 7));
+        assert_eq!(synced.slots, [(Duration::from_secs(1), 5), (Duration::from_secs(2), 2)]);
+        assert_eq!(synced.large, [(Holder::Tenant("acme".into()), vec![(Duration::from_millis(500), 9)])]);
+    }
+
+    #[test]
+    fn anything_else_is_none() {
+        let text = Value::Array(vec![Value::BulkString(b"1".to_vec()); 8]);
+        let Value::Array(mut unknown) = answer(&[1, 1, 1, 1, 1, 1, 1, 0]) else { unreachable!() };
+        unknown.extend([Value::BulkString(b"x:1".to_vec()), Value::Int(0)]);
+        for other in [
+            answer(&[]),
+            answer(&[1, 1, 1]),
+            answer(&[1, 1, 1, 1, 1, 1, 1, 1, 5]),
+            answer(&[-1, 1, 1, 1, 1, 1, 1, 0]),
+            answer(&[1, 1, 1, 1, 1, 1, 1, i64::MAX]),
+            answer(&[1, 1, 1, 1, 1, 1, 1, 0, 1]),
+            Value::Array(unknown),
+            text,
+            Value::Nil,
+        ] {
+            assert_eq!(read(&other, &ask()), None, "{other:?}");
+        }
+    }
+}

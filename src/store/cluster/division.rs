@@ -1,0 +1,159 @@
+//! The share of a rate limit that this process has: what the keeper, which talks to the store, and the gate tell each other.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall_actors::{
+    lease_guard::{LeaseCheck, LeaseGuard},
+    token_bucket::DividedLimit,
+};
+use guildhall_core::{
+    limit::division::{Allowance, DivisionConfig, LimitShare, ShareUsage},
+    time::Timestamp,
+};
+use tokio::sync::watch;
+
+use super::ClusterMember;
+use crate::clock::boot_time;
+
+/// How a limit is to be divided.
+#[derive(Clone, Debug)]
+pub struct DivisionRequest {
+    /// The rules. Its lease is the one of the store's settings.
+    pub config: DivisionConfig,
+    /// Names the limit: processes with the same name divide it.
+    pub scope: String,
+    /// The lock that shows on this machine whether the process lives, if it has one; else empty.
+    pub seat: String,
+}
+
+/// What keeper and gate tell each other.
+#[derive(Debug)]
+pub(in crate::store) struct DivisionState {
+    request: OnceLock<DivisionRequest>,
+    allowance: watch::Sender<Allowance>,
+    usage: watch::Sender<ShareUsage>,
+    /// Until when this process may send, in microseconds of the boot clock.
+    until: AtomicU64,
+    /// Seats of processes that are certainly dead.
+    dead: Mutex<BTreeSet<String>>,
+    /// How long the row stays after the goodbye, once nothing more is sent.
+    hold: Mutex<Option<Duration>>,
+}
+
+impl Default for DivisionState {
+    fn default() -> Self {
+        Self {
+            request: OnceLock::new(),
+            allowance: watch::Sender::default(),
+            usage: watch::Sender::default(),
+            until: AtomicU64::new(0),
+            dead: Mutex::default(),
+            hold: Mutex::default(),
+        }
+    }
+}
+
+impl DivisionState {
+    pub(super) fn request(&self) -> Option<&DivisionRequest> {
+        self.request.get()
+    }
+
+    pub(super) fn usage(&self) -> watch::Receiver<ShareUsage> {
+        self.usage.subscribe()
+    }
+
+    pub(super) fn is_dead(&self, seat: &str) -> bool {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner).contains(seat)
+    }
+
+    pub(super) fn departure_hold(&self) -> Option<Duration> {
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the gate what it may do: nothing after the goodbye. What has changed, if anything has.
+    pub(super) fn publish(&self, share: &LimitShare) -> Option<Allowance> {
+        let has_left = self.departure_hold().is_some();
+        let until = share.sends_until().filter(|_| !has_left);
+        self.until.store(until.map_or(0, Timestamp::micros), Ordering::Release);
+        let allowance = share.allowance();
+        self.allowance.send_if_modified(|told| std::mem::replace(told, allowance) != allowance).then_some(allowance)
+    }
+
+    /// Nothing may be sent any more, whatever is in flight.
+    pub(super) fn end(&self) {
+        let config = self.request().map(|request| &request.config);
+        self.depart(config.map_or(Duration::ZERO, |config| config.hold_after_goodbye(1)));
+    }
+
+    fn depart(&self, hold: Duration) {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(hold);
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+impl LeaseCheck for DivisionState {
+    fn holds(&self) -> bool {
+        now().micros() < self.until.load(Ordering::Acquire)
+    }
+}
+
+/// The present time as a divided limit counts it.
+pub(super) fn now() -> Timestamp {
+    timestamp(boot_time())
+}
+
+pub(super) fn timestamp(time: Duration) -> Timestamp {
+    Timestamp::from_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A rate limit that this process divides with the others of its store.
+#[derive(Clone, Debug)]
+pub struct LimitDivision {
+    members: Arc<ClusterMember>,
+    config: DivisionConfig,
+}
+
+impl LimitDivision {
+    /// Joins the others that divide a limit. Once for each process: a second request changes nothing.
+    pub(in crate::store) fn join(members: Arc<ClusterMember>, request: DivisionRequest) -> Self {
+        let config = request.config.clone();
+        let _ = members.division.request.set(request);
+        members.hurry.notify_one();
+        Self { members, config }
+    }
+
+    /// What the token bucket needs.
+    #[must_use]
+    pub fn limit(&self) -> DividedLimit {
+        let division = &self.members.division;
+        DividedLimit { allowance: division.allowance.subscribe(), usage: division.usage.clone() }
+    }
+
+    /// The right to send: it ends with the lease, and when the share is lost.
+    #[must_use]
+    pub fn right(&self) -> LeaseGuard {
+        LeaseGuard::while_held(Arc::clone(&self.members.division) as Arc<_>)
+    }
+
+    /// Seats of processes of this machine that are certainly dead: no one has to wait for their leases.
+    pub fn report_dead(&self, seats: Vec<String>) {
+        let mut dead = self.members.division.dead.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = seats.iter().any(|seat| !dead.contains(seat));
+        *dead = seats.into_iter().collect();
+        if is_news {
+            self.members.hurry.notify_one();
+        }
+    }
+
+    /// Nothing is sent any more; so many calls have no response yet. The store is told when it is closed.
+    pub fn depart(&self, in_flight: u32) {
+        self.members.division.depart(self.config.hold_after_goodbye(in_flight));
+    }
+}

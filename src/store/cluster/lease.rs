@@ -1,0 +1,156 @@
+//! What this process may do, and until when: asked before every send, so it waits for nothing.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall_actors::{events::ShardClaim, lease_guard::LeaseCheck};
+
+use crate::{clock::boot_time, store::write::signed};
+
+/// The lease of this process, and the queues that it has.
+#[derive(Debug)]
+pub(in crate::store) struct ProcessLease {
+    /// Until when it may send, in microseconds of the boot clock.
+    until: AtomicU64,
+    /// Queues and their fences.
+    held: Mutex<HashMap<i64, i64>>,
+    /// Shards and theirs: of how many, and which one.
+    shards: Mutex<HashMap<(u32, u32), i64>>,
+}
+
+impl ProcessLease {
+    /// Of a process that nobody can take anything from.
+    pub(super) fn forever() -> Self {
+        Self { until: AtomicU64::new(u64::MAX), held: Mutex::default(), shards: Mutex::default() }
+    }
+
+    /// Of a process that has no lease yet.
+    pub(super) fn none() -> Self {
+        Self { until: AtomicU64::new(0), held: Mutex::default(), shards: Mutex::default() }
+    }
+
+    pub(super) fn extend(&self, until: Duration) {
+        self.until.store(u64::try_from(until.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// It is over, and nothing may be sent any more.
+    pub(super) fn end(&self) {
+        self.extend(Duration::ZERO);
+        self.clear();
+    }
+
+    /// How long it lasts from now; nothing if it is over.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let until = Duration::from_micros(self.until.load(Ordering::Acquire));
+        until.checked_sub(boot_time()).filter(|left| !left.is_zero())
+    }
+
+    pub(in crate::store) fn take(&self, queue: i64, fence: i64) {
+        self.held().insert(queue, fence);
+    }
+
+    pub(in crate::store) fn let_go(&self, queue: i64, fence: i64) {
+        let mut held = self.held();
+        if held.get(&queue) == Some(&fence) {
+            held.remove(&queue);
+        }
+    }
+
+    pub(in crate::store) fn has(&self, queue: i64, fence: i64) -> bool {
+        self.held().get(&queue) == Some(&fence)
+    }
+
+    pub(in crate::store) fn take_shard(&self, claim: &ShardClaim) {
+        self.shards().insert((claim.shards, claim.shard), signed(claim.fence));
+    }
+
+    pub(in crate::store) fn let_go_of_shard(&self, claim: &ShardClaim) {
+        let (mut shards, which) = (self.shards(), (claim.shards, claim.shard));
+        if shards.get(&which) == Some(&signed(claim.fence)) {
+            shards.remove(&which);
+        }
+    }
+
+    pub(in crate::store) fn has_shard(&self, which: (u32, u32), fence: i64) -> bool {
+        self.shards().get(&which) == Some(&fence)
+    }
+
+    /// Everything is somebody else's.
+    pub(super) fn clear(&self) {
+        self.held().clear();
+        self.shards().clear();
+    }
+
+    fn shards(&self) -> MutexGuard<'_, HashMap<(u32, u32), i64>> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<i64, i64>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseCheck for ProcessLease {
+    fn holds(&self) -> bool {
+        self.left().is_some()
+    }
+}
+
+/// The right to act for one queue.
+#[derive(Debug)]
+pub(in crate::store) struct QueueLease {
+    pub(in crate::store) tenure: Arc<ProcessLease>,
+    pub(in crate::store) queue: i64,
+    pub(in crate::store) fence: i64,
+}
+
+impl LeaseCheck for QueueLease {
+    fn holds(&self) -> bool {
+        self.tenure.left().is_some() && self.tenure.has(self.queue, self.fence)
+    }
+}
+
+/// The right to be connected for one shard.
+#[derive(Debug)]
+pub(in crate::store) struct ShardLease {
+    pub(in crate::store) tenure: Arc<ProcessLease>,
+    pub(in crate::store) claim: ShardClaim,
+}
+
+impl LeaseCheck for ShardLease {
+    fn holds(&self) -> bool {
+        let ShardClaim { shards, shard, fence } = self.claim;
+        self.tenure.left().is_some() && self.tenure.has_shard((shards, shard), signed(fence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_ends_with_the_lease_and_with_the_queue() {
+        let tenure = Arc::new(ProcessLease::none());
+        let right = QueueLease { tenure: Arc::clone(&tenure), queue: 1, fence: 7 };
+        tenure.take(1, 7);
+        assert!(!right.holds());
+        tenure.extend(boot_time() + Duration::from_secs(60));
+        assert!(right.holds());
+        // A later claim of the same process is another right.
+        tenure.take(1, 8);
+        assert!(!right.holds());
+        tenure.let_go(1, 7);
+        assert!(tenure.has(1, 8));
+        tenure.take(1, 7);
+        tenure.extend(boot_time());
+        assert!(!right.holds());
+        let alone = ProcessLease::forever();
+        assert!(alone.left().is_some());
+    }
+}

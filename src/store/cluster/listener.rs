@@ -1,0 +1,71 @@
+//! Hearing what the other processes say.
+
+use std::{sync::Arc, time::Duration};
+
+use guildhall_actors::{failpoint, supervision::Part};
+use sea_orm::sqlx::{Error, Pool, Postgres, postgres::PgListener};
+use tokio::time::{sleep, timeout};
+
+use super::{ClusterEvent, ClusterMember, Notification};
+use crate::{
+    events::emit,
+    store::events::{ListenerConnected, ListenerDisconnected},
+};
+
+/// How long to wait before listening again that came to nothing. Until then the slow poll finds what is new.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Listens for as long as it runs. What was said while nobody listened may have been anything.
+pub(in crate::store) async fn listen(
+    members: Arc<ClusterMember>,
+    pool: Pool<Postgres>,
+    channel: String,
+    within: Duration,
+) {
+    loop {
+        let error = match timeout(within, tune_in(&pool, &channel)).await {
+            Ok(Ok(mut listener)) => {
+                emit(ListenerConnected);
+                members.tell(ClusterEvent::Members);
+                members.tell(ClusterEvent::Anything);
+                members.tick();
+                hear(&members, &mut listener).await
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it does not answer in time".to_owned(),
+        };
+        emit(ListenerDisconnected { error: &error });
+        sleep(AGAIN).await;
+    }
+}
+
+async fn tune_in(pool: &Pool<Postgres>, channel: &str) -> Result<PgListener, Error> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.eager_reconnect(false);
+    listener.listen(channel).await?;
+    Ok(listener)
+}
+
+/// Passes on what is heard until the connection is lost.
+async fn hear(members: &ClusterMember, listener: &mut PgListener) -> String {
+    loop {
+        match listener.try_recv().await {
+            Ok(Some(heard)) => {
+                failpoint::message(Part::StoreListener);
+                if Notification::tells_of_changes(heard.payload()) {
+                    members.tick();
+                }
+                for notice in Notification::heard(heard.payload()) {
+                    if notice == ClusterEvent::Members {
+                        // The keeper finds out who came or went, and tells.
+                        members.hurry.notify_one();
+                    } else {
+                        members.tell(notice);
+                    }
+                }
+            }
+            Ok(None) => return "the connection is lost".to_owned(),
+            Err(error) => return error.to_string(),
+        }
+    }
+}

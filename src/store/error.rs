@@ -1,0 +1,181 @@
+//! What can go wrong with an engine, and what that means for whoever waits.
+
+use guildhall_actors::operations::StoreError;
+use sea_orm::{DbErr, RuntimeErr, sqlx};
+
+/// Why a piece of work was not done.
+#[derive(Debug)]
+pub(super) enum EngineError {
+    /// The engine says so.
+    Engine(DbErr),
+    /// What a row holds makes no sense.
+    Corrupt(String),
+    /// Another process did the same at the same moment.
+    Raced(&'static str),
+}
+
+impl From<DbErr> for EngineError {
+    fn from(error: DbErr) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// What a trouble means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ErrorClass {
+    /// The connection is of no more use.
+    Lost,
+    /// Somebody else holds what is needed.
+    Busy,
+    /// There is no room, or no right to write.
+    Full,
+    /// The request itself may be at fault.
+    Refused,
+    /// Another process got in the way: nothing was done, and the same will do next time.
+    Raced,
+    /// What is stored cannot be read.
+    Corrupt,
+}
+
+impl ErrorClass {
+    /// A short word, for metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Busy => "busy",
+            Self::Full => "full",
+            Self::Refused => "refused",
+            Self::Raced => "raced",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+impl EngineError {
+    pub(super) fn meaning(&self) -> ErrorClass {
+        match self {
+            Self::Corrupt(_) => ErrorClass::Corrupt,
+            Self::Raced(_) => ErrorClass::Raced,
+            Self::Engine(error) => of_engine(error),
+        }
+    }
+
+    /// What is wrong, in the engine's own words.
+    pub(super) fn says(&self) -> String {
+        match self {
+            Self::Corrupt(says) => says.clone(),
+            Self::Raced(says) => (*says).to_owned(),
+            Self::Engine(error) => cause(error).map_or_else(|| error.to_string(), ToString::to_string),
+        }
+    }
+
+    /// What whoever waits is told.
+    pub(super) fn tell(&self) -> StoreError {
+        let says = self.says();
+        match self.meaning() {
+            ErrorClass::Lost => {
+                StoreError::Unavailable(format!("the connection is lost or cannot be made ({says}); it is tried again"))
+            }
+            ErrorClass::Busy => StoreError::Unavailable(format!(
+                "it is busy ({says}); see whether another program holds a lock on it, or raise store.timeout_ms"
+            )),
+            ErrorClass::Full => StoreError::Unavailable(format!(
+                "it cannot write ({says}); make room on its disk, or let it write there"
+            )),
+            ErrorClass::Raced => StoreError::Unavailable(format!("other processes got in the way ({says}); try again")),
+            ErrorClass::Refused => StoreError::Unavailable(format!("it refused the request ({says})")),
+            ErrorClass::Corrupt => StoreError::Corrupt(says),
+        }
+    }
+}
+
+fn cause(error: &DbErr) -> Option<&sqlx::Error> {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => Some(error),
+        _ => None,
+    }
+}
+
+fn of_engine(error: &DbErr) -> ErrorClass {
+    if let DbErr::ConnectionAcquire(_) = error {
+        return ErrorClass::Lost;
+    }
+    match cause(error) {
+        Some(sqlx::Error::Database(error)) => {
+            let code = error.code().unwrap_or_default();
+            match error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+                Some(_) => of_postgres(&code),
+                None => of_sqlite(&code),
+            }
+        }
+        Some(
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Configuration(_),
+        ) => ErrorClass::Lost,
+        Some(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => ErrorClass::Corrupt,
+        Some(_) => ErrorClass::Refused,
+        None => match error {
+            DbErr::Type(_) | DbErr::Json(_) | DbErr::TryIntoErr { .. } => ErrorClass::Corrupt,
+            DbErr::Conn(_) => ErrorClass::Lost,
+            _ => ErrorClass::Refused,
+        },
+    }
+}
+
+/// By PostgreSQL's code of five characters.
+fn of_postgres(code: &str) -> ErrorClass {
+    match code {
+        "57014" | "55P03" => ErrorClass::Busy,
+        // Serialization, deadlock, a unique index: two processes at one thing.
+        "40001" | "40P01" | "23505" => ErrorClass::Raced,
+        "53100" | "53200" | "25006" => ErrorClass::Full,
+        // The server has ended a session that stood still in the middle of a transaction.
+        "25P03" | "25P04" => ErrorClass::Lost,
+        _ if code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") => ErrorClass::Lost,
+        _ if code.starts_with("28") || code.starts_with("3D") || code.starts_with("XX") => ErrorClass::Lost,
+        _ => ErrorClass::Refused,
+    }
+}
+
+/// By SQLite's extended result code.
+fn of_sqlite(code: &str) -> ErrorClass {
+    match code.parse::<i32>().map(|code| code & 0xff) {
+        Ok(5 | 6 | 9 | 15) => ErrorClass::Busy,
+        Ok(8 | 13 | 23 | 3) => ErrorClass::Full,
+        Ok(7 | 10 | 14) => ErrorClass::Lost,
+        Ok(11 | 26) => ErrorClass::Corrupt,
+        Ok(_) | Err(_) => ErrorClass::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_mean_what_the_engines_say_they_mean() {
+        // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_CONSTRAINT_UNIQUE, SQLITE_CORRUPT.
+        let sqlite = ["5", "517", "13", "778", "2067", "11"].map(of_sqlite);
+        use ErrorClass::{Busy, Corrupt, Full, Lost, Raced, Refused};
+        assert_eq!(sqlite, [Busy, Busy, Full, Lost, Refused, Corrupt]);
+        // A statement's time is up, no disk left, shut down, no such user, a unique index, no such column, a session
+        // that stood still.
+        let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703", "25P03"].map(of_postgres);
+        assert_eq!(postgres, [Busy, Full, Lost, Lost, Raced, Refused, Lost]);
+    }
+
+    #[test]
+    fn every_trouble_is_told_with_what_to_do() {
+        let lost = EngineError::Engine(DbErr::Conn(RuntimeErr::SqlxError(sqlx::Error::PoolTimedOut.into())));
+        assert!(lost.tell().to_string().contains("tried again"), "{:?}", lost.tell());
+        let corrupt = EngineError::Corrupt("operation 1 has no kind".to_owned());
+        assert_eq!(corrupt.tell(), StoreError::Corrupt("operation 1 has no kind".to_owned()));
+    }
+}

@@ -1,0 +1,292 @@
+//! The store as the actors see it.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, PoisonError},
+};
+
+use guildhall_actors::operations::{
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
+    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StoreError, StoreFuture,
+    StoreUsage, SubmitError, SubmitResult, SweepSummary, UnresolvedReference, UpdateResult,
+};
+use guildhall_actors::{
+    access::{AuditRecord, DEFAULT_TENANT},
+    events::StateWrite,
+    lease_guard::LeaseGuard,
+};
+use guildhall_core::{
+    access::Owner,
+    interaction::{ReceivedInteraction, TokenDigest},
+    operation::{ManagedKind, OperationId, OperationState, Queue, payload::Location},
+    time::UnixMs,
+    usage::UsageScope,
+};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    Store,
+    error::EngineError,
+    events::StoreFailed,
+    read::{access, dead_letters, instances, interactions, locations, operations, resolve, totals, usage},
+    rows::kept,
+    write::{Job, JobRequest, JobResult},
+};
+use crate::events::emit;
+
+impl Store {
+    /// Asks the writer, and waits for its answer.
+    pub(super) async fn write(&self, job: Job) -> Result<JobResult, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let note = self.note.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let request = JobRequest { job, note, tenant: self.tenant.clone(), reply };
+        let sent = timeout(self.shared.timeout, self.shared.requests.send(request)).await;
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(closed()),
+            Err(_) => {
+                let says = "more writes wait than store.max_waiting allows; send less, or see why it is slow";
+                return Err(StoreError::Unavailable(says.to_owned()));
+            }
+        }
+        let answer = answer.await.unwrap_or_else(|_| Err(closed()))?;
+        if let Some(note) = self.note.as_ref().filter(|_| answer.is_change()) {
+            // It is kept, once.
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(answer)
+    }
+
+    /// Whether a row of this tenant is for whoever asks. It is, unless something was forgotten that keeps others' rows away;
+    /// then it is not passed on all the same.
+    pub(super) fn is_own(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|own| own == tenant)
+    }
+
+    /// Reads, for as long as a call may take.
+    pub(super) async fn read<T>(&self, reading: impl Future<Output = Result<T, EngineError>>) -> Result<T, StoreError> {
+        let Ok(read) = timeout(self.shared.timeout, reading).await else {
+            let says = "a read took longer than store.timeout_ms";
+            emit(StoreFailed { what: "read", why: "late", says });
+            return Err(StoreError::Unavailable(says.to_owned()));
+        };
+        read.map_err(|trouble| {
+            let told = trouble.tell();
+            emit(StoreFailed { what: "read", why: trouble.meaning().name(), says: &told.to_string() });
+            told
+        })
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("it is closed, since the process is about to end".to_owned())
+}
+
+/// Takes the answer that belongs to the job.
+macro_rules! answer {
+    ($store:expr, $job:expr, $variant:ident) => {
+        match $store.write($job).await? {
+            JobResult::$variant(answer) => answer,
+            other => unreachable!("invariant: the answer to a job is its own, not {other:?}"),
+        }
+    };
+}
+
+/// Reads as whoever asks.
+macro_rules! look {
+    ($store:expr, |$view:ident| $question:expr) => {
+        $store.read(async {
+            let $view = $store.view().await?;
+            let found = $question.await?;
+            $view.end().await?;
+            Ok(found)
+        })
+    };
+}
+
+pub(super) use {answer, look};
+
+impl OperationStore for Store {
+    fn noting(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore> {
+        Arc::new(self.with_note(note))
+    }
+
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
+    fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
+    }
+
+    fn whose(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        Box::pin(async move { self.read(locations::whose(&self.shared.reading, &asked)).await })
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        Box::pin(async move {
+            self.write(Job::Learn(location, guild)).await?;
+            let tenant = match guild {
+                Some(guild) => self.tenant(guild).await?,
+                None => None,
+            };
+            Ok(Owner { guild, tenant: tenant.as_deref().unwrap_or(DEFAULT_TENANT).to_owned() })
+        })
+    }
+
+    fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>> {
+        Box::pin(async move { self.read(interactions::received(&self.shared.reading, &tokens)).await })
+    }
+
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError> {
+        Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
+    }
+
+    fn lease(&self) -> LeaseGuard {
+        self.shared.members.lease()
+    }
+
+    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        self.shared.members.right(queue, fence)
+    }
+
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        let members = &self.shared.members;
+        queues.iter().copied().filter(|queue| !members.is_ours(queue.number())).collect()
+    }
+
+    fn claim(&self, mut from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        if let ClaimFrom::Queues(queues) = &mut from {
+            queues.retain(|queue| self.shared.members.is_ours(queue.number()));
+            if queues.is_empty() {
+                return Box::pin(std::future::ready(Ok(Vec::new())));
+            }
+        }
+        Box::pin(async move { Ok(answer!(self, Job::Claim(from), Claimed)) })
+    }
+
+    fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::Release(queue, fence), Released)) })
+    }
+
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
+        Box::pin(async move {
+            let mut page = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
+            page.operations.retain(|stored| self.is_own(&stored.operation.tenant));
+            if self.tenant.is_some() {
+                // Whose they are may be what cannot be read.
+                page.unreadable.clear();
+            }
+            Ok(page)
+        })
+    }
+
+    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(async move { Ok(answer!(self, Job::Join(queue, now, limit), Joined).next) })
+    }
+
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+        Box::pin(async move { look!(self, |view| operations::scheduled(&view, queue, limit)).await })
+    }
+
+    fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
+        Box::pin(async move { Ok(answer!(self, Job::Record(changes), Recorded)) })
+    }
+
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>> {
+        Box::pin(async move { self.read(resolve::resolve(&self.shared.reading, guild, &wanted)).await })
+    }
+
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        Box::pin(async move { self.read(resolve::bound(&self.shared.reading, kind, &ids)).await })
+    }
+
+    fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize> {
+        Box::pin(async move { Ok(answer!(self, Job::ReleaseHeld(now, limit), MadeDue)) })
+    }
+
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.read(totals::next_due(&self.shared.reading)))
+    }
+
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
+        Box::pin(async move {
+            let shown = look!(self, |view| operations::show(&view, id)).await?;
+            Ok(shown.filter(|shown| self.is_own(&shown.stored.operation.tenant)))
+        })
+    }
+
+    fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>> {
+        Box::pin(async move {
+            let mut listed = look!(self, |view| operations::list(&view, &filter)).await?;
+            listed.retain(|shown| self.is_own(&shown.stored.operation.tenant));
+            Ok(listed)
+        })
+    }
+
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Cancel(id, now), Moved)) })
+    }
+
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Hasten(id, now), Moved)) })
+    }
+
+    fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+        Box::pin(async move {
+            let mut listed = look!(self, |view| dead_letters::list(&view, &filter)).await?;
+            listed.retain(|letter| self.is_own(&letter.tenant));
+            Ok(listed)
+        })
+    }
+
+    fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        Box::pin(async move { answer!(self, Job::Redrive(batch), Redriven) })
+    }
+
+    fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::Discard(filter), Discarded)) })
+    }
+
+    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::Pause(what, paused)).await.map(drop) })
+    }
+
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
+        Box::pin(look!(self, |view| totals::paused(&view, self.tenant.as_deref())))
+    }
+
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
+        Box::pin(self.read(instances::instances(
+            &self.shared.reading,
+            self.shared.members.me(),
+            self.shared.clocks.now(),
+        )))
+    }
+
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
+        Box::pin(self.read(totals::depths(&self.shared.reading)))
+    }
+
+    fn usage(&self, scopes: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage> {
+        let (limits, max_bytes) = (self.shared.limits, self.shared.max_bytes);
+        Box::pin(async move { self.read(usage::usage(&self.shared.reading, limits, max_bytes, scopes)).await })
+    }
+
+    fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, SweepSummary> {
+        Box::pin(async move { Ok(answer!(self, Job::Sweep(retention, now), Swept)) })
+    }
+
+    fn state(&self, key: &str) -> StoreFuture<'_, Option<String>> {
+        let key = kept(key);
+        Box::pin(async move {
+            self.read(totals::state(&self.shared.reading, &key, self.expiry(self.shared.clocks.now()))).await
+        })
+    }
+
+    fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()> {
+        let job = Job::SetState(StateWrite { key: key.to_owned(), value, expires_at });
+        Box::pin(async move { self.write(job).await.map(drop) })
+    }
+}

@@ -1,0 +1,122 @@
+//! Looking at a store without opening it: nothing is changed, locked or taken from whoever uses it.
+
+use std::time::{Duration, Instant};
+
+use guildhall_actors::access::GeneratedAdminKey;
+use guildhall_core::clock::Offset;
+use sea_orm::{ConnectionTrait as _, DbBackend};
+use tokio::time::timeout;
+
+use super::{
+    OpenError, ProcessEnd, admin_key,
+    cluster::NOW,
+    connect::{self, Reader},
+    error::EngineError,
+    file_lock::FileLock,
+    migrate::{self, MigrationStatus},
+    operation_row::time,
+    process_ends,
+    read::totals,
+    rows::query,
+};
+use crate::{
+    clock::{SystemTimeSource, TimeSource as _},
+    settings::{StoreSettings as Settings, StoreUrl},
+};
+
+/// What there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreProbe {
+    /// The engine and its version, for people.
+    pub engine: String,
+    /// Every migration that this program knows or the store has.
+    pub steps: Vec<MigrationStatus>,
+    /// How long it took to get a first answer.
+    pub took: Duration,
+    /// What is kept under the key that was asked for.
+    pub kept: Option<String>,
+    /// Processes that a part has ended, newest first.
+    pub process_ends: Vec<ProcessEnd>,
+    /// The generated admin key that processes of the store accept.
+    pub admin_key: Option<GeneratedAdminKey>,
+    /// By how many milliseconds this machine's clock is certainly ahead of the database's; negative if it is behind.
+    pub clock_ahead_ms: i64,
+}
+
+/// Looks at a store, and at what it keeps under a key. Nothing if its file is not there yet.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub async fn look(settings: &Settings, key: &str) -> Result<Option<StoreProbe>, OpenError> {
+    if let StoreUrl::Sqlite(path) = &settings.url
+        && !path.exists()
+    {
+        return Ok(None);
+    }
+    let within = settings.timeout;
+    let reading = connect::reading(settings).map_err(OpenError::engine)?;
+    let looked = timeout(within, read(&reading, key)).await;
+    // It was only read from, and whoever is late now is not waited for.
+    drop(timeout(within, reading.close()).await);
+    looked.unwrap_or_else(|_| Err(OpenError::Lost(format!("no answer within {} ms", within.as_millis())))).map(Some)
+}
+
+async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
+    let started = Instant::now();
+    let (name, version) = match reading.get_database_backend() {
+        DbBackend::Postgres => ("PostgreSQL", "SELECT current_setting('server_version')"),
+        _ => ("SQLite", "SELECT sqlite_version()"),
+    };
+    let rows = query(reading, version, Vec::new()).await.map_err(OpenError::engine)?;
+    let took = started.elapsed();
+    let version: String =
+        rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
+    let steps = migrate::steps(reading).await?;
+    // A store that lacks the table has kept nothing.
+    let kept = totals::state(reading, key, SystemTimeSource.wall()).await.unwrap_or(None);
+    let admin_key = admin_key::read(reading).await.unwrap_or(None);
+    let clock_ahead_ms = match reading.get_database_backend() {
+        DbBackend::Postgres => clock_ahead(reading).await.map_err(OpenError::trouble)?,
+        _ => 0,
+    };
+    let process_ends = process_ends::read(reading).await.unwrap_or_default();
+    let engine = format!("{name} {version}").trim_end().to_owned();
+    Ok(StoreProbe { engine, steps, took, kept, process_ends, admin_key, clock_ahead_ms })
+}
+
+/// By how much the wall clock is outside of what the exchange with the database can explain.
+async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
+    let source = SystemTimeSource;
+    let sent = source.monotonic();
+    let rows = query(reading, &format!("SELECT {NOW}"), Vec::new()).await?;
+    let received = source.monotonic();
+    let shown: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    let database = Offset::measured(time(shown), Duration::from_millis(1), sent, received);
+    let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
+    Ok(database.distance(Offset::measured(wall, Duration::ZERO, before, after).mid()))
+}
+
+/// Whether a process uses a store: one that holds the lock of its file, or has a lease in its database.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub async fn is_in_use(settings: &Settings) -> Result<bool, OpenError> {
+    const ALIVE: &str =
+        "SELECT COUNT(*) FROM instances WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
+    match &settings.url {
+        StoreUrl::Sqlite(path) => Ok(FileLock::is_held(path)),
+        StoreUrl::Postgres { .. } => {
+            let within = settings.timeout;
+            let reading = connect::reading(settings).map_err(OpenError::engine)?;
+            let counted = timeout(within, query(&reading, ALIVE, Vec::new())).await;
+            drop(timeout(within, reading.close()).await);
+            let late = OpenError::Lost(format!("no answer within {} ms", within.as_millis()));
+            // A database without the table has never been used.
+            let Ok(rows) = counted.map_err(|_| late)? else { return Ok(false) };
+            let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
+            Ok(count > 0)
+        }
+    }
+}

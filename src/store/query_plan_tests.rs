@@ -1,0 +1,278 @@
+//! How the engines find rows: with 100,000 operations that are done, by their indexes.
+
+#[path = "../../tests/support/postgres.rs"]
+pub(super) mod postgres;
+
+use std::time::Duration;
+
+use guildhall_actors::operations::OperationFilter;
+use guildhall_core::operation::{ChangeCursor, OperationKind, OperationState, VisibleChanges};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait as _, Value};
+use uuid::Uuid;
+
+use super::{
+    Store, connect,
+    read::{changes, events, interactions, locations, operations, resolve},
+    rows::{self, RowValue, Rows},
+    write,
+};
+use crate::settings::StoreSettings as Settings;
+
+/// Operations that are done, made by the engine itself; `{n}` is their number, `{uuid}` a name from it.
+const FILL: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, state,
+    attempts, delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at, changed)
+    SELECT {uuid}, 'default', {n} % 100, {n} % 100, {n}, CASE WHEN {n} % 2 = 0 THEN 'create_role' ELSE 'assign_role' END,
+    '{}', {hash}, 'operation', CASE WHEN {n} % 50 = 0 THEN 'dead' ELSE 'succeeded' END,
+    1, 0, 3, {n}, 0, {n}, {n}, {n}, {n} FROM {numbers}";
+
+pub(super) fn settings(url: &str) -> Settings {
+    Settings {
+        url: url.parse().unwrap(),
+        direct_url: None,
+        instance: None,
+        lease: crate::settings::LeaseSettings::default(),
+        migrate: true,
+        row_security: crate::settings::RowSecuritySettings::default(),
+        timeout: Duration::from_secs(60),
+        lock_wait: Duration::ZERO,
+        read_connections: 1,
+        max_waiting: 10,
+        max_queued: 10,
+        max_bytes: 0,
+        max_audit: 0,
+        usage: guildhall_core::usage::UsageLimits::default(),
+        keep_keys: Duration::from_secs(1),
+    }
+}
+
+/// What a statement would do, in the engine's words.
+async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement) -> String {
+    statement.sql = format!("{explain} {}", statement.sql);
+    let rows = on.query_all_raw(statement).await.unwrap();
+    let column = usize::from(explain.contains("QUERY PLAN")) * 3;
+    let lines: Vec<String> = rows.iter().map(|row| row.try_get_by_index(column).unwrap()).collect();
+    lines.join("\n")
+}
+
+/// The statements that run often, and the index that each should use.
+async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) -> bool) {
+    let engine = on.get_database_backend();
+    let page = |filter: OperationFilter| operations::list_sql(engine, &OperationFilter { limit: 50, ..filter });
+    let any = OperationFilter::default;
+    let (by_state, state) = page(OperationFilter { state: Some(OperationState::Dead), ..any() });
+    let (by_kind, kind) = page(OperationFilter { kind: Some(OperationKind::CreateRole), ..any() });
+    let deployment = Some(guildhall_core::operation::OperationId::from_uuid(Uuid::nil()));
+    let (by_deployment, deployed) = page(OperationFilter { deployment, ..any() });
+    let time = |at| Some(guildhall_core::time::UnixMs::new(at));
+    let (by_time, times) = page(OperationFilter { created_after: time(5), created_before: time(9), ..any() });
+    let (newest, nothing) = page(any());
+    let by_key = |table, key| if on.get_database_backend() == DbBackend::Postgres { table } else { key };
+    let after = ChangeCursor::at(VisibleChanges { next: 99_000, ..VisibleChanges::default() });
+    let (follow, followed) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    let mut after = ChangeCursor::at(VisibleChanges { next: 99_000, open: [7, 98_000].into() });
+    let (follow_open, followed_open) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    after.on_told(&VisibleChanges { next: 99_000, open: [98_000].into() }, 7, Uuid::nil());
+    let (follow_begun, followed_begun) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    let me = || Value::from(Uuid::nil());
+    let alone = [
+        (operations::load_sql(), vec![7_i64.into(), 0_i64.into(), 10_i64.into()], "operations_pending"),
+        (write::TAKE_DUE.to_owned(), vec![me(), 5_i64.into(), 10_i64.into()], "guild_queues_due"),
+        (write::SCHEDULED_DUE.to_owned(), vec![7_i64.into(), 5_i64.into(), 10_i64.into()], "operations_scheduled"),
+        (write::FIRST_SCHEDULED.to_owned(), vec![7_i64.into()], "operations_scheduled"),
+        (by_state, state, "operations_state"),
+        (by_kind, kind, "operations_kind"),
+        (by_deployment, deployed, "operations_deployment"),
+        (by_time, times, by_key("Index Cond: ((id >= ", "(id>? AND id<?)")),
+        (newest, nothing, "operations"),
+        (follow, followed, "operations_changed"),
+        (follow_open, followed_open, "operations_changed"),
+        (follow_begun, followed_begun, "operations_changed"),
+        (write::SWEEP.to_owned(), vec!["dead".into(), 90_i64.into(), 10_i64.into()], "operations_finished"),
+    ];
+    let alone = alone.map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
+    let stamp = if engine == DbBackend::Postgres { write::ChangeSeq::Postgres } else { write::ChangeSeq::Counted(7) };
+    let (update, updated) = stamp.put(write::UPDATE, vec![me()], 1);
+    let with_rows = [
+        (update.as_str(), write::CHANGES, updated, "operations"),
+        (operations::ENDED, operations::IDS, Vec::new(), by_key("operations_pkey", "sqlite_autoindex_operations_1")),
+        (resolve::BOUND, resolve::OBJECTS, vec!["role".into()], "operations_made"),
+        (locations::WHOSE, locations::NAMED, vec![], "channel_guilds"),
+    ];
+    let alone = alone.into_iter().chain(events_alone(engine));
+    let with_rows = with_rows.into_iter().chain(events_with_rows(engine));
+    // One row, and as many as make a statement of their own.
+    let with_rows = with_rows.flat_map(|(sql, shape, after, index)| {
+        [1, 256].map(|count| {
+            let mut rows = Rows::new();
+            (0..count).for_each(|_| rows.push(&vec![RowValue::Null; shape.0.len()]));
+            (rows::statements(engine, sql, shape, rows, &after).next().unwrap(), index)
+        })
+    });
+    for (statement, index) in alone.chain(with_rows) {
+        let sql = statement.sql.clone();
+        let plan = plan(on, explain, statement).await;
+        assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
+        assert!(!plan.lines().any(&is_scan), "{sql}\nscans:\n{plan}");
+        assert!(!plan.contains("(tenant = $"), "{sql}\nlooks for a tenant's rows:\n{plan}");
+    }
+}
+
+/// What events need, with the index that each should use; the name of a primary key is the engine's own.
+fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
+    let number = |number: i64| Value::from(number);
+    let by_key = |table, key| if engine == DbBackend::Postgres { table } else { key };
+    let all = [
+        (events::SESSIONS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (
+            events::HANDLED_AFTER,
+            vec!["s7".into(), number(5), "h".into(), number(10)],
+            by_key("handled_pkey", "USING PRIMARY KEY (session=? AND "),
+        ),
+        (events::WAITING, vec![number(5), number(10)], "inbox_waiting"),
+        (events::DEAD, vec![number(50_000), number(10)], "inbox_dead"),
+        (write::SWEEP_DEAD, vec![number(90), number(10)], "inbox_died"),
+        (write::STRAYS, vec![number(10)], by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)")),
+        (write::SWEEP_STRAY, vec!["s7".into(), number(50), number(10)], by_key("handled_pkey", "USING PRIMARY KEY")),
+        (write::LAST_OF_BUCKET, vec![number(3), number(5), number(90)], "identifies_bucket"),
+        (write::LAST_OF_BUDGET, vec![number(5), number(999)], "identifies_at"),
+        (write::FORGET_IDENTIFIES, vec![number(5)], "identifies_at"),
+        (write::SWEEP_EXPIRED, vec![number(90), number(10)], "received_interactions_expiry"),
+        (write::PAST_BOUND, vec![number(90)], "received_interactions_expiry"),
+    ];
+    all.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index)).collect()
+}
+
+fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<Value>, &'static str)> {
+    let is_postgres = engine == DbBackend::Postgres;
+    let by_key = |table, key| if is_postgres { table } else { key };
+    let forget = if is_postgres { write::FORGET_ON_POSTGRES } else { write::FORGET };
+    vec![
+        (write::INSERT_HANDLED, write::HANDLED, vec![], "sessions_session"),
+        (write::REMOVE_HANDLED, write::KEYS, vec![], by_key("handled_pkey", "(session=? AND seq=? AND handler=?)")),
+        (write::IN_INBOX, write::KEYS, vec![], by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1")),
+        (
+            write::PUT_OFF,
+            write::PUTTING_OFF,
+            vec![],
+            by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1"),
+        ),
+        (write::KNOWN, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (forget, write::CONFIRMED, vec![], by_key("handled_pkey", "(session=? AND seq<?)")),
+        (
+            interactions::RECEIVED,
+            interactions::TOKENS,
+            vec![],
+            by_key("received_interactions_pkey", "SEARCH r USING PRIMARY KEY (token=?)"),
+        ),
+        (events::VALUES, events::NAMED, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
+    ]
+}
+
+/// Rows about events: 100,000 each of what was handled, waits or is dead, and identifies; `{n}` is their number.
+const FILL_EVENTS: [&str; 6] = [
+    "INSERT INTO sessions (shards, shard, session, confirmed, updated_at)
+        SELECT 1000, {n}, 's' || {n}, 0, {n} FROM {numbers} WHERE {n} <= 1000",
+    "INSERT INTO handled (session, seq, handler, at) SELECT 's' || ({n} % 100), {n}, 'h', {n} FROM {numbers}",
+    "INSERT INTO inbox (session, seq, handler, lane, name, event, attempts, eligible_at, dead, created_at, died_at)
+        SELECT 's' || ({n} % 100), {n}, 'h', {n} % 10, 'member.join', '{}', 1, {n}, CASE WHEN {n} % 2 = 0 THEN 'no' END, {n},
+        CASE WHEN {n} % 2 = 0 THEN {n} END FROM {numbers}",
+    "INSERT INTO identifies (bucket, at) SELECT {n} % 16, {n} FROM {numbers}",
+    "INSERT INTO state (key, value) SELECT 'k' || {n}, '1' FROM {numbers}",
+    "INSERT INTO received_interactions (token, id, application_id, guild_id, received_at, expires_at)
+        SELECT {uuid}, {n}, 1, {n} % 100, {n}, {n} FROM {numbers}",
+];
+
+async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
+    let fill = FILL.replace("{uuid}", uuid).replace("{hash}", hash).replace("{numbers}", numbers).replace("{n}", "n");
+    rows::query(on, &fill, Vec::new()).await.unwrap();
+    // On PostgreSQL a name is no bytes by itself.
+    let bytes = uuid.strip_suffix("::uuid").map_or_else(|| uuid.to_owned(), |text| format!("decode({text}, 'hex')"));
+    for fill in FILL_EVENTS {
+        let fill = fill.replace("{numbers}", numbers).replace("{uuid}", &bytes).replace("{n}", "n");
+        rows::query(on, &fill, Vec::new()).await.unwrap();
+    }
+}
+
+/// On SQLite a guild's operations lie in three places. Those that it finds there are put in order, and nothing else is.
+async fn guilds_are_found_in_three_places(on: &DatabaseConnection) {
+    let found_in = async |state| {
+        let filter = OperationFilter { among: Some(vec![7]), state, limit: 50, ..OperationFilter::default() };
+        let (sql, values) = operations::list_sql(DbBackend::Sqlite, &filter);
+        let statement = Statement::from_sql_and_values(DbBackend::Sqlite, sql, values);
+        let plan = plan(on, "EXPLAIN QUERY PLAN", statement).await;
+        let scans = plan.lines().filter(|line| line.contains("SCAN ") && !line.contains("SCAN piece"));
+        assert_eq!(scans.count(), 0, "{plan}");
+        let indexes = ["operations_guild (guild_id=?", "operations_pending (queue=?", "operations_apart (guild_id=?"];
+        indexes.map(|index| plan.contains(index))
+    };
+    assert_eq!(found_in(None).await, [true, true, true]);
+    assert_eq!(found_in(Some(OperationState::Dead)).await, [true, false, false]);
+    assert_eq!(found_in(Some(OperationState::Queued)).await, [false, true, true]);
+}
+
+#[tokio::test]
+async fn sqlite_finds_rows_by_their_indexes() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(&format!("sqlite:{}", folder.path().join("guildhall.db").display()));
+    Store::open(&settings).await.unwrap().close().await;
+    let on = connect::writing(&settings).await.unwrap();
+    let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
+        SELECT n FROM count)";
+    fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
+    // Only the rows that a statement takes or names itself are read from first to last; an index, in its order and up to a
+    // limit.
+    let is_scan = |line: &str| {
+        let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named", "SCAN oldest"];
+        let found = ["SCAN moment", "SCAN found", "SCAN piece"];
+        let given = given.iter().chain(&found).any(|rows| line.contains(rows));
+        let whole = line.contains("SCAN ") && !line.contains(" USING ") && !given;
+        whole || line.contains("TEMP B-TREE FOR ORDER BY") || line.contains("AUTOMATIC")
+    };
+    check(&on, "EXPLAIN QUERY PLAN", is_scan).await;
+    guilds_are_found_in_three_places(&on).await;
+}
+
+#[tokio::test]
+async fn postgres_finds_rows_by_their_indexes() {
+    let server = postgres::PostgresServer::start();
+    // As a user who is no superuser, so that policies count.
+    let settings = settings(&server.database_of("CREATEROLE").await.0);
+    Store::open(&settings).await.unwrap().close().await;
+    let on = connect::writing(&settings).await.unwrap();
+    let hash = "decode(repeat('00', 32), 'hex')";
+    fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
+    check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
+    claims_are_found_by_their_index(&on).await;
+    tenants_rows_are_found_by_the_same_indexes(&on).await;
+}
+
+/// What a tenant asks is answered by way of the same indexes, and then looked through for what is the tenant's.
+async fn tenants_rows_are_found_by_the_same_indexes(on: &DatabaseConnection) {
+    let whole = on.begin().await.unwrap();
+    let security = "SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = 'default'";
+    whole.execute_unprepared(security).await.unwrap();
+    let page =
+        |filter: OperationFilter| operations::list_sql(DbBackend::Postgres, &OperationFilter { limit: 50, ..filter });
+    for (filter, index) in [
+        (OperationFilter { among: Some(vec![7]), ..OperationFilter::default() }, "operations_guild"),
+        (OperationFilter { state: Some(OperationState::Dead), ..OperationFilter::default() }, "operations_state"),
+        (OperationFilter::default(), "operations_pkey"),
+    ] {
+        let (sql, values) = page(filter);
+        let plan = plan(&whole, "EXPLAIN", Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await;
+        assert!(plan.contains(index) && plan.contains("(tenant = $"), "{plan}");
+        assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
+    }
+}
+
+/// With 10,000 guilds that have work.
+async fn claims_are_found_by_their_index(on: &DatabaseConnection) {
+    const FILL: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
+        SELECT n, 'default', 2, 1, 0, n, 1 FROM generate_series(1, 10000) AS n";
+    rows::query(on, FILL, Vec::new()).await.unwrap();
+    let values = vec![Uuid::nil().into(), 20_000_i64.into(), 200_i64.into(), 0_i64.into(), vec![u8::MAX; 128].into()];
+    let take = Statement::from_sql_and_values(on.get_database_backend(), write::take_due_of_ours(), values);
+    let plan = plan(on, "EXPLAIN", take).await;
+    assert!(plan.contains("guild_queues_due"), "{plan}");
+    assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
+}

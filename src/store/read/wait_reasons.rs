@@ -1,0 +1,102 @@
+//! What scheduled and queued operations wait for.
+
+use std::collections::HashMap;
+
+use guildhall_actors::operations::{DelayedBy, OperationDetails, WaitReason};
+use guildhall_core::operation::{OperationId, OperationState};
+use sea_orm::ConnectionTrait;
+use uuid::Uuid;
+
+use crate::store::{
+    error::EngineError,
+    rows::{ColumnType, Columns, RowValue, Rows, with_rows},
+    write::{PAUSED, signed},
+};
+
+/// Finds out what each of these waits for, in one statement for the queued ones and one for the scheduled ones.
+pub(super) async fn fill_in(on: &impl ConnectionTrait, shown: &mut [OperationDetails]) -> Result<(), EngineError> {
+    let (queued, scheduled) = (queued(on, shown).await?, scheduled(on, shown).await?);
+    for one in shown {
+        let (stored, id) = (&one.stored, one.stored.operation.id.uuid());
+        let by = || match stored.operation.delayed_by {
+            DelayedBy::Caller => WaitReason::Delay,
+            DelayedBy::Policy => WaitReason::Policy,
+        };
+        one.waits_for = match stored.state {
+            OperationState::Scheduled => {
+                Some(scheduled.get(&id).map_or_else(by, |target| WaitReason::Scheduled(*target)))
+            }
+            OperationState::Queued => queued.get(&id).copied(),
+            OperationState::Running
+            | OperationState::Delayed
+            | OperationState::Retrying
+            | OperationState::Reconciling
+            | OperationState::Succeeded
+            | OperationState::Dead
+            | OperationState::Cancelled
+            | OperationState::NeedsReview => None,
+        };
+    }
+    Ok(())
+}
+
+async fn queued(
+    on: &impl ConnectionTrait,
+    shown: &[OperationDetails],
+) -> Result<HashMap<Uuid, WaitReason>, EngineError> {
+    const SHAPE: Columns =
+        Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number), ("place", ColumnType::Number)]);
+    // The first one before it that holds it up; parked ones do so only if nothing else does.
+    const SELECT: &str = "SELECT v.op, q.paused, q.owner,
+        (SELECT COUNT(*) FROM switches s WHERE s.name = $2 AND s.is_on = 1),
+        (SELECT b.id FROM operations b WHERE b.queue = v.line AND b.seq > 0 AND b.seq < v.place AND b.finished_at IS NULL
+            AND b.parked = 0 ORDER BY b.seq LIMIT 1),
+        (SELECT p.id FROM operations p WHERE p.queue = v.line AND p.seq > 0 AND p.seq < v.place AND p.finished_at IS NULL
+            ORDER BY p.seq LIMIT 1)
+        FROM {v} JOIN guild_queues q ON q.queue = v.line";
+    let mut rows = Rows::new();
+    for stored in shown.iter().map(|one| &one.stored).filter(|stored| stored.state == OperationState::Queued) {
+        let queue = stored.operation.queue.queue(&stored.operation.tenant);
+        rows.push(&[
+            RowValue::Uuid(stored.operation.id.uuid()),
+            RowValue::Number(queue.number()),
+            RowValue::Number(signed(stored.seq)),
+        ]);
+    }
+    let mut waits = HashMap::new();
+    for row in with_rows(on, SELECT, SHAPE, rows, vec![PAUSED.into()]).await? {
+        let (paused, all_paused): (i64, i64) = (row.try_get_by_index(1)?, row.try_get_by_index(3)?);
+        let owner: Option<Uuid> = row.try_get_by_index(2)?;
+        let (before, parked): (Option<Uuid>, Option<Uuid>) = (row.try_get_by_index(4)?, row.try_get_by_index(5)?);
+        let waits_for = match (before.or(parked), owner) {
+            _ if all_paused != 0 => WaitReason::AllPaused,
+            _ if paused != 0 => WaitReason::Paused,
+            (Some(before), _) => WaitReason::Behind(OperationId::from_uuid(before)),
+            (None, None) => WaitReason::Owner,
+            (None, Some(_)) => WaitReason::Turn,
+        };
+        waits.insert(row.try_get_by_index(0)?, waits_for);
+    }
+    Ok(waits)
+}
+
+/// The scheduled operations that scheduled ones refer to: of several, the one that joins last.
+async fn scheduled(
+    on: &impl ConnectionTrait,
+    shown: &[OperationDetails],
+) -> Result<HashMap<Uuid, OperationId>, EngineError> {
+    const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
+    const SELECT: &str = "SELECT v.op, t.id, t.joins_at FROM {v} JOIN operation_refs r ON r.operation_id = v.op
+        JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
+    let ids =
+        shown.iter().filter(|one| one.stored.state == OperationState::Scheduled).map(|one| one.stored.operation.id);
+    let rows = Rows::of(ids.map(|id| RowValue::Uuid(id.uuid())));
+    let mut last: HashMap<Uuid, (i64, OperationId)> = HashMap::new();
+    for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+        let (id, target): (Uuid, Uuid) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+        let found = (row.try_get_by_index(2)?, OperationId::from_uuid(target));
+        let known = last.entry(id).or_insert(found);
+        *known = found.max(*known);
+    }
+    Ok(last.into_iter().map(|(id, (_, target))| (id, target)).collect())
+}

@@ -1,0 +1,178 @@
+//! What PostgreSQL shows to a tenant, whatever it is asked: the API's own statements with their filters left out, and plain
+//! ones that never had any.
+
+use std::sync::Arc;
+
+use guildhall_actors::{
+    access::{AuditAction, AuditFilter, Caller, KeyFilter, KeyStore as _, NewApiKey},
+    operations::{DeadLetterFilter, DelayedBy, NewOperation, OperationFilter, OperationStore as _},
+};
+use guildhall_core::{
+    access::{Bounds, Grant, KeyId, ScopeSet},
+    lane::Lane,
+    operation::{OperationId, OperationKind, Queue, QueueKey},
+    time::UnixMs,
+};
+use sea_orm::{ConnectionTrait, Database, QueryResult};
+
+use super::{
+    Store,
+    query_plan_tests::{postgres::PostgresServer, settings},
+    read::{access, dead_letters, operations, totals},
+    row_security::{GRANTS, TENANTED},
+    rows::query,
+};
+
+/// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
+const ENGINES: [&str; 19] = [
+    "seaql_migrations",
+    "applied_migrations",
+    "instances",
+    "leases",
+    "sessions",
+    "handled",
+    "inbox",
+    "identifies",
+    "shard_owners",
+    "state",
+    "switches",
+    "marks",
+    "budget_spend",
+    "crashed_inputs",
+    "generated_admin_key",
+    "limit_shares",
+    "process_ends",
+    "received_interactions",
+    "usage",
+];
+
+/// Those of the engine's tables that everybody may read.
+const FOR_ALL: [&str; 2] = ["switches", "marks"];
+
+pub(super) fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
+    NewOperation {
+        id: OperationId::new(guild, [n; 10]),
+        tenant: Arc::from(tenant),
+        queue: QueueKey::Guild(guild),
+        guild: Some(guild),
+        caller: Arc::from("key"),
+        bounds: Bounds::Tenant,
+        scopes: ScopeSet::default(),
+        kind: OperationKind::AssignRole,
+        payload: "{}".to_owned(),
+        payload_hash: [n; 32],
+        lane: Lane::Operation,
+        max_attempts: 3,
+        eligible_at: UnixMs::new(0),
+        delayed_by: DelayedBy::Caller,
+        deadline_at: None,
+        deployment: None,
+        trace: None,
+        reason: None,
+        idempotency: None,
+        refers_to: Vec::new(),
+        redrive_of: None,
+        created_at: UnixMs::new(0),
+    }
+}
+
+/// A store of an owner who is no superuser, with three operations of each of two tenants.
+async fn town(server: &PostgresServer) -> (Store, String) {
+    let (url, _) = server.database_of("CREATEROLE").await;
+    let store = Store::open(&settings(&url)).await.unwrap();
+    assert!(store.shared.row_security.is_some(), "this test is about it");
+    for (tenant, guild) in [("acme", 7), ("rival", 8)] {
+        let key = NewApiKey {
+            id: KeyId::from_chance(guild.into()),
+            tenant: Arc::from(tenant),
+            name: tenant.to_owned(),
+            digest: [0; 32],
+            grant: Grant::read(["audit", format!("guild:{guild}").as_str()]).unwrap(),
+            created_at: UnixMs::new(0),
+            expires_at: None,
+        };
+        let caller = Caller { tenant: Some(Arc::from(tenant)), ..Caller::operator() };
+        store.add_key(key, caller.note(AuditAction::KeysCreate, UnixMs::new(0))).await.unwrap();
+        let own = store.of_tenant(Arc::from(tenant));
+        own.submit((1..=3).map(|n| operation(tenant, guild, n)).collect()).await.unwrap();
+    }
+    (store, url)
+}
+
+async fn tenants(on: &impl ConnectionTrait, sql: &str) -> Vec<String> {
+    let rows = query(on, sql, Vec::new()).await.unwrap();
+    rows.iter().map(|row: &QueryResult| row.try_get_by_index(0).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
+    let server = PostgresServer::start();
+    let (store, _) = town(&server).await;
+    let own = store.of_tenant(Arc::from("acme"));
+    let view = own.view().await.unwrap();
+    let any = OperationFilter { limit: 100, ..OperationFilter::default() };
+    let listed = operations::list(&view, &any).await.unwrap();
+    assert_eq!(listed.len(), 3);
+    assert!(listed.iter().all(|shown| &*shown.stored.operation.tenant == "acme"), "{listed:?}");
+    let theirs = operation("rival", 8, 1);
+    assert!(operations::show(&view, theirs.id).await.unwrap().is_none());
+    assert!(operations::load(&view, Queue::Guild(8), 0, 9).await.unwrap().operations.is_empty());
+    assert!(
+        dead_letters::list(&view, &DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() })
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let notes = access::audit(&view, &AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
+    assert_eq!(notes.iter().map(|row| &*row.note.tenant).collect::<Vec<_>>(), ["acme"]);
+    assert_eq!(totals::paused(&view, None).await.unwrap(), (false, vec![]));
+    assert_eq!(access::tenant(&view, 8).await.unwrap(), None);
+    for table in ["operations", "guild_queues", "audit"] {
+        let seen = tenants(&view, &format!("SELECT DISTINCT tenant FROM {table}")).await;
+        assert_eq!(seen, ["acme"], "{table}");
+    }
+    // Nor can it be got round by changing what cannot be seen, or by giving away what can.
+    let change = "UPDATE operations SET reason = 'mine' RETURNING tenant";
+    assert_eq!(tenants(&view, change).await, ["acme"; 3]);
+    let give = query(&view, "UPDATE operations SET tenant = 'rival'", Vec::new()).await.unwrap_err().to_string();
+    assert!(give.contains("row-level security"), "{give}");
+    drop(view);
+    for table in ENGINES.iter().chain(&["api_keys"]).filter(|table| !FOR_ALL.contains(table)) {
+        let view = own.view().await.unwrap();
+        let error = query(&view, &format!("SELECT * FROM {table}"), Vec::new()).await.unwrap_err().to_string();
+        assert!(error.contains("permission denied"), "{table}: {error}");
+    }
+    let view = own.view().await.unwrap();
+    assert!(access::keys(&view, &KeyFilter { limit: 9, ..KeyFilter::default() }).await.is_err());
+    drop(view);
+    // The engine sees it all.
+    let all = operations::list(&store.view().await.unwrap(), &any).await.unwrap();
+    assert_eq!(all.len(), 6);
+    store.close().await;
+}
+
+/// A new table is a decision: somebody's rows, or the engine's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_table_is_kept_from_other_tenants_or_from_all_of_them() {
+    const TABLES: &str = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
+        AND c.relkind IN ('r', 'p') ORDER BY c.relname";
+    const OPEN: &str = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
+        AND c.relkind IN ('r', 'p') AND NOT (c.relrowsecurity AND c.relforcerowsecurity) ORDER BY c.relname";
+    let server = PostgresServer::start();
+    let (store, url) = town(&server).await;
+    store.close().await;
+    let on = Database::connect(&url).await.unwrap();
+    let mut known: Vec<_> = TENANTED.into_iter().chain(ENGINES).map(str::to_owned).collect();
+    known.sort();
+    let tables = tenants(&on, TABLES).await;
+    assert_eq!(
+        tables, known,
+        "a new table: if its rows are tenants', give it policies as migration 0009 does and add it to TENANTED (and to \
+         GRANTS, what is done with it for callers); else add it to ENGINES here"
+    );
+    let mut engines: Vec<_> = ENGINES.map(str::to_owned).into();
+    engines.sort();
+    assert_eq!(tenants(&on, OPEN).await, engines);
+    assert!(GRANTS.iter().all(|(table, _)| TENANTED.contains(table) || FOR_ALL.contains(table)));
+    on.close().await.unwrap();
+}

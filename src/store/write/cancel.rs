@@ -1,0 +1,101 @@
+//! What concerns one operation, and is rare.
+
+use std::collections::BTreeSet;
+
+use guildhall_core::{
+    operation::{OperationId, OperationState, Queue},
+    time::UnixMs,
+};
+use sea_orm::{DatabaseTransaction, QueryResult, Value};
+
+use super::{
+    Context, EngineError,
+    finish::{self, FinishedOperation},
+    queues, schedule, signed,
+};
+use crate::store::{operation_row::state_named, rows::query};
+
+/// Takes an operation back, if it was never sent, or is known not to have happened.
+pub(super) async fn cancel(
+    on: &DatabaseTransaction,
+    context: &Context,
+    id: OperationId,
+    now: UnixMs,
+    of: Option<&str>,
+    woken: &mut BTreeSet<i64>,
+) -> Result<Option<(OperationState, Queue)>, EngineError> {
+    const CANCEL: &str =
+        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, joins_at = NULL, changed = {changed}
+        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
+            AND progress IS NULL AND unknown_outcome IS NULL AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
+        RETURNING state, queue, caller, tenant";
+    let (cancel, values) = context.stamp.put(CANCEL, values(id, now, of), 0);
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let cancelled = query(on, &cancel, values).await?;
+    let as_it_is = as_it_stands(on, id, of).await?;
+    caller.end(on).await?;
+    let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
+        return Ok(as_it_is);
+    };
+    for row in &cancelled {
+        let (caller, tenant): (String, String) = (row.try_get_by_index(2)?, row.try_get_by_index(3)?);
+        context.usage.finished(&caller, &tenant, 0);
+    }
+    finish::all(on, context, &[FinishedOperation { id, queue, state, result: None, at: now }]).await?;
+    schedule::release(on, &[id.uuid()], signed(now.millis()), woken).await?;
+    // What waited behind it may be due long before it would have been.
+    queues::look_again(on, queue).await?;
+    Ok(Some((state, queue)))
+}
+
+/// Makes an operation that waits due now. One that is to be looked for is not hastened: its call may still be under way.
+pub(super) async fn hasten(
+    on: &DatabaseTransaction,
+    context: &Context,
+    id: OperationId,
+    now: UnixMs,
+    of: Option<&str>,
+    woken: &mut BTreeSet<i64>,
+) -> Result<Option<(OperationState, Queue)>, EngineError> {
+    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
+        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed', 'retrying')
+        AND eligible_at > $2
+        RETURNING state, queue";
+    const READY: &str =
+        "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
+    let (hasten, values) = context.stamp.put(HASTEN, values(id, now, of), 0);
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let hastened = query(on, &hasten, values).await?;
+    let as_it_is = as_it_stands(on, id, of).await?;
+    caller.end(on).await?;
+    let Some((mut state, queue)) = hastened.first().map(standing).transpose()? else {
+        return Ok(as_it_is);
+    };
+    if state == OperationState::Scheduled {
+        state = schedule::join_one(on, context, id, queue, now, woken).await?;
+    }
+    query(on, READY, vec![queue.number().into(), signed(now.millis()).into()]).await?;
+    Ok(Some((state, queue)))
+}
+
+/// Which operation, when, and whose it has to be.
+fn values(id: OperationId, now: UnixMs, of: Option<&str>) -> Vec<Value> {
+    vec![id.uuid().into(), signed(now.millis()).into(), of.map(str::to_owned).into()]
+}
+
+async fn as_it_stands(
+    on: &DatabaseTransaction,
+    id: OperationId,
+    of: Option<&str>,
+) -> Result<Option<(OperationState, Queue)>, EngineError> {
+    const SELECT: &str = "SELECT state, queue FROM operations WHERE id = $1 AND tenant = COALESCE($2, tenant)";
+    let rows = query(on, SELECT, vec![id.uuid().into(), of.map(str::to_owned).into()]).await?;
+    rows.first().map(standing).transpose()
+}
+
+fn standing(row: &QueryResult) -> Result<(OperationState, Queue), EngineError> {
+    let state: String = row.try_get_by_index(0)?;
+    Ok((state_named(&state)?, Queue::from_number(row.try_get_by_index(1)?)))
+}

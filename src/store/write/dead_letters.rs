@@ -1,0 +1,130 @@
+//! Dead letters: done again, or thrown away.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use guildhall_actors::operations::{DeadLetterFilter, NewOperation, SubmitError, SubmitResult};
+use guildhall_core::operation::OperationId;
+use sea_orm::DatabaseTransaction;
+use uuid::Uuid;
+
+use super::{
+    Context, EngineError,
+    guild_tenants::GuildTenants,
+    submit::{self, SubmitBatch},
+};
+use crate::store::{
+    read::dead_letters::DeadLetterCondition,
+    rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
+};
+
+const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
+const PAIRS: Columns = Columns(&[("op", ColumnType::Uuid), ("again", ColumnType::Uuid)]);
+
+/// Accepts operations that do again what nothing does again yet.
+pub(super) async fn redrive(
+    on: &DatabaseTransaction,
+    context: &Context,
+    homes: &GuildTenants,
+    batch: &[NewOperation],
+    of: Option<&str>,
+    woken: &mut BTreeSet<i64>,
+) -> Result<Result<Vec<OperationId>, SubmitError>, EngineError> {
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let mut origins = origins(on, batch, of).await?;
+    caller.end(on).await?;
+    let mut wanted = Vec::new();
+    let mut kept = Vec::new();
+    for operation in batch {
+        let Some(origin) = operation.redrive_of else { continue };
+        match origins.get(&origin) {
+            Some(None) => {
+                origins.insert(origin, Some(operation.id));
+                wanted.push(operation.clone());
+            }
+            // It was kept before, and its caller did not hear of it.
+            Some(Some(again)) if *again == operation.id && !kept.contains(&operation.id) => kept.push(operation.id),
+            Some(Some(_)) | None => {}
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(Ok(kept));
+    }
+    let submitted =
+        match submit::all(on, context, homes, &[SubmitBatch { operations: &wanted, of }], woken).await?.pop() {
+            Some(Ok(submitted)) => submitted,
+            Some(Err(error)) => return Ok(Err(error)),
+            None => Vec::new(),
+        };
+    let mut pairs = Rows::new();
+    for (operation, submitted) in wanted.iter().zip(submitted) {
+        let id = match submitted {
+            SubmitResult::Accepted { .. } => operation.id,
+            SubmitResult::Existing { id, .. } => id,
+        };
+        let origin = operation.redrive_of.expect("invariant: what is wanted does something again");
+        pairs.push(&[RowValue::Uuid(origin.uuid()), RowValue::Uuid(id.uuid())]);
+        kept.push(id);
+    }
+    caller.begin(on).await?;
+    note(on, pairs).await?;
+    caller.end(on).await?;
+    Ok(Ok(kept))
+}
+
+/// The letters and operations that the batch does again, and what does each of them again already.
+async fn origins(
+    on: &DatabaseTransaction,
+    batch: &[NewOperation],
+    of: Option<&str>,
+) -> Result<HashMap<OperationId, Option<OperationId>>, EngineError> {
+    const SELECT: &str = "SELECT l.id, l.redriven_as FROM {v} JOIN dead_letters l ON l.id = v.op
+        WHERE l.tenant = COALESCE($2, l.tenant)
+        UNION SELECT o.id, o.redriven_as FROM {v} JOIN operations o ON o.id = v.op
+        WHERE o.state = 'needs_review' AND o.tenant = COALESCE($2, o.tenant)";
+    let rows = Rows::of(batch.iter().filter_map(|operation| operation.redrive_of).map(|id| RowValue::Uuid(id.uuid())));
+    if rows.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut origins = HashMap::new();
+    for row in with_rows(on, SELECT, IDS, rows, vec![of.map(str::to_owned).into()]).await? {
+        let id: Uuid = row.try_get_by_index(0)?;
+        let again: Option<Uuid> = row.try_get_by_index(1)?;
+        origins.insert(OperationId::from_uuid(id), again.map(OperationId::from_uuid));
+    }
+    Ok(origins)
+}
+
+async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), EngineError> {
+    let rows = pairs.clone();
+    const LETTERS: &str = "UPDATE dead_letters SET redriven_as = v.again FROM {v} WHERE id = v.op";
+    with_rows(on, LETTERS, PAIRS, rows, Vec::new()).await?;
+    const OPERATIONS: &str = "UPDATE operations SET redriven_as = v.again FROM {v} WHERE id = v.op";
+    with_rows(on, OPERATIONS, PAIRS, pairs, Vec::new()).await?;
+    Ok(())
+}
+
+/// Throws letters away, the oldest first.
+pub(super) async fn discard(
+    on: &DatabaseTransaction,
+    context: &Context,
+    filter: &DeadLetterFilter,
+    of: Option<&str>,
+) -> Result<u64, EngineError> {
+    let tenant = of.map(Arc::from).or_else(|| filter.tenant.clone());
+    let DeadLetterCondition { sql, values } =
+        DeadLetterCondition::from_the_oldest(&DeadLetterFilter { tenant, ..filter.clone() });
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let delete = format!(
+        "DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql})
+        RETURNING caller, tenant, bytes"
+    );
+    let gone = query(on, &delete, values).await?;
+    caller.end(on).await?;
+    context.count_removed(&gone, 0)?;
+    Ok(gone.len() as u64)
+}

@@ -1,0 +1,55 @@
+//! The queues of operations that are about to be accepted.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use guildhall_actors::{access::default_tenant, operations::NewOperation};
+use guildhall_core::operation::{Queue, QueueKey};
+use sea_orm::DatabaseTransaction;
+
+use super::{EngineError, Job};
+use crate::store::rows::{RowValue, Rows, with_rows};
+
+/// The tenants of guilds whose operations stand in other queues than the guild's own.
+#[derive(Debug, Default)]
+pub(super) struct GuildTenants(HashMap<u64, Arc<str>>);
+
+impl GuildTenants {
+    /// Reads what is needed for the operations of these jobs: nothing, if all stand in their guild's queue.
+    pub(super) async fn of(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<Self, EngineError> {
+        const SELECT: &str = "SELECT q.queue, q.tenant FROM {v} JOIN guild_queues q ON q.queue = v.line";
+        let mut guilds = BTreeSet::new();
+        for operation in jobs.iter().flat_map(|job| job.operations()) {
+            match operation.queue {
+                QueueKey::Keyed { .. } => guilds.extend(operation.guild),
+                QueueKey::Guild(_) | QueueKey::Existing(_) => {}
+            }
+        }
+        let mut homes = Self::default();
+        let rows = Rows::of(guilds.into_iter().map(|guild| RowValue::Number(guild.cast_signed())));
+        for row in with_rows(on, SELECT, super::LINES, rows, Vec::new()).await? {
+            let (guild, tenant): (i64, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            homes.0.insert(guild.cast_unsigned(), Arc::from(tenant));
+        }
+        Ok(homes)
+    }
+
+    /// Whose a guild is. One without an owner is the default tenant's.
+    pub(super) fn tenant(&self, guild: u64) -> Arc<str> {
+        self.0.get(&guild).map_or_else(default_tenant, Arc::clone)
+    }
+
+    /// The queue of an operation. One without a tenant belongs to its guild's.
+    pub(super) fn queue(&self, operation: &NewOperation) -> Queue {
+        match operation.queue.fixed() {
+            Some(queue) => queue,
+            None if !operation.tenant.is_empty() => operation.queue.queue(&operation.tenant),
+            None => {
+                let tenant = operation.guild.map_or_else(default_tenant, |guild| self.tenant(guild));
+                operation.queue.queue(&tenant)
+            }
+        }
+    }
+}

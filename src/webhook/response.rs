@@ -1,0 +1,352 @@
+//! What a brain answers: `operations`, `reply`, `set` and `cooldown`, each of which may be missing.
+
+use std::time::Duration;
+
+use guildhall_actors::events::WebhookResponse;
+use guildhall_core::state_key::MAX_BYTES;
+use serde_json::{Map, Value};
+
+/// The most operations in an answer.
+const OPERATIONS_MOST: usize = 100;
+/// The most values in an answer.
+const VALUES_MOST: usize = 100;
+/// The longest that a value is kept or a cooldown lasts: a year.
+const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
+/// How many problems are told.
+const TOLD_MOST: usize = 20;
+
+/// How long values are kept that do not say so themselves, by how their key begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultTtl {
+    /// Keys that begin with `sess:`.
+    pub session: Duration,
+    /// Keys that begin with `cache:`.
+    pub cache: Duration,
+}
+
+impl Default for DefaultTtl {
+    fn default() -> Self {
+        Self { session: Duration::from_secs(15 * 60), cache: Duration::from_secs(5 * 60) }
+    }
+}
+
+impl DefaultTtl {
+    /// Any other key is kept until it is removed.
+    fn of(self, key: &str) -> Option<Duration> {
+        if key.starts_with("sess:") {
+            Some(self.session)
+        } else if key.starts_with("cache:") {
+            Some(self.cache)
+        } else {
+            None
+        }
+    }
+}
+
+/// Reads an answer's body. An empty one says nothing.
+///
+/// # Errors
+///
+/// All that is wrong with it, in one line.
+pub(super) fn read(body: &[u8], kept_for: DefaultTtl) -> Result<WebhookResponse, String> {
+    if body.trim_ascii().is_empty() {
+        return Ok(WebhookResponse::default());
+    }
+    let value = serde_json::from_slice(body).map_err(|error| format!("it is not JSON: {error}"))?;
+    let Value::Object(mut fields) = value else {
+        return Err(format!("it is {}, not an object", kind(&value)));
+    };
+    let mut problems = Problems::default();
+    let said = WebhookResponse {
+        operations: operations(fields.remove("operations"), &mut problems),
+        reply: given(fields.remove("reply")).and_then(|reply| object(reply, "reply", &mut problems)).map(Value::Object),
+        set: set(fields.remove("set"), kept_for, &mut problems),
+        cooldown: cooldown(fields.remove("cooldown"), &mut problems),
+    };
+    problems.unknown(&fields, "", "operations, reply, set, cooldown");
+    problems.none().map(|()| said)
+}
+
+fn operations(value: Option<Value>, problems: &mut Problems) -> Vec<Value> {
+    let listed = match given(value) {
+        None => return Vec::new(),
+        Some(Value::Array(listed)) => listed,
+        Some(other) => {
+            problems.add("operations", format!("must be a list, and is {}", kind(&other)));
+            return Vec::new();
+        }
+    };
+    if listed.len() > OPERATIONS_MOST {
+        problems.add("operations", format!("has {} entries; {OPERATIONS_MOST} are the most", listed.len()));
+    }
+    for (at, operation) in listed.iter().enumerate().filter(|(_, operation)| !operation.is_object()) {
+        let what = kind(operation);
+        problems
+            .add(format!("operations[{at}]"), format!("must be an object with `kind` and `payload`, and is {what}"));
+    }
+    listed
+}
+
+fn set(value: Option<Value>, kept_for: DefaultTtl, problems: &mut Problems) -> Vec<(String, Value, Option<Duration>)> {
+    let values = given(value).and_then(|values| object(values, "set", problems)).unwrap_or_default();
+    if values.len() > VALUES_MOST {
+        problems.add("set", format!("has {} keys; {VALUES_MOST} are the most", values.len()));
+    }
+    let mut read = Vec::new();
+    for (key, entry) in values {
+        let path = format!("set.{}", shown(&key));
+        check_key(&key, &path, problems);
+        let Some(mut entry) = object(entry, &path, problems) else { continue };
+        let value = entry.remove("value");
+        let ttl = millis(entry.remove("ttl_ms"), &format!("{path}.ttl_ms"), problems);
+        problems.unknown(&entry, &format!("{path}."), "value, ttl_ms");
+        match value {
+            None => problems.add(format!("{path}.value"), "is missing; null removes what is kept"),
+            // What is removed is not kept for any time.
+            Some(Value::Null) => read.push((key, Value::Null, None)),
+            Some(value) => {
+                let kept = ttl.or_else(|| kept_for.of(&key));
+                read.push((key, value, kept));
+            }
+        }
+    }
+    read
+}
+
+fn cooldown(value: Option<Value>, problems: &mut Problems) -> Option<(String, Duration)> {
+    let mut fields = object(given(value)?, "cooldown", problems)?;
+    let (key, lasts) = (given(fields.remove("key")), given(fields.remove("for_ms")));
+    problems.unknown(&fields, "cooldown.", "key, for_ms");
+    let key = match key {
+        Some(Value::String(key)) => {
+            check_key(&key, "cooldown.key", problems);
+            Some(key)
+        }
+        None => {
+            problems.add("cooldown.key", "is missing");
+            None
+        }
+        Some(other) => {
+            problems.add("cooldown.key", format!("must be a string, and is {}", kind(&other)));
+            None
+        }
+    };
+    if lasts.is_none() {
+        problems.add("cooldown.for_ms", "is missing");
+    }
+    let lasts = millis(lasts, "cooldown.for_ms", problems);
+    key.zip(lasts)
+}
+
+/// A field that may be missing or `null`, which is the same.
+fn given(value: Option<Value>) -> Option<Value> {
+    value.filter(|value| !value.is_null())
+}
+
+fn object(value: Value, path: &str, problems: &mut Problems) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(fields) => Some(fields),
+        other => {
+            problems.add(path, format!("must be an object, and is {}", kind(&other)));
+            None
+        }
+    }
+}
+
+/// A time that may be missing or `null`.
+fn millis(value: Option<Value>, path: &str, problems: &mut Problems) -> Option<Duration> {
+    let millis = given(value)?.as_u64().filter(|millis| (1..=LONGEST_MS).contains(millis));
+    if millis.is_none() {
+        problems.add(path, format!("must be a whole number of milliseconds from 1 to {LONGEST_MS}"));
+    }
+    millis.map(Duration::from_millis)
+}
+
+fn check_key(key: &str, path: &str, problems: &mut Problems) {
+    if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
+        problems.add(path, format!("a key has 1 to {MAX_BYTES} bytes, and no control characters"));
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A name that somebody chose, short enough for a line.
+fn shown(name: &str) -> String {
+    name.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+/// What is wrong with an answer.
+#[derive(Default)]
+struct Problems {
+    told: Vec<String>,
+    more: usize,
+}
+
+impl Problems {
+    fn add(&mut self, path: impl AsRef<str>, why: impl AsRef<str>) {
+        if self.told.len() < TOLD_MOST {
+            self.told.push(format!("{}: {}", path.as_ref(), why.as_ref()));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn unknown(&mut self, left: &Map<String, Value>, path: &str, known: &str) {
+        for name in left.keys() {
+            self.add(format!("{path}{}", shown(name)), format!("is not a field; those are {known}"));
+        }
+    }
+
+    fn none(self) -> Result<(), String> {
+        if self.told.is_empty() {
+            return Ok(());
+        }
+        let mut line = self.told.join("; ");
+        if self.more > 0 {
+            line.push_str(&format!("; and {} more", self.more));
+        }
+        Err(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reads(value: &Value) -> WebhookResponse {
+        read(value.to_string().as_bytes(), DefaultTtl::default()).unwrap()
+    }
+
+    fn refuses(value: &Value) -> String {
+        read(value.to_string().as_bytes(), DefaultTtl::default()).unwrap_err()
+    }
+
+    #[test]
+    fn an_answer_may_say_nothing_in_many_ways() {
+        for nothing in ["", " \r\n", "{}", r#"{"operations":[],"set":{}}"#] {
+            assert_eq!(read(nothing.as_bytes(), DefaultTtl::default()), Ok(WebhookResponse::default()), "{nothing:?}");
+        }
+        let nulls = json!({"operations": null, "reply": null, "set": null, "cooldown": null});
+        assert_eq!(reads(&nulls), WebhookResponse::default());
+    }
+
+    #[test]
+    fn what_an_answer_says_is_read_as_it_stands() {
+        let operation = json!({"kind": "assign_role", "payload": {"user_id": "1", "role_id": "2"}});
+        let said = reads(&json!({
+            "operations": [operation],
+            "reply": {"content": "hello"},
+            "set": {"count": {"value": 3, "ttl_ms": 1_500}},
+            "cooldown": {"key": "hello:1", "for_ms": 60_000},
+        }));
+        assert_eq!(said.operations, [operation]);
+        assert_eq!(said.reply, Some(json!({"content": "hello"})));
+        assert_eq!(said.set, [("count".to_owned(), json!(3), Some(Duration::from_millis(1_500)))]);
+        assert_eq!(said.cooldown, Some(("hello:1".to_owned(), Duration::from_secs(60))));
+    }
+
+    #[test]
+    fn values_are_kept_as_long_as_their_kind_unless_they_say_otherwise() {
+        let set = reads(&json!({"set": {
+            "cache:a": {"value": 1},
+            "cache:b": {"value": 1, "ttl_ms": 7},
+            "other": {"value": false},
+            "removed": {"value": null, "ttl_ms": 7},
+            "sess:a": {"value": {"step": 2}},
+            "sess:removed": {"value": null},
+        }}))
+        .set;
+        let kept: Vec<_> = set.iter().map(|(key, _, kept)| (key.as_str(), kept.map(|kept| kept.as_millis()))).collect();
+        let expected = [
+            ("cache:a", Some(300_000)),
+            ("cache:b", Some(7)),
+            ("other", None),
+            ("removed", None),
+            ("sess:a", Some(900_000)),
+            ("sess:removed", None),
+        ];
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let said = refuses(&json!({
+            "operations": [{}, 7, []],
+            "reply": "hello",
+            "set": {
+                "": {"value": 1},
+                "a": 5,
+                "b": null,
+                "c": {"ttl_ms": 0, "ttl": 5},
+                "d": {"value": 1, "ttl_ms": "soon"},
+            },
+            "cooldown": {"for_ms": -1, "until": 5},
+            "operation": {},
+        }));
+        for part in [
+            "operations[1]: must be an object with `kind` and `payload`, and is a number",
+            "operations[2]: must be an object with `kind` and `payload`, and is a list",
+            "reply: must be an object, and is a string",
+            "set.: a key has 1 to 255 bytes",
+            "set.a: must be an object, and is a number",
+            "set.b: must be an object, and is null",
+            "set.c.ttl_ms: must be a whole number",
+            "set.c.ttl: is not a field; those are value, ttl_ms",
+            "set.c.value: is missing",
+            "set.d.ttl_ms: must be a whole number",
+            "cooldown.key: is missing",
+            "cooldown.for_ms: must be a whole number",
+            "cooldown.until: is not a field",
+            "operation: is not a field; those are operations, reply, set, cooldown",
+        ] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused_and_named() {
+        for (body, what) in [
+            ("ok", "not JSON"),
+            (r#"{"operations": ["#, "not JSON"),
+            ("[]", "a list, not an object"),
+            ("null", "null, not an object"),
+            (r#""hello""#, "a string, not an object"),
+            ("{} {}", "not JSON"),
+        ] {
+            let said = read(body.as_bytes(), DefaultTtl::default()).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(read(deep.as_bytes(), DefaultTtl::default()).unwrap_err().contains("recursion"));
+    }
+
+    #[test]
+    fn lists_and_keys_have_bounds() {
+        let operations = |count| json!({"operations": vec![json!({}); count]});
+        assert_eq!(reads(&operations(100)).operations.len(), 100);
+        assert!(refuses(&operations(101)).contains("has 101 entries; 100 are the most"));
+        let values = |count: usize| {
+            let entries: Map<String, Value> = (0..count).map(|at| (at.to_string(), json!({"value": 1}))).collect();
+            json!({"set": entries})
+        };
+        assert_eq!(reads(&values(100)).set.len(), 100);
+        assert!(refuses(&values(101)).contains("has 101 keys"));
+        for (key, fits) in [("k".repeat(255), true), ("k".repeat(256), false), ("ü".repeat(128), false)] {
+            let given = json!({"set": {key.as_str(): {"value": 1}}}).to_string();
+            assert_eq!(read(given.as_bytes(), DefaultTtl::default()).is_ok(), fits, "{} bytes", key.len());
+        }
+        let fields: Map<String, Value> = (0..50).map(|at| (format!("x{at}"), Value::Null)).collect();
+        assert!(refuses(&Value::Object(fields)).ends_with("; and 30 more"));
+    }
+}
