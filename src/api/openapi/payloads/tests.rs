@@ -30,9 +30,9 @@ fn about_pattern(pattern: &str) -> (&[&str], &[&str], &str) {
 }
 
 /// The schemas, to be looked up by their names.
-struct Book(Value);
+struct SchemaDocument(Value);
 
-impl Book {
+impl SchemaDocument {
     fn open() -> Self {
         Self(serde_json::to_value(assemble::document()).unwrap())
     }
@@ -188,7 +188,12 @@ fn has_enough(schema: &Value, fields: &Map<String, Value>) -> bool {
 }
 
 /// Objects within a value with the schemas that they have: the pointer to each, without which item of a list it is, too.
-fn objects<'a>(book: &'a Book, schema: &'a Value, value: &Value, not: &[&str]) -> Vec<(String, String, &'a Value)> {
+fn objects<'a>(
+    book: &'a SchemaDocument,
+    schema: &'a Value,
+    value: &Value,
+    not: &[&str],
+) -> Vec<(String, String, &'a Value)> {
     let mut found = Vec::new();
     let mut left = vec![(String::new(), String::new(), schema, value)];
     while let Some((pointer, place, schema, value)) = left.pop() {
@@ -221,7 +226,13 @@ fn objects<'a>(book: &'a Book, schema: &'a Value, value: &Value, not: &[&str]) -
 type Tally = BTreeMap<(String, String), (bool, u32)>;
 
 /// Holds a schema against what decides, around some values that fit.
-fn hold(book: &Book, schema: &Value, examples: &[Value], not: &[&str], takes: impl Fn(&Value) -> bool) -> usize {
+fn hold(
+    book: &SchemaDocument,
+    schema: &Value,
+    examples: &[Value],
+    not: &[&str],
+    takes: impl Fn(&Value) -> bool,
+) -> usize {
     let mut tally = Tally::new();
     let mut note = |place: String, what: &str, fits: bool, value: &Value| {
         let entry = tally.entry((place, what.to_owned())).or_insert((fits, 0));
@@ -297,7 +308,7 @@ fn every_example_of_a_payload_is_taken() {
 
 #[test]
 fn what_is_told_of_payloads_is_what_is_taken() {
-    let book = Book::open();
+    let book = SchemaDocument::open();
     for kind in OperationKind::ALL {
         let schema = book.schema(&format!("{}Payload", title(kind)));
         // Any JSON is a body.
@@ -308,7 +319,7 @@ fn what_is_told_of_payloads_is_what_is_taken() {
 
 #[test]
 fn the_fields_that_are_told_are_those_that_a_kind_has() {
-    let book = Book::open();
+    let book = SchemaDocument::open();
     for kind in OperationKind::ALL {
         let error = Payload::parse(kind, &json!({"0": 0}), A_GUILD.parse().ok()).unwrap_err();
         let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
@@ -324,7 +335,7 @@ fn the_fields_that_are_told_are_those_that_a_kind_has() {
 
 #[test]
 fn what_is_told_of_operations_is_what_is_taken() {
-    let book = Book::open();
+    let book = SchemaDocument::open();
     let example = json!({
         "kind": "delete_role", "payload": {"role_id": "1"}, "key": "k", "reason": "tidying", "max_attempts": 3, "delay_ms": 0,
         "deadline_ms": 60_000, "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
