@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use redis::{Connection, TypedCommands as _};
 
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct ReferenceWindow {
     epoch: Option<Epoch>,
 }
 
@@ -26,47 +26,47 @@ struct Epoch {
     pace: u64,
     away: u64,
     tokens: Tokens,
-    seats: Seats,
-    queue: Queue,
+    seats: Membership,
+    queue: MemberQueue,
 }
 
 #[derive(Debug)]
 struct Tokens {
     by_time: BTreeSet<(u64, u64)>,
     times: BTreeMap<u64, u64>,
-    holders: BTreeMap<u64, Holder>,
+    holders: BTreeMap<u64, TokenHolder>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct TokenHolder {
     member: String,
     booking: u64,
     at: u64,
 }
 
 #[derive(Debug)]
-struct Seats {
-    all: BTreeMap<String, Seat>,
+struct Membership {
+    all: BTreeMap<String, MemberRecord>,
     live: BTreeMap<String, u64>,
     away: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
-struct Queue {
+struct MemberQueue {
     tickets: BTreeMap<String, u64>,
     due: BTreeMap<String, u64>,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct MemberRecord {
     life: u64,
     claim: u64,
     limit: u64,
     since: u64,
 }
 
-impl Window {
+impl ReferenceWindow {
     /// Reads the keys in the order in which the script takes them. What the script counts on the side must be right.
     pub(crate) fn read(redis: &mut Connection, keys: &[String]) -> Self {
         let [state, tokens, holders, seats, live, limits, away, queue, due] = keys else { panic!("{keys:?}") };
@@ -84,7 +84,7 @@ impl Window {
             last: number("sequence"),
         };
         let limits = scores(redis, limits);
-        let seats = Seats {
+        let seats = Membership {
             all: read_seats(redis.hgetall(seats).unwrap()),
             live: scores(redis, live),
             away: scores(redis, away),
@@ -106,13 +106,13 @@ impl Window {
             away: number("average"),
             tokens,
             seats,
-            queue: Queue { tickets: scores(redis, queue), due: scores(redis, due) },
+            queue: MemberQueue { tickets: scores(redis, queue), due: scores(redis, due) },
         };
         Self { epoch: Some(epoch) }
     }
 }
 
-impl Seats {
+impl Membership {
     fn check(&self, limits: &BTreeMap<String, u64>, number: &impl Fn(&str) -> u64) {
         let claimed = |members: Vec<&String>| -> u64 { members.into_iter().map(|member| self.all[member].claim).sum() };
         assert_eq!(number("claimed"), claimed(self.all.keys().collect()));
@@ -141,23 +141,23 @@ fn whole(score: f64) -> u64 {
     score as u64
 }
 
-fn read_holders(all: HashMap<String, String>) -> BTreeMap<u64, Holder> {
+fn read_holders(all: HashMap<String, String>) -> BTreeMap<u64, TokenHolder> {
     all.into_iter()
         .map(|(token, holder)| {
             let mut parts = holder.splitn(3, ' ');
             let (booking, at) = (parts.next().unwrap().parse().unwrap(), parts.next().unwrap().parse().unwrap());
-            (token.parse().unwrap(), Holder { member: parts.next().unwrap().to_owned(), booking, at })
+            (token.parse().unwrap(), TokenHolder { member: parts.next().unwrap().to_owned(), booking, at })
         })
         .collect()
 }
 
-fn read_seats(all: HashMap<String, String>) -> BTreeMap<String, Seat> {
+fn read_seats(all: HashMap<String, String>) -> BTreeMap<String, MemberRecord> {
     all.into_iter()
         .map(|(member, seat)| {
             let parts: Vec<&str> = seat.split(' ').collect();
             let [life, claim, limit, since] = parts[..] else { panic!("{seat}") };
             let life = u64::from_str_radix(life, 16).unwrap();
-            let seat = Seat {
+            let seat = MemberRecord {
                 life,
                 claim: claim.parse().unwrap(),
                 limit: limit.parse().unwrap(),

@@ -108,7 +108,7 @@ impl<'a> Pair<'a> {
     }
 
     fn compare_states(&mut self) -> TestCaseResult {
-        let scripted = format!("{:#?}", mirror::Window::read(self.connection, self.place.keys()));
+        let scripted = format!("{:#?}", mirror::ReferenceWindow::read(self.connection, self.place.keys()));
         let modelled = format!("{:#?}", self.window);
         proptest::prop_assert!(scripted == modelled, "the script keeps {scripted}\nand the model {modelled}");
         Ok(())

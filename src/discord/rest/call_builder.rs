@@ -60,11 +60,11 @@ pub struct OriginalEdit<'a> {
 /// lends its builders. Messages mention nobody unless they say whom they may.
 ///
 /// ```
-/// # use guildhall::discord::rest::Calls;
+/// # use guildhall::discord::rest::CallBuilder;
 /// # use twilight_model::id::Id;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let calls = Calls::new(Id::new(5));
+/// let calls = CallBuilder::new(Id::new(5));
 /// let call = calls.create_role(Id::new(1), |role| role.name("helpers").hoist(true)).unwrap();
 /// let call = call.with_reason("asked for").unwrap();
 /// assert_eq!(call.request.path, "/guilds/1/roles");

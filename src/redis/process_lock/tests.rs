@@ -217,7 +217,7 @@ fn child() {
 
 fn spawn(folder: &TempDir) -> (Child, String) {
     let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "redis::seat::tests::child", "--nocapture"])
+        .args(["--ignored", "--exact", "redis::process_lock::tests::child", "--nocapture"])
         .env(CHILD, folder.path().join("42"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
