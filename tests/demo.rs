@@ -44,36 +44,36 @@ fn the_demo_survives_its_own_kill_and_exits_with_zero() {
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     let seen = [
         "shards connected",
-        "guilds arrived",
+        "guilds received",
         "members joined",
-        "roles given, by the simulator",
+        "roles assigned (simulator)",
         "commands received",
-        "deferred, by the simulator",
-        "then answered, by the simulator",
-        "events, of those it sent",
-        "kill -9 while under way",
-        "asked for again, and known",
-        "written while it was gone",
-        "messages told, of those written",
+        "commands deferred (simulator)",
+        "commands answered (simulator)",
+        "events received, of those sent",
+        "kill -9 during the burst",
+        "resubmitted and deduplicated",
+        "some messages sent while down",
+        "messages received by the brain",
         "operations accepted",
         "succeeded",
-        "dead or for a person",
-        "missing or not done",
-        "operations by handlers",
-        "effects, by the simulator",
+        "failed or needs review",
+        "missing or pending",
+        "operations from handlers",
+        "effects (simulator)",
         "lost",
         "duplicates",
-        "out of their guild's order",
-        "429s",
+        "out of order in their guild",
+        "429 responses",
         "most calls in any second",
-        "identifies, by the simulator",
+        "identifies (simulator)",
     ];
     assert_eq!(steps(&stdout), seen.map(|step| (step, "ok")), "{stdout}");
-    assert!(!stdout.contains("It goes on until"), "with --exit there is nothing to try: {stdout}");
+    assert!(!stdout.contains("The demo runs until"), "with --exit there is nothing to try: {stdout}");
     assert_eq!(stderr, "", "the demo tells its own story");
 
     let (first, second) =
-        (number_after(&stdout, "a process of its own: "), number_after(&stdout, "It is started again: "));
+        (number_after(&stdout, "running as process "), number_after(&stdout, "Restarted as process "));
     assert_eq!(number_after(&stdout, "kill -9 "), first, "{stdout}");
     assert!(first != second && !lives(first) && !lives(second), "{stdout}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its store went with it");
@@ -81,7 +81,7 @@ fn the_demo_survives_its_own_kill_and_exits_with_zero() {
 
 /// The commands that the demo says to try, in its order.
 fn tries(demo: &Running) -> Vec<String> {
-    demo.says("It goes on until Ctrl-C.");
+    demo.says("The demo runs until Ctrl-C.");
     let mut tries: Vec<String> = Vec::new();
     loop {
         let line = demo.says("");
@@ -126,7 +126,7 @@ fn the_demo_serves_until_it_is_told_to_end() {
     let demo = Guildhall::new(&["demo"]).spawn();
     let sim = address(&demo, "The simulated Discord is at http://");
     let api = address(&demo, "Guildhall is at http://");
-    let worker = number(&demo.says("It is started again: "));
+    let worker = number(&demo.says("Restarted as process "));
     let key = demo.says("  KEY='");
     let key = key.trim_end_matches('\'');
 
@@ -160,7 +160,7 @@ fn a_demo_that_is_interrupted_ends_its_daemon_in_order() {
         .env("GUILDHALL__DISCORD__TOKEN_FILE", "token")
         .spawn();
     let says = demo.says("Guildhall is at http://");
-    let (api, worker) = (says.split(' ').next().unwrap().to_owned(), number_after(&says, "a process of its own: "));
+    let (api, worker) = (says.split(' ').next().unwrap().to_owned(), number_after(&says, "running as process "));
     assert_eq!(demo.address().to_string(), api, "its log is as the settings say");
     demo.says("2 shards are connected");
     demo.signal("INT");

@@ -13,7 +13,7 @@ fn the_demo_runs_over_a_redis_and_leaves_nobody_behind_there() {
     let output = Guildhall::new(&["demo", "--exit", "--redis", &url]).output();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
-    assert!(stdout.contains("under the limit that is shared over Redis (members: 1)"), "{stdout}");
+    assert!(stdout.contains("within the rate limit shared over Redis (processes: 1)"), "{stdout}");
     assert_eq!(stderr, "", "the demo tells its own story");
     let mut redis = ::redis::Client::open(url).unwrap().get_connection().unwrap();
     let live: u64 = ::redis::cmd("EXISTS").arg("guildhall:{1100000000000000000}:bot:live").query(&mut redis).unwrap();

@@ -100,7 +100,7 @@ impl ApiClient {
     async fn submit(&self, guild: Snowflake, tasks: &[DemoOperation]) -> Result<Vec<Value>, DemoError> {
         let all: Vec<Value> = tasks.iter().map(DemoOperation::in_batch).collect();
         let answer = self.http.post(&place(guild), None, &json!({"operations": all})).await?;
-        let mut answer = accepted(&answer, "many operations")?;
+        let mut answer = accepted(&answer, "a batch of operations")?;
         match answer["operations"].take() {
             Value::Array(answers) => Ok(answers),
             _ => Ok(Vec::new()),

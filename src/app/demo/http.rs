@@ -23,7 +23,7 @@ const ANSWER_MOST: usize = 16 * 1024 * 1024;
 
 /// There was no answer.
 #[derive(Debug, thiserror::Error)]
-#[error("{url} does not answer: {why}")]
+#[error("no response from {url}: {why}")]
 pub struct DemoHttpError {
     url: String,
     why: String,
@@ -104,6 +104,6 @@ impl HttpClient {
             Ok(DemoResponse { status, text: String::from_utf8_lossy(&body).into_owned() })
         };
         let timeout = tokio::time::timeout(WITHIN, answer).await;
-        timeout.unwrap_or_else(|_| Err(failed(format!("nothing came within {} s", WITHIN.as_secs()))))
+        timeout.unwrap_or_else(|_| Err(failed(format!("timed out after {} s", WITHIN.as_secs()))))
     }
 }

@@ -70,25 +70,25 @@ pub enum DemoError {
     #[error("cannot start the demo's brain: {0}")]
     Brain(#[source] io::Error),
     /// There is no place for the store.
-    #[error("cannot make a temporary folder for the store: {0}; set TMPDIR to a folder that can be written to")]
+    #[error("cannot create a temporary folder for the store: {0}; set TMPDIR to a writable folder")]
     Folder(#[source] io::Error),
     /// The daemon's address cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The daemon's process cannot be started or killed.
-    #[error("cannot start or end the daemon's process: {0}")]
+    #[error("cannot start or stop the daemon process: {0}")]
     Process(#[source] io::Error),
     /// The daemon ended, though nobody asked it to.
-    #[error("the daemon ended by itself ({0}); what it wrote above says why")]
+    #[error("the daemon exited unexpectedly ({0}); see its output above")]
     Ended(ExitStatus),
     /// The daemon did not end in time.
-    #[error("the daemon did not end within shutdown.timeout_ms = {} and was killed", .0.as_millis())]
+    #[error("the daemon did not stop within shutdown.timeout_ms = {} and was killed", .0.as_millis())]
     Unfinished(Duration),
     /// The daemon's API, or the simulator's, does not answer.
     #[error(transparent)]
     NoAnswer(#[from] DemoHttpError),
     /// The daemon's API refused something.
-    #[error("the API refused {what} with {status}: {says}")]
+    #[error("the API rejected {what} with status {status}: {says}")]
     Refused {
         /// What was asked for.
         what: String,
@@ -98,7 +98,7 @@ pub enum DemoError {
         says: String,
     },
     /// The simulator refused to do something.
-    #[error("the simulator refused: {0}")]
+    #[error("the simulator rejected the request: {0}")]
     Control(#[from] ControlError),
 }
 
@@ -167,7 +167,7 @@ impl Demo {
         let worker = DaemonProcess::start(recipe).map_err(DemoError::Process)?;
         let address = daemon_process::reachable(address);
         println!(
-            "Guildhall is at http://{address} (/v1, /livez, /readyz, /metrics), a process of its own: {}.",
+            "Guildhall is at http://{address} (/v1, /livez, /readyz, /metrics), running as process {}.",
             worker.id()
         );
         let world = HttpClient::new(sim.address(), None);
@@ -187,7 +187,7 @@ impl Demo {
         let (sim, api, key) = (self.sim.address(), self.desk.http().address(), self.key.expose());
         let (guild, program) = (self.sim.guilds()[0], program());
         format!(
-            "It goes on until Ctrl-C. Try, in another terminal:\n\
+            "The demo runs until Ctrl-C. Try in another terminal:\n\
              \n  KEY='Authorization: Bearer {key}'\
              \n  curl -s -X POST http://{api}/v1/guilds/{guild}/operations \\\
              \n    -H \"$KEY\" -H 'Content-Type: application/json' -H 'Idempotency-Key: mine-1' \\\
@@ -200,7 +200,7 @@ impl Demo {
              \n  curl -s -X POST http://{sim}/sim/commands -d '{{\"guild_id\": \"{guild}\", \"name\": \"hello\"}}'\
              \n  curl -s -X POST http://{sim}/sim/faults -d '{{\"do\": {{\"kind\": \"drop_after\"}}, \"probability\": 0.2}}'\
              \n  curl -s 'http://{sim}/sim/score?brief=true'\n\
-             \nOr the same with this program:\n\
+             \nThe same with the guildhall command:\n\
              \n  export GUILDHALL_API=http://{api} GUILDHALL_KEY={key}\
              \n  {program} ops submit --guild {guild} --kind create_role \\\
              \n    --payload '{{\"key\": \"mine\", \"name\": \"Mine\"}}' --idempotency-key mine-1 --wait\

@@ -47,10 +47,10 @@ impl Demo {
         let connected = async || self.desk.metric(metrics::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
         let shards = self.until(u64::from(SHARDS), connected).await?;
         self.table.note("shards connected", Exactly(u64::from(SHARDS)), shards);
-        println!("{shards} shards are connected: each said IDENTIFY over a real WebSocket and was answered READY.");
+        println!("{shards} shards are connected: each sent IDENTIFY over a real WebSocket and received READY.");
 
         let guilds = self.until(u64::from(GUILDS), async || self.events("guild.create").await).await?;
-        self.table.note("guilds arrived", Exactly(u64::from(GUILDS)), guilds);
+        self.table.note("guilds received", Exactly(u64::from(GUILDS)), guilds);
         let mut spread = BTreeMap::new();
         for guild in self.sim.guilds() {
             *spread.entry(guild.shard(SHARDS)).or_insert(0) += 1;
@@ -59,7 +59,7 @@ impl Demo {
         for (shard, count) in spread {
             let _ = write!(told, "{}{count} on shard {shard}", if told.is_empty() { "" } else { ", " });
         }
-        println!("{guilds} guilds arrived: {told}.");
+        println!("{guilds} guilds received: {told}.");
         // The limits of a process that has just started open a moment later than its shards.
         self.until(1, async || u64::from(self.desk.is_open().await)).await?;
         Ok(())
@@ -95,15 +95,15 @@ impl Demo {
         let all = JOINS * u64::from(GUILDS);
         let joined = self.until(all, async || self.events("member.join").await).await?;
         self.table.note("members joined", Exactly(all), joined);
-        println!("{joined} members joined, {JOINS} in every guild, and the shards told us.");
+        println!("{joined} members joined, {JOINS} in each guild; the shards received the events.");
 
         for place in &places {
             self.desk.expect(place.guild, operation::welcome(place));
         }
         let given = self.until(all, async || created(&self.sim.score(), "member_role")).await?;
-        self.table.note("roles given, by the simulator", Exactly(all), given);
+        self.table.note("roles assigned (simulator)", Exactly(all), given);
         println!(
-            "A rule says that who joins gets a role: each guild has a new role `{}`, and {given} members hold it, {}.",
+            "A rule gives new members a role: each guild has a new role `{}`, and {given} members have it, {}.",
             operation::GREETER,
             self.limit().await
         );
@@ -113,8 +113,8 @@ impl Demo {
     /// Whose limit the calls were under.
     async fn limit(&self) -> String {
         match self.desk.metric(shared_limits::MEMBERS, "").await {
-            Some(members) => format!("under the limit that is shared over Redis (members: {members})"),
-            None => "under the limit of this process".to_owned(),
+            Some(members) => format!("within the rate limit shared over Redis (processes: {members})"),
+            None => "within the rate limit of this process".to_owned(),
         }
     }
 
@@ -126,12 +126,12 @@ impl Demo {
         let received = self.until(1, async || self.events("interaction").await).await?;
         self.table.note("commands received", Exactly(1), received);
         let deferred = self.until(1, async || self.sim.score().interactions.answered).await?;
-        self.table.note("deferred, by the simulator", Exactly(1), deferred);
+        self.table.note("commands deferred (simulator)", Exactly(1), deferred);
         let answered = self.until(1, async || edited(&self.sim.score(), operation::ANSWER)).await?;
-        self.table.note("then answered, by the simulator", Exactly(1), answered);
+        self.table.note("commands answered (simulator)", Exactly(1), answered);
         let took = self.sim.score().interactions.response_us.first().copied().unwrap_or(0) / 1_000;
         println!(
-            "Somebody used /{COMMAND}: deferred after {took} ms, told to the brain over a signed webhook, answered with \"{}\".",
+            "A user ran /{COMMAND}: deferred after {took} ms, sent to the brain by signed webhook, answered \"{}\".",
             operation::ANSWER
         );
         Ok(())
@@ -141,7 +141,7 @@ impl Demo {
     async fn count_events(&mut self) -> Result<(), DemoError> {
         let sent = self.sim.score().gateway.events_total;
         let arrived = self.until(sent, async || self.events("").await).await?;
-        self.table.note("events, of those it sent", Exactly(sent), arrived);
+        self.table.note("events received, of those sent", Exactly(sent), arrived);
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Demo {
             self.desk.ask_all(*guild, tasks).await?;
         }
         println!(
-            "A burst: {all} operations over {} guilds, while answers are slow, calls fail, connections break, and people write.",
+            "Burst: {all} operations in {} guilds while calls are slow or fail, connections break and messages arrive.",
             bursts.len()
         );
 
@@ -169,8 +169,8 @@ impl Demo {
         let killed = self.worker.id();
         self.worker.kill().map_err(DemoError::Process)?;
         let done = effects(&self.sim.score()) - before;
-        self.table.note("kill -9 while under way", Exactly(1), u64::from((1..all).contains(&done)));
-        println!("kill -9 {killed}: the daemon is gone in the middle of it; {done} of {all} had happened.");
+        self.table.note("kill -9 during the burst", Exactly(1), u64::from((1..all).contains(&done)));
+        println!("kill -9 {killed}: the daemon is killed after {done} of {all} operations took effect.");
         // The round that was under way, and then one that nobody is there for.
         stream.round().await;
         let earlier = stream.sent();
@@ -179,7 +179,7 @@ impl Demo {
         self.worker.start_again().map_err(DemoError::Process)?;
         self.until(1, async || u64::from(self.desk.is_open().await)).await?;
         println!(
-            "It is started again: {}. It looks what came of the calls that it left under way, and goes on.",
+            "Restarted as process {}. It checks the outcome of the calls that were in flight, then continues.",
             self.worker.id()
         );
 
@@ -187,9 +187,9 @@ impl Demo {
         for (guild, tasks) in &bursts {
             known += self.desk.ask_again(*guild, tasks).await?;
         }
-        self.table.note("asked for again, and known", Exactly(all), known);
+        self.table.note("resubmitted and deduplicated", Exactly(all), known);
         println!(
-            "All {all} are asked for again with the same keys: {known} were known, {} are new.",
+            "All {all} are resubmitted with the same idempotency keys: {known} deduplicated, {} new.",
             all - known.min(all)
         );
         self.settle().await?;
@@ -203,12 +203,12 @@ impl Demo {
         let told = self.until(written, async || self.brain.heard().0).await?;
         let (_, again) = self.brain.heard();
         println!(
-            "{written} messages were written meanwhile, {unheard} and more while no daemon was there. The brain was told of \
-             {told}: {} are lost. {again} came twice, with the same id.",
+            "{written} messages were sent during the burst, at least {unheard} of them while the daemon was down. \
+             The brain received {told}: {} lost. {again} were delivered twice, with the same id.",
             written - told.min(written)
         );
-        self.table.note("written while it was gone", Exactly(1), u64::from(unheard > 0));
-        self.table.note("messages told, of those written", Exactly(written), told);
+        self.table.note("some messages sent while down", Exactly(1), u64::from(unheard > 0));
+        self.table.note("messages received by the brain", Exactly(written), told);
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Demo {
         let given = 2 * JOINS * u64::from(GUILDS) + 1;
         let failed: u64 = statuses(&score, 500..600);
         println!(
-            "All is done after {:.1} s. The simulator failed {failed} calls and cut {} connections on the way.",
+            "Finished after {:.1} s. The simulator failed {failed} calls and cut {} connections.",
             self.begun.elapsed().as_secs_f64(),
             score.dropped
         );
@@ -241,17 +241,17 @@ impl Demo {
         let rows: [(&'static str, Expected, u64); 12] = [
             ("operations accepted", Exactly(asked), self.desk.accepted()),
             ("  succeeded", Exactly(asked), standing.succeeded),
-            ("  dead or for a person", Exactly(0), standing.failed),
-            ("  missing or not done", Exactly(0), standing.missing + standing.pending),
-            ("operations by handlers", Exactly(given), standing.given),
-            ("effects, by the simulator", Exactly(expected), verdict.found),
+            ("  failed or needs review", Exactly(0), standing.failed),
+            ("  missing or pending", Exactly(0), standing.missing + standing.pending),
+            ("operations from handlers", Exactly(given), standing.given),
+            ("effects (simulator)", Exactly(expected), verdict.found),
             ("  lost", Exactly(0), verdict.lost.len() as u64),
             ("  duplicates", Exactly(0), verdict.duplicates),
-            ("  out of their guild's order", Exactly(0), verdict.out_of_order + score.overlaps),
-            ("429s", Exactly(0), limited.user + limited.shared + limited.global),
+            ("  out of order in their guild", Exactly(0), verdict.out_of_order + score.overlaps),
+            ("429 responses", Exactly(0), limited.user + limited.shared + limited.global),
             ("most calls in any second", AtMost(CALLS_PER_SECOND), u64::from(most)),
             // The daemon that was started again has gone on with the sessions of the one that was killed.
-            ("identifies, by the simulator", Exactly(u64::from(SHARDS)), score.gateway.identifies),
+            ("identifies (simulator)", Exactly(u64::from(SHARDS)), score.gateway.identifies),
         ];
         for (what, expected, seen) in rows {
             self.table.note(what, expected, seen);

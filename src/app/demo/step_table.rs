@@ -56,9 +56,9 @@ impl StepTable {
 
 impl fmt::Display for StepTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<32} {:>8} {:>8}", "", "expected", "seen")?;
+        writeln!(f, "{:<32} {:>8} {:>8}", "", "expected", "actual")?;
         for Step { what, expected, seen } in &self.steps {
-            let verdict = if expected.is(*seen) { "ok" } else { "WRONG" };
+            let verdict = if expected.is(*seen) { "ok" } else { "FAILED" };
             writeln!(f, "{what:<32} {expected:>8} {seen:>8}  {verdict}")?;
         }
         Ok(())
@@ -72,16 +72,16 @@ mod tests {
     #[test]
     fn a_line_that_does_not_hold_is_seen_and_spoils_the_whole() {
         let mut table = StepTable::default();
-        table.note("guilds arrived", Expected::Exactly(10), 10);
+        table.note("guilds received", Expected::Exactly(10), 10);
         table.note("most calls in a second", Expected::AtMost(50), 49);
         assert!(table.holds(), "{table}");
         table.note("duplicates", Expected::Exactly(0), 1);
         assert!(!table.holds());
         let shown = table.to_string();
         let lines: Vec<&str> = shown.lines().collect();
-        assert_eq!(lines[1], "guilds arrived                         10       10  ok");
+        assert_eq!(lines[1], "guilds received                        10       10  ok");
         assert_eq!(lines[2], "most calls in a second              <= 50       49  ok");
-        assert_eq!(lines[3], "duplicates                              0        1  WRONG");
+        assert_eq!(lines[3], "duplicates                              0        1  FAILED");
     }
 
     #[test]
