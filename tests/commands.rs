@@ -69,11 +69,11 @@ async fn discord_has_what_the_file_says_and_a_second_run_does_nothing() {
     let sim = sim().await;
     let look = printed(&sync(&sim, EXAMPLE, &["--dry-run"]));
     assert!(look.contains("+ /hello\n+ /remind\n+ user command Greet\n3 created"), "{look}");
-    assert!(look.ends_with("Nothing was sent, since --dry-run was given.\n"), "{look}");
+    assert!(look.ends_with("Nothing was sent (--dry-run).\n"), "{look}");
     assert!(there(&sim, "").is_empty() && overwrites(&sim) == 0);
 
     let first = printed(&sync(&sim, EXAMPLE, &[]));
-    assert!(first.ends_with("3 created, 0 changed, 0 removed, 0 the same. Discord has them now.\n"), "{first}");
+    assert!(first.ends_with("3 created, 0 changed, 0 removed, 0 unchanged. Registered with Discord.\n"), "{first}");
     let before = there(&sim, "");
     assert_eq!(before.len(), 3);
     let remind = named(&before, "remind");
@@ -84,7 +84,7 @@ async fn discord_has_what_the_file_says_and_a_second_run_does_nothing() {
 
     let second = printed(&sync(&sim, EXAMPLE, &[]));
     assert!(second.contains("= /hello\n= /remind\n= user command Greet\n"), "{second}");
-    assert!(second.ends_with("Discord has them already; nothing was sent.\n"), "{second}");
+    assert!(second.ends_with("Discord is up to date; nothing was sent.\n"), "{second}");
     assert_eq!(overwrites(&sim), 1);
 
     let other = "
@@ -96,7 +96,7 @@ async fn discord_has_what_the_file_says_and_a_second_run_does_nothing() {
         third.contains("~ /hello: description, name_localizations.fr\n+ /bye\n- /remind\n- user command Greet\n"),
         "{third}"
     );
-    assert!(third.ends_with("1 created, 1 changed, 2 removed, 0 the same. Discord has them now.\n"), "{third}");
+    assert!(third.ends_with("1 created, 1 changed, 2 removed, 0 unchanged. Registered with Discord.\n"), "{third}");
     let after = there(&sim, "");
     assert_eq!(after.len(), 2);
     assert_eq!(named(&after, "hello")["id"], named(&before, "hello")["id"], "it is the same command");
@@ -197,7 +197,7 @@ async fn sync_goes_through_the_gate_of_a_running_daemon() {
     let (running, program) = beside(&sim, &store);
     let program = program.env("GUILDHALL__API__ADMIN_KEY", "gh_test_0123456789");
     let output = tokio::task::block_in_place(|| program.output());
-    assert!(printed(&output).contains("Discord has them now."), "{}", text(&output.stdout));
+    assert!(printed(&output).contains("Registered with Discord."), "{}", text(&output.stdout));
     assert_eq!(overwrites(&sim), 1);
     end(running);
 }

@@ -15,13 +15,13 @@ use crate::client::ListRequest;
 pub(super) struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// Only what this key did, by its id; `admin` is the admin key
+    /// Show only changes made with the key of this ID; `admin` is the admin key
     #[arg(long, value_name = "KEY_ID")]
     by: Option<String>,
-    /// Only this, such as keys.create
+    /// Show only this action, such as keys.create
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// Only in this guild
+    /// Show only changes in this guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         let given = vec![("key", args.by), ("action", args.action), ("guild_id", args.guild)];
         let most = args.wanted.most();
         let pages = ListRequest { path: "/v1/audit", list: "audit", cursor: "before", given, most, feature: None };
-        listing::show(client, out, pages, "Nothing of the kind was written down.", table).await
+        listing::show(client, out, pages, "No matching audit entries.", table).await
     })
 }
 

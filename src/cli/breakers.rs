@@ -26,20 +26,20 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List breakers
+    /// List circuit breakers
     List,
-    /// Open a breaker: nothing goes through it until it is reset, or the time is over
+    /// Open a circuit breaker: it rejects all calls until it is reset or the time expires
     Force {
-        /// Which one, as `list` has it
+        /// Key of the breaker, as printed by `list`
         #[arg(value_name = "KEY")]
         breaker: String,
-        /// For how long; without this until somebody resets it
+        /// Time to keep it open [default: until it is reset]
         #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
         lasts: Option<Duration>,
     },
-    /// Close a breaker: calls go through it again
+    /// Close a circuit breaker: it allows calls again
     Reset {
-        /// Which one, as `list` has it
+        /// Key of the breaker, as printed by `list`
         #[arg(value_name = "KEY")]
         breaker: String,
     },
@@ -51,7 +51,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             let answered = client.send(&ApiRequest::new(Method::GET, "/v1/breakers").about(FEATURE)).await?.body;
             let breakers = answered["breakers"].as_array().cloned().unwrap_or_default();
             if breakers.is_empty() {
-                out.note("No breaker is watched: nothing has had trouble.");
+                out.note("No circuit breakers yet: no failures recorded.");
             }
             out.show(&answered, |paint| table(&breakers).print(paint))?;
             Ok(ExitCode::SUCCESS)

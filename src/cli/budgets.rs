@@ -25,14 +25,14 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List budgets, as `guildhall budgets` alone does
+    /// List budgets (the default)
     List,
-    /// Show a budget, with what was spent in which hour
+    /// Show a budget and its spending per hour
     Show {
-        /// Which one
+        /// Name of the budget
         #[arg(value_name = "NAME")]
         name: String,
-        /// Of how many hours [default: 24]
+        /// Number of hours to show [default: 24]
         #[arg(long, value_name = "COUNT")]
         hours: Option<u32>,
     },
@@ -54,7 +54,7 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
     let answered = client.send(&ApiRequest::new(Method::GET, "/v1/budgets").about(FEATURE)).await?.body;
     let budgets = answered["budgets"].as_array().cloned().unwrap_or_default();
     if budgets.is_empty() {
-        out.note("There are no budgets yet.");
+        out.note("No budgets yet.");
     }
     out.show(&answered, |paint| rows(&budgets).print(paint))?;
     Ok(ExitCode::SUCCESS)

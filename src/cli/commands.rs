@@ -33,15 +33,15 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make Discord have the commands of a file, and no others; prints what differs
+    /// Replace the commands at Discord with those of a file, and print the differences
     Sync {
-        /// The file, in YAML, or in JSON if its name ends with .json; - for standard input
+        /// File with the commands: YAML, or JSON if the name ends with .json; - for standard input
         #[arg(short, long, value_name = "COMMANDS.YAML")]
         file: PathBuf,
-        /// Only in this guild, where they are to be seen at once; without it, everywhere
+        /// Register the commands only in this guild, where they appear at once [default: all guilds]
         #[arg(long, value_name = "ID")]
         guild: Option<NonZeroU64>,
-        /// Look and print, and change nothing
+        /// Print the differences without changing anything
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
@@ -86,12 +86,12 @@ fn told(synced: &SyncResult, mode: SyncMode) -> String {
         writeln!(out, "{sign} {label}{fields}").expect("invariant: writing to a String cannot fail");
     }
     let end = match (synced.sent, synced.plan.is_needed(), mode) {
-        (true, _, _) => "Discord has them now.",
-        (false, false, _) => "Discord has them already; nothing was sent.",
-        (false, true, SyncMode::Look) => "Nothing was sent, since --dry-run was given.",
+        (true, _, _) => "Registered with Discord.",
+        (false, false, _) => "Discord is up to date; nothing was sent.",
+        (false, true, SyncMode::Look) => "Nothing was sent (--dry-run).",
         (false, true, SyncMode::Apply) => "Nothing was sent.",
     };
-    out + &format!("{created} created, {changed} changed, {removed} removed, {same} the same. {end}\n")
+    out + &format!("{created} created, {changed} changed, {removed} removed, {same} unchanged. {end}\n")
 }
 
 fn named(fields: &[String]) -> String {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(
             told(&synced, SyncMode::Look),
             "+ /new\n~ /ban: f0, f1, f2, f3, f4, f5, f6, f7 and 2 more\n- user command Old\n= /ping\n1 created, 1 changed, \
-             1 removed, 1 the same. Nothing was sent, since --dry-run was given.\n"
+             1 removed, 1 unchanged. Nothing was sent (--dry-run).\n"
         );
     }
 }

@@ -9,7 +9,7 @@ use super::Cli;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// Which shell
+    /// Shell to print the script for
     shell: Shell,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print every setting in force and where it came from, or everything that is wrong
+    /// Print every effective setting and its source, or all errors
     Check {
         /// Print one JSON object
         #[arg(long)]

@@ -13,7 +13,7 @@ const QUIET: &str = "warn";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// End after the scenario, with a summary; exit code 1 if something did not happen as it should
+    /// Exit after the scenario and print a summary; the exit code is 1 if a step failed
     #[arg(long)]
     exit: bool,
     #[command(flatten)]

@@ -31,30 +31,30 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List dead letters, the newest first
+    /// List dead letters, newest first
     List {
         #[command(flatten)]
         which: DeadLetterFilter,
-        /// Only those that another operation does again, or only the others
+        /// Show only dead letters that were redriven (true) or were not (false)
         #[arg(long, value_name = "BOOL")]
         redriven: Option<bool>,
         #[command(flatten)]
         wanted: PageArgs,
     },
-    /// Show everything about dead letters
+    /// Show all details of dead letters
     Show {
-        /// Which letters
+        /// IDs of the dead letters
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
-    /// Do dead letters again: those that are named, or all that fit
+    /// Redrive dead letters, given by ID or by filter, as new operations
     Redrive {
         #[command(flatten)]
         chosen: DeadLetterSelection,
         #[command(flatten)]
         waiting: WaitArgs,
     },
-    /// Throw dead letters away: those that are named, or all that fit
+    /// Discard dead letters, given by ID or by filter
     Discard {
         #[command(flatten)]
         chosen: DeadLetterSelection,
@@ -64,22 +64,22 @@ enum Command {
 /// Which letters.
 #[derive(clap::Args, Clone, Debug)]
 struct DeadLetterFilter {
-    /// Only of this guild
+    /// Select only this guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
-    /// Only of this kind
+    /// Select only this kind of operation
     #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true)]
     kind: Option<String>,
-    /// Only those whose error is of this class
+    /// Select only this error class
     #[arg(long, value_parser = suggest::classes())]
     class: Option<String>,
-    /// Only those whose error holds this text
+    /// Select only errors that contain this text
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only those given up after this: RFC 3339, or how long ago, such as 2h
+    /// Select only letters that died after this time: RFC 3339, or an age such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration::when)]
     died_after: Option<String>,
-    /// Only those given up before this
+    /// Select only letters that died before this time
     #[arg(long, value_name = "TIME", value_parser = duration::when)]
     died_before: Option<String>,
 }
@@ -102,15 +102,15 @@ impl DeadLetterFilter {
 #[command(group = ArgGroup::new("choice").args(["ids", "guild", "kind", "class", "reason", "died_after", "died_before", "all"])
     .required(true).multiple(true))]
 struct DeadLetterSelection {
-    /// Which letters
+    /// IDs of the dead letters
     #[arg(value_name = "ID", conflicts_with_all = ["guild", "kind", "class", "reason", "died_after", "died_before", "all", "limit"])]
     ids: Vec<String>,
     #[command(flatten)]
     which: DeadLetterFilter,
-    /// All there are, if nothing else says which
+    /// Select all dead letters
     #[arg(long)]
     all: bool,
-    /// How many at most, the oldest first
+    /// Maximum number of dead letters, oldest first
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
 }
@@ -149,11 +149,11 @@ async fn list(
         most: wanted.most(),
         feature: None,
     };
-    listing::show(client, out, pages, "There are no such dead letters.", table).await
+    listing::show(client, out, pages, "No matching dead letters.", table).await
 }
 
 fn table(letters: &[Value]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "AGAIN AS", "ERROR"]);
+    let mut table = TextTable::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "REDRIVEN AS", "ERROR"]);
     for letter in letters {
         table.row(vec![
             text(&letter["id"]).into(),
@@ -193,7 +193,7 @@ fn whole(letter: &Value, paint: Painter) -> String {
         ("created", time(&letter["created_at"]).into()),
         ("died", time(&letter["died_at"]).into()),
         ("redrive of", text(&letter["redrive_of"]).into()),
-        ("again as", text(&letter["redriven_as"]).into()),
+        ("redriven as", text(&letter["redriven_as"]).into()),
     ];
     fields(&pairs, paint)
 }
@@ -271,15 +271,15 @@ impl RedriveSummary {
     }
 
     fn told(&self) -> String {
-        let again = |pair: &Value| format!("{} is done again as {}\n", text(&pair["letter"]), text(&pair["operation"]));
+        let again = |pair: &Value| format!("{} is redriven as {}\n", text(&pair["letter"]), text(&pair["operation"]));
         let not =
-            |skipped: &Value| format!("{} is not done again: {}\n", text(&skipped["letter"]), text(&skipped["why"]));
+            |skipped: &Value| format!("{} is not redriven: {}\n", text(&skipped["letter"]), text(&skipped["why"]));
         let mut out: String = self.operations.iter().map(again).chain(self.skipped.iter().map(not)).collect();
-        out += &format!("{} done again, {} not.", self.operations.len(), self.skipped.len());
+        out += &format!("{} redriven, {} skipped.", self.operations.len(), self.skipped.len());
         if !self.stopped.is_null() {
-            out += &format!(" It ended early: {}.", text(&self.stopped));
+            out += &format!(" Stopped early: {}.", text(&self.stopped));
         } else if self.more {
-            out += " There are more.";
+            out += " More dead letters match.";
         }
         out + "\n"
     }
@@ -296,9 +296,8 @@ async fn discard(client: &Client, out: &Output, chosen: &DeadLetterSelection) ->
         while left != Some(0) {
             let mut body = chosen.filter();
             body.insert("limit".to_owned(), left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST).into());
-            let ask = ApiRequest::post("/v1/dead-letters/discard")
-                .with(body.into())
-                .about("how to discard many dead letters at once");
+            let ask =
+                ApiRequest::post("/v1/dead-letters/discard").with(body.into()).about("bulk discard of dead letters");
             let answered = client.send(&ask).await?.body;
             let done = answered["discarded"].as_u64().unwrap_or(0);
             (discarded, more) = (discarded + done, answered["more"] == true);
@@ -308,7 +307,7 @@ async fn discard(client: &Client, out: &Output, chosen: &DeadLetterSelection) ->
             }
         }
     }
-    let told = format!("{discarded} thrown away.{}\n", if more { " There are more." } else { "" });
+    let told = format!("{discarded} discarded.{}\n", if more { " More dead letters match." } else { "" });
     out.show(&json!({"discarded": discarded, "more": more}), |_| told)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!((sum.add(second), sum.more), (0, false));
         assert_eq!(
             sum.told(),
-            "a is done again as b\nc is not done again: no\n1 done again, 1 not. It ended early: full.\n"
+            "a is redriven as b\nc is not redriven: no\n1 redriven, 1 skipped. Stopped early: full.\n"
         );
         assert_eq!(sum.value()["redriven"], 1);
     }

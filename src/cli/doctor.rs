@@ -19,10 +19,10 @@ const WIDTH: usize = 18;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// A guild to look at the bot's roles in; give it again for more
+    /// Guild in which to check the bot's roles; repeat the option for more guilds
     #[arg(long = "guild", value_name = "ID")]
     guilds: Vec<NonZeroU64>,
-    /// In how many guilds to look at the bot's roles, if none is named
+    /// Number of guilds in which to check the bot's roles if --guild is not given
     #[arg(long = "guilds", value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
     guilds_most: u32,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 fn wrong_settings(out: &Output, error: &SettingsError) -> anyhow::Result<ExitCode> {
-    let advice = "`guildhall config check` shows each setting and where it comes from";
+    let advice = "run `guildhall config check` to see each setting and its source";
     let finding = Finding::fail("settings", error.to_string(), advice);
     if out.is_table() {
         out.show(&Value::Null, |paint| told(&finding, paint))?;
@@ -69,7 +69,7 @@ fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
     let value = json!({ "ok": fail == 0, "checks": findings });
     out.show(&value, |_| {
         format!(
-            "\n{} ok, {warn} to look at, {fail} wrong, {} not looked at\n",
+            "\n{} passed, {warn} warnings, {fail} failed, {} skipped\n",
             count(CheckStatus::Ok),
             count(CheckStatus::Skip)
         )

@@ -12,7 +12,7 @@ const LONGEST_MS: u64 = 100 * 366 * 86_400_000;
 
 /// A span such as `90s`, `1h30m` or `30d`.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || "is no span of time; write a number with ms, s, m, h, d or w, such as 90s, 1h30m or 30d".to_owned();
+    let wrong = || "not a valid duration; use numbers with ms, s, m, h, d or w, such as 90s, 1h30m or 30d".to_owned();
     let mut rest = text.trim();
     let mut total: u64 = 0;
     while !rest.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn when(text: &str) -> Result<String, String> {
         return Ok(at.to_utc().to_rfc3339_opts(SecondsFormat::Millis, true));
     }
     let ago = parse(text).map_err(|_| {
-        "is no point of time; write RFC 3339, such as 2026-01-31T12:00:00Z, or how long ago, such as 2h".to_owned()
+        "not a valid time; use RFC 3339, such as 2026-01-31T12:00:00Z, or an age, such as 2h".to_owned()
     })?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at = i64::try_from(now.saturating_sub(ago).as_millis()).ok().and_then(DateTime::from_timestamp_millis);

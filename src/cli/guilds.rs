@@ -21,25 +21,25 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show how things stand in guilds
+    /// Show whether guilds are paused, and their pending operations
     Show {
-        /// Which guilds
+        /// IDs of the guilds
         #[arg(value_name = "GUILD_ID", required = true)]
         ids: Vec<String>,
     },
-    /// Hold the operations of guilds back, also over a restart; new ones are still accepted
+    /// Pause the operations of guilds, also across restarts; new operations are still accepted
     Pause(GuildSelection),
-    /// Let the operations of guilds go on
+    /// Resume the operations of guilds
     Resume(GuildSelection),
 }
 
 #[derive(clap::Args, Debug)]
 #[command(group = ArgGroup::new("choice").args(["ids", "all"]).required(true))]
 struct GuildSelection {
-    /// Which guilds
+    /// IDs of the guilds
     #[arg(value_name = "GUILD_ID")]
     ids: Vec<String>,
-    /// Everything, in all guilds and in none
+    /// Apply to all operations, including those without a guild
     #[arg(long)]
     all: bool,
 }
@@ -65,7 +65,7 @@ fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
     let more = if guild["depth_is_more"] == true { "more than " } else { "" };
     let paused = match (guild["paused"] == true, guild["all_paused"] == true) {
         (true, _) => TableCell::tinted("yes", Color::Care),
-        (false, true) => TableCell::tinted("everything is", Color::Care),
+        (false, true) => TableCell::tinted("yes (all guilds)", Color::Care),
         (false, false) => "no".into(),
     };
     let pending = guild["pending"].as_object().into_iter().flatten();
@@ -73,10 +73,10 @@ fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
     let mut pairs = vec![
         ("guild", text(&guild["guild_id"]).into()),
         ("paused", paused),
-        ("to do", format!("{more}{}", text(&guild["depth"])).into()),
+        ("pending", format!("{more}{}", text(&guild["depth"])).into()),
     ];
     if !pending.is_empty() {
-        pairs.push(("of those", pending.join(", ").into()));
+        pairs.push(("by state", pending.join(", ").into()));
     }
     pairs
 }
@@ -93,7 +93,7 @@ async fn turn(client: &Client, out: &Output, chosen: &GuildSelection, what: &str
     print(out, &done, |guild, _| {
         let name = guild["guild_id"].as_str().map_or_else(|| "everything".to_owned(), |id| format!("guild {id}"));
         let paused = guild["paused"] == true || guild["all_paused"] == true;
-        format!("{name} {}\n", if paused { "is paused" } else { "goes on" })
+        format!("{name} {}\n", if paused { "is paused" } else { "is resumed" })
     })
 }
 
@@ -114,7 +114,7 @@ mod tests {
             "pending": {"queued": 999, "running": 1}});
         assert_eq!(
             fields(&standing(&guild), Painter::none()),
-            "guild     7\npaused    everything is\nto do     more than 1000\nof those  999 queued, 1 running\n"
+            "guild     7\npaused    yes (all guilds)\npending   more than 1000\nby state  999 queued, 1 running\n"
         );
     }
 }

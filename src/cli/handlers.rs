@@ -22,14 +22,14 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print what each handler listens to, or everything that is wrong
+    /// Print the events and the action of each handler, or all errors
     Check {
         #[command(flatten)]
         settings: Box<SettingFlags>,
     },
-    /// Print what each handler would do with an event, and do nothing
+    /// Print what each handler would do with an event, without doing it
     Test {
-        /// A file with a frame of the gateway, or with an event as a webhook is sent it; - for standard input
+        /// File with a gateway frame, or an event in the format sent to webhooks; - for standard input
         #[arg(value_name = "EVENT.JSON")]
         event: PathBuf,
         /// Print one JSON object
@@ -64,8 +64,8 @@ fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<EventHandl
     let settings = setting_flags::load(file, flags)?.settings.handlers;
     if settings.file.is_none() {
         anyhow::bail!(
-            "there are no handlers: name a file with --handlers-file, GUILDHALL__HANDLERS__FILE or handlers.file; \
-             docs/handlers.md tells how to write one"
+            "no handlers file is configured; set --handlers-file, GUILDHALL__HANDLERS__FILE or handlers.file. \
+             docs/handlers.md describes the format"
         );
     }
     Ok(handlers::load(&settings)?)
@@ -74,7 +74,7 @@ fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<EventHandl
 fn sample(path: &Path) -> anyhow::Result<Sample> {
     let mut text = String::new();
     if path == Path::new("-") {
-        io::stdin().read_to_string(&mut text).context("the event cannot be read from standard input")?;
+        io::stdin().read_to_string(&mut text).context("cannot read the event from standard input")?;
     } else {
         text = std::fs::read_to_string(path)
             .map_err(|error| anyhow::anyhow!("{} cannot be read: {error}", path.display()))?;
@@ -87,17 +87,17 @@ fn sample(path: &Path) -> anyhow::Result<Sample> {
 /// What each handler listens to.
 fn listed(handlers: &EventHandlers) -> String {
     if handlers.is_empty() {
-        return "There are no handlers in this file.\n".to_owned();
+        return "This file defines no handlers.\n".to_owned();
     }
     let widest = handlers.iter().map(|handler| handler.name.len()).max().unwrap_or(0);
     let line = |handler: &EventHandler| {
         let on = handler.on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let does = match &handler.does {
             HandlerAction::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
-            HandlerAction::Rule(_) => "a rule".to_owned(),
-            HandlerAction::Webhook(webhook) => format!("asks {}", webhook.url),
+            HandlerAction::Rule(_) => "rule".to_owned(),
+            HandlerAction::Webhook(webhook) => format!("webhook {}", webhook.url),
         };
-        let shadow = if handler.shadow { " (in shadow)" } else { "" };
+        let shadow = if handler.shadow { " (shadow)" } else { "" };
         format!("{:widest$}  on {on}: {does}{shadow}\n", handler.name)
     };
     handlers.iter().map(line).collect()
@@ -112,21 +112,21 @@ fn told(trial: &DryRun) -> String {
             push_would(&mut out, would);
         }
         for problem in &tried.problems {
-            push(&mut out, format_args!("  wrong: {problem}\n"));
+            push(&mut out, format_args!("  error: {problem}\n"));
         }
     }
     if trial.handlers.iter().all(|tried| tried.matches.is_none() || tried.unmet.is_some()) {
-        out.push_str("\nNo handler wants this event.\n");
+        out.push_str("\nNo handler handles this event.\n");
     }
     out
 }
 
 fn standing(tried: &HandlerDryRun) -> String {
-    let shadow = if tried.shadow { ", in shadow" } else { "" };
+    let shadow = if tried.shadow { " (shadow)" } else { "" };
     match (&tried.matches, tried.unmet) {
-        (None, _) => "does not listen to it".to_owned(),
-        (Some(pattern), Some(unmet)) => format!("listens to `{pattern}`, but `when.{unmet}` does not hold"),
-        (Some(pattern), None) => format!("listens to `{pattern}`, and wants it{shadow}"),
+        (None, _) => "does not listen to this event".to_owned(),
+        (Some(pattern), Some(unmet)) => format!("listens to `{pattern}`, but the condition `when.{unmet}` is false"),
+        (Some(pattern), None) => format!("listens to `{pattern}`, and handles it{shadow}"),
     }
 }
 
@@ -137,13 +137,13 @@ fn push_would(out: &mut String, would: &DryRunAction) {
                 push(out, format_args!("  would submit {operation}\n"));
             }
             if let Some(reply) = reply {
-                push(out, format_args!("  would answer {reply}\n"));
+                push(out, format_args!("  would reply {reply}\n"));
             }
             for kept in set {
-                push(out, format_args!("  would keep {kept}\n"));
+                push(out, format_args!("  would store {kept}\n"));
             }
             if let Some(cooldown) = cooldown {
-                push(out, format_args!("  would then rest {cooldown}\n"));
+                push(out, format_args!("  would start the cooldown {cooldown}\n"));
             }
             if operations.is_empty() && reply.is_none() && set.is_empty() && cooldown.is_none() {
                 out.push_str("  would do nothing\n");

@@ -21,17 +21,17 @@ const ANSWER_MAX: u64 = 64 * 1024;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// Ask only whether the process is alive, not whether it is ready
+    /// Check only that the process is alive, not that it is ready
     #[arg(long)]
     live: bool,
-    /// Where the daemon listens, such as http://127.0.0.1:8080 or https://guildhall.example:8443; without this, api.bind of the
-    /// settings, whatever certificate it shows
+    /// URL of the daemon, such as http://127.0.0.1:8080 or https://guildhall.example:8443 [default: api.bind of the
+    /// settings, without checking its certificate]
     #[arg(long)]
     url: Option<Url>,
-    /// Authorities to trust beside the public ones when --url is https, as PEM
+    /// PEM file with certificate authorities to trust in addition to the public ones, for an https --url
     #[arg(long, value_name = "PATH", requires = "url")]
     ca_file: Option<PathBuf>,
-    /// How long the whole exchange may take
+    /// Timeout of the whole check
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     timeout_ms: u64,
 }
@@ -58,12 +58,12 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     let deadline = Instant::now() + Duration::from_millis(args.timeout_ms);
     let no_http = match &asked.tls {
         Some(_) => "does not speak HTTP",
-        None => "does not speak HTTP; if it has a certificate, ask for it with --url https://HOST:PORT",
+        None => "does not speak HTTP; if it uses TLS, pass --url https://HOST:PORT",
     };
     let answer = ask(asked, path, deadline).map_err(|error| {
         let why = match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer in {} ms", args.timeout_ms),
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => format!("hung up, and {no_http}"),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no response within {} ms", args.timeout_ms),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => format!("disconnected, and {no_http}"),
             _ => error.to_string(),
         };
         anyhow::anyhow!("{address}{path}: {why}")
@@ -73,7 +73,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
         println!("{}", if args.live { "alive" } else { "ready" });
         return Ok(ExitCode::SUCCESS);
     }
-    bail!("{address}{path} answered {status}{}", reasons(body));
+    bail!("{address}{path} returned {status}{}", reasons(body));
 }
 
 fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeTarget> {
@@ -82,12 +82,12 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeT
         bail!("--url must be http://HOST:PORT or https://HOST:PORT, not {url}");
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let mut found = (host, port).to_socket_addrs().with_context(|| format!("{host} has no address"))?;
-    let address = found.next().with_context(|| format!("{host} has no address"))?;
+    let mut found = (host, port).to_socket_addrs().with_context(|| format!("cannot resolve {host}"))?;
+    let address = found.next().with_context(|| format!("cannot resolve {host}"))?;
     let tls = match url.scheme() {
         "https" => {
             let trusting = webhook::trusting(ca_file);
-            let trusting = trusting.map_err(|why| anyhow::anyhow!("--ca-file names a file that {why}"))?;
+            let trusting = trusting.map_err(|why| anyhow::anyhow!("the file of --ca-file {why}"))?;
             Some((Arc::new(trusting), ServerName::try_from(host.to_owned())?))
         }
         _ => None,
@@ -98,7 +98,7 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeT
 /// A daemon that listens on every address is asked over the loopback one.
 fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
     if bind.port() == 0 {
-        bail!("api.bind has port 0, so only the daemon's log knows the real one; give it with --url");
+        bail!("api.bind has port 0; find the real port in the daemon's log, and pass it with --url");
     }
     let ip = match bind.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -167,7 +167,7 @@ fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> i
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !answer.is_empty() => return Ok(answer),
             Err(error) => return Err(error),
             Ok(read) if answer.len() as u64 + read as u64 > ANSWER_MAX => {
-                return Err(io::Error::other("the answer is too long"));
+                return Err(io::Error::other("the response is too long"));
             }
             Ok(read) => answer.extend_from_slice(&piece[..read]),
         }

@@ -17,15 +17,15 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Value> {
     let shown = if is_input(path) { "standard input".to_owned() } else { path.display().to_string() };
     let text = text(path).map_err(|error| anyhow!("{shown} cannot be read: {error}"))?;
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-        return serde_json::from_str(&text).map_err(|error| anyhow!("{shown} is no JSON: {error}"));
+        return serde_json::from_str(&text).map_err(|error| anyhow!("{shown} is not valid JSON: {error}"));
     }
     // By way of YAML's own values, which notice a field that is given twice.
     let value = yaml_serde::from_str(&text).and_then(|mut value: yaml_serde::Value| {
         value.apply_merge()?;
         Ok(value)
     });
-    let value = value.map_err(|error| anyhow!("{shown} is no YAML: {error}"))?;
-    serde_json::to_value(value).map_err(|error| anyhow!("{shown} holds what JSON has no words for: {error}"))
+    let value = value.map_err(|error| anyhow!("{shown} is not valid YAML: {error}"))?;
+    serde_json::to_value(value).map_err(|error| anyhow!("{shown} contains a value that JSON cannot represent: {error}"))
 }
 
 fn is_input(path: &Path) -> bool {
@@ -37,7 +37,7 @@ fn text(path: &Path) -> io::Result<String> {
     let source: Box<dyn io::Read> = if is_input(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     source.take(LARGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes; is it the right file?")));
+        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes; check the path")));
     }
     Ok(text)
 }
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(read(&path("a", "{\"a\": \"1\"}")).unwrap(), json!({"a": "1"}));
         let says = |path: &Path| read(path).unwrap_err().to_string();
         assert!(says(&path("twice.yaml", "a: 1\na: 2\n")).contains("duplicate"));
-        assert!(says(&path("a.json", "a: 1")).contains("is no JSON"));
+        assert!(says(&path("a.json", "a: 1")).contains("is not valid JSON"));
         assert!(says(Path::new("/nowhere/a.yaml")).contains("cannot be read"));
     }
 }

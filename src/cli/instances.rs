@@ -26,16 +26,16 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 }
 
 fn table(instances: &[Value]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "NAME", "STANDING", "QUEUES", "SHARDS", "HEARD", "LEASE", "STARTED"]);
+    let mut table = TextTable::new(&["ID", "NAME", "STATUS", "QUEUES", "SHARDS", "LAST SEEN", "LEASE", "STARTED"]);
     let millis =
         |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |ms| duration::told(Duration::from_millis(ms)));
     for instance in instances {
         let standing = match (instance["leaving"] == true, instance["arriving"] == true) {
             (true, _) => TableCell::tinted("leaving", Color::Care),
             (false, true) => TableCell::tinted("arriving", Color::Care),
-            (false, false) => TableCell::tinted("here", Color::Good),
+            (false, false) => TableCell::tinted("active", Color::Good),
         };
-        let own = if instance["is_self"] == true { " (asked)" } else { "" };
+        let own = if instance["is_self"] == true { " (self)" } else { "" };
         table.row(vec![
             text(&instance["id"]).into(),
             format!("{}{own}", text(&instance["name"])).into(),
@@ -86,7 +86,7 @@ mod tests {
         let row = table(&[one]).print(Painter::none()).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             row.split("  ").filter(|part| !part.is_empty()).map(str::trim).collect::<Vec<_>>(),
-            ["1", "a (asked)", "leaving", "12", "0-1", "1s ago", "-", "2026-01-31T12:00:00Z"]
+            ["1", "a (self)", "leaving", "12", "0-1", "1s ago", "-", "2026-01-31T12:00:00Z"]
         );
     }
 }

@@ -32,57 +32,57 @@ pub(super) struct Args {
 enum Command {
     #[command(flatten)]
     Remote(RemoteCommand),
-    /// Replace the generated admin key that the processes of a PostgreSQL share; needs the store, not a running daemon
+    /// Replace the generated admin key shared through PostgreSQL; needs access to the store, not a running daemon
     RotateAdmin,
 }
 
 /// What is asked of a running daemon.
 #[derive(Debug, Subcommand)]
 enum RemoteCommand {
-    /// Make a key, and print it alone on standard output: this is the only time that it is shown
+    /// Create a key and print it on standard output; it is shown only once
     Create {
-        /// What it is for
+        /// Descriptive name of the key
         #[arg(long, value_name = "TEXT")]
         name: String,
-        /// What it is good for; give it again, or with commas, for more
+        /// Scope of the key; repeat the option or separate scopes with commas
         #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',', value_parser = suggest::scopes())]
         scopes: Vec<String>,
-        /// The only guilds that it is good for; without any, all of its tenant
+        /// Restrict the key to these guilds [default: all guilds of its tenant]
         #[arg(long = "guild", value_name = "ID", value_delimiter = ',')]
         guilds: Vec<String>,
-        /// How long it is good for, such as 30d; without this for ever
+        /// Lifetime of the key, such as 30d [default: no expiry]
         #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
         expires: Option<Duration>,
-        /// The tenant that it belongs to
+        /// Tenant of the key
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
     },
-    /// List keys, without what they are kept secret for
+    /// List keys, without their secrets
     List {
-        /// Only of this tenant
+        /// Show only keys of this tenant
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
         #[command(flatten)]
         wanted: PageArgs,
     },
-    /// Show a key, without what it is kept secret for
+    /// Show a key, without its secret
     Show {
-        /// Which key
+        /// ID of the key
         #[arg(value_name = "ID")]
         id: String,
     },
-    /// Take keys back: within seconds nobody is let in with them
+    /// Revoke keys; requests with them are rejected within seconds
     Revoke {
-        /// Which keys
+        /// IDs of the keys
         #[arg(value_name = "ID", required = true)]
         ids: Vec<String>,
     },
-    /// Make a key like another in its place, and print it alone on standard output
+    /// Replace a key with a new one and print the new key on standard output
     Rotate {
-        /// Which key
+        /// ID of the key
         #[arg(value_name = "ID")]
         id: String,
-        /// How long the old one is still good
+        /// Time for which the old key remains valid
         #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1h")]
         overlap: Duration,
     },
@@ -109,7 +109,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             let given = vec![("tenant", tenant)];
             let most = wanted.most();
             let pages = ListRequest { path: "/v1/keys", list: "keys", cursor: "cursor", given, most, feature: None };
-            listing::show(client, out, pages, "There are no keys but the admin key.", table).await
+            listing::show(client, out, pages, "No keys except the admin key.", table).await
         }
         RemoteCommand::Show { id } => {
             let key = client.get(format!("/v1/keys/{}", part(&id))).await?.body;
@@ -120,7 +120,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         RemoteCommand::Rotate { id, overlap } => {
             let ask = ApiRequest::post(format!("/v1/keys/{}/rotate", part(&id)));
             let answered = client.send(&ask.with(json!({ "overlap_s": overlap.as_secs() }))).await?;
-            out.note(&format!("The old key {id} is good for {} more.", duration::told(overlap)));
+            out.note(&format!("The old key {id} remains valid for {}.", duration::told(overlap)));
             given(out, &answered.body)
         }
     })
@@ -130,7 +130,7 @@ fn rotate_admin(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let settings = setting_flags::load(file, SettingFlags::default())?.settings;
     let file = app::block_on(admin_key::rotate(&settings))??;
     println!(
-        "The new admin key is in {}. Running processes of this store accept it within 2 seconds, and the old one no longer.",
+        "The new admin key is in {}. Within 2 seconds, running processes accept it and reject the old key.",
         file.display()
     );
     Ok(ExitCode::SUCCESS)
@@ -143,11 +143,11 @@ fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprint!("{}", whole(key, Painter::for_terminal(false)));
-    eprintln!("The key itself follows, and is never shown again.");
+    eprintln!("The key follows. Store it now: it is not shown again.");
     // Not even to whoever has stopped reading is this no error: there is a key that nobody has.
     print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
         anyhow!(
-            "the key was made, and could not be printed ({error}); take it back: `guildhall keys revoke {}`",
+            "the key was created, but could not be printed ({error}). Revoke it with `guildhall keys revoke {}`",
             text(&key["id"])
         )
     })?;
@@ -158,7 +158,7 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
     for id in ids {
         client.send(&ApiRequest::new(Method::DELETE, format!("/v1/keys/{}", part(id))).repeatable()).await?;
     }
-    let told = |_| ids.iter().map(|id| format!("{id} is taken back\n")).collect();
+    let told = |_| ids.iter().map(|id| format!("{id} is revoked\n")).collect();
     out.show(&json!({ "revoked": ids }), told)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -166,14 +166,14 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
 /// Whether a key is good, for people.
 fn standing(key: &Value) -> TableCell {
     match (key["active"] == true, key["revoked_at"].is_null()) {
-        (true, _) => TableCell::tinted("good", Color::Good),
+        (true, _) => TableCell::tinted("active", Color::Good),
         (false, false) => TableCell::tinted("revoked", Color::Bad),
         (false, true) => TableCell::tinted("expired", Color::Dim),
     }
 }
 
 fn table(keys: &[Value]) -> TextTable {
-    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STANDING", "EXPIRES", "CREATED", "SCOPES"]);
+    let mut table = TextTable::new(&["ID", "NAME", "TENANT", "STATUS", "EXPIRES", "CREATED", "SCOPES"]);
     for key in keys {
         table.row(vec![
             text(&key["id"]).into(),
@@ -194,7 +194,7 @@ fn whole(key: &Value, paint: Painter) -> String {
         ("name", text(&key["name"]).into()),
         ("tenant", text(&key["tenant"]).into()),
         ("scopes", text(&key["scopes"]).into()),
-        ("standing", standing(key)),
+        ("status", standing(key)),
         ("created", time(&key["created_at"]).into()),
         ("expires", time(&key["expires_at"]).into()),
     ];

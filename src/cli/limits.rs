@@ -27,17 +27,17 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the buckets of routes, with what each has left
+    /// List the rate limit buckets with their remaining requests
     Buckets {
         #[command(flatten)]
         wanted: PageArgs,
     },
-    /// List who uses the most
+    /// List the largest consumers
     Top {
-        /// Of what
+        /// Measure to sort by
         #[arg(long, value_enum, default_value_t = TopMeasure::Spend)]
         by: TopMeasure,
-        /// How many
+        /// Number of entries to show
         #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
@@ -47,7 +47,7 @@ enum Command {
 enum TopMeasure {
     /// Calls to Discord
     Spend,
-    /// Calls that Discord answered with 429
+    /// Calls rejected by Discord with 429
     #[value(name = "429")]
     Limited,
     /// Calls that count towards a ban
@@ -76,7 +76,7 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
                 most: wanted.most(),
                 feature: Some(FEATURE),
             };
-            listing::show(client, out, pages, "No bucket is known yet: nothing was sent.", buckets).await
+            listing::show(client, out, pages, "No rate limit buckets yet: no request was sent.", buckets).await
         }
         Some(Command::Top { by, limit }) => {
             let ask =
@@ -100,14 +100,14 @@ fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
         global["window_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| duration::told(Duration::from_millis(ms)));
     let members = text(&global["members"]);
     let shared = match global["sharing"].as_str() {
-        Some("redis") => ", shared over Redis".to_owned(),
+        Some("redis") => ", shared through Redis".to_owned(),
         Some("store") => format!(", a share of {} divided among {members} processes", text(&global["total"])),
         _ => String::new(),
     };
     let mut pairs: Vec<(&str, TableCell)> = vec![(
         "global",
         format!(
-            "{} of {} a {window} left, {} wait{shared}",
+            "{} of {} per {window} available, {} waiting{shared}",
             text(&global["available"]),
             text(&global["limit"]),
             text(&global["waiting"])
@@ -115,10 +115,7 @@ fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
         .into(),
     )];
     if !global["blocked_until"].is_null() {
-        pairs.push((
-            "",
-            TableCell::tinted(format!("nothing goes before {}", time(&global["blocked_until"])), Color::Bad),
-        ));
+        pairs.push(("", TableCell::tinted(format!("blocked until {}", time(&global["blocked_until"])), Color::Bad)));
     }
     let lanes = limits["lanes"].as_array().into_iter().flatten();
     let lanes: Vec<_> = lanes.map(|lane| format!("{} {}", text(&lane["lane"]), text(&lane["waiting"]))).collect();
@@ -140,7 +137,7 @@ fn ban(invalid: &Value) -> TableCell {
     let used = format!("{} of {} invalid requests", text(&invalid["used"]), text(&invalid["most"]));
     match invalid["stops"].as_str() {
         None => used.into(),
-        Some(what) => TableCell::tinted(format!("{used}: {} is held back", what.replace('_', " ")), Color::Bad),
+        Some(what) => TableCell::tinted(format!("{used}: {} is blocked", what.replace('_', " ")), Color::Bad),
     }
 }
 
@@ -165,7 +162,7 @@ fn shares(share: &Value) -> Vec<(&'static str, TableCell)> {
         } else {
             used.into()
         };
-        (if at == 0 { "shares of it" } else { "" }, cell)
+        (if at == 0 { "ban shares" } else { "" }, cell)
     };
     shown.map(row).collect()
 }
@@ -220,14 +217,14 @@ mod tests {
             "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
         assert_eq!(
             fields(&standing(&limits), Painter::none()),
-            "global        12 of 50 a 1s left, 3 wait, shared over Redis\n\
-            \u{20}             nothing goes before 2026-01-31T12:00:05Z\n\
-             waiting       interactive 1, background 2\n\
-             buckets       41\n\
-             ban budget    8200 of 10000 invalid requests: all but interactive is held back\n\
-             shares of it  key abcdefgh2345: 2500 of 2500: its calls wait until 2026-01-31T12:08:05Z\n\
-            \u{20}             guild 7: 12 of 2500\n\
-             breakers      3 closed, 0 forced_open, 0 half_open, 1 open\n"
+            "global      12 of 50 per 1s available, 3 waiting, shared through Redis\n\
+            \u{20}           blocked until 2026-01-31T12:00:05Z\n\
+             waiting     interactive 1, background 2\n\
+             buckets     41\n\
+             ban budget  8200 of 10000 invalid requests: all but interactive is blocked\n\
+             ban shares  key abcdefgh2345: 2500 of 2500: its calls wait until 2026-01-31T12:08:05Z\n\
+            \u{20}           guild 7: 12 of 2500\n\
+             breakers    3 closed, 0 forced_open, 0 half_open, 1 open\n"
         );
     }
 

@@ -14,10 +14,10 @@ const USUAL: usize = 50;
 /// How much of a list is wanted.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct PageArgs {
-    /// How many at most [default: 50]
+    /// Maximum number of entries to show [default: 50]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "all")]
     limit: Option<u32>,
-    /// All there are, page by page
+    /// Show all entries
     #[arg(long)]
     all: bool,
 }
@@ -51,7 +51,7 @@ pub(super) async fn show(
     }
     out.show(&page.into_value(pages.list), |paint| table(&entries).print(paint))?;
     if is_more {
-        out.note(&format!("There are more than these {count}: ask for them with --all or --limit COUNT."));
+        out.note(&format!("Only the first {count} entries are shown. Use --all or --limit COUNT to see more."));
     }
     Ok(ExitCode::SUCCESS)
 }

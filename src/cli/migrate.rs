@@ -25,20 +25,20 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Bring the store up to date; `serve` does so by itself unless store.migrate is false
+    /// Apply all pending migrations; `serve` also does this unless store.migrate is false
     Up {
         #[command(flatten)]
         settings: Box<SettingFlags>,
     },
-    /// Take back the newest migrations, and throw away what they hold
+    /// Revert the newest migrations and delete their data
     Down {
-        /// How many
+        /// Number of migrations to revert
         #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         steps: u32,
         #[command(flatten)]
         settings: Box<SettingFlags>,
     },
-    /// List every migration, whether the store has it, and the hash of its SQL
+    /// List all migrations with their status and the hash of their SQL
     Status {
         #[command(flatten)]
         settings: Box<SettingFlags>,

@@ -38,11 +38,11 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-/// A daemon that stands between a Discord bot's brain and Discord.
+/// Run and operate Guildhall, a daemon between a Discord bot's own code and Discord.
 #[derive(Debug, Parser)]
 #[command(name = "guildhall", version, arg_required_else_help = true)]
 pub struct Cli {
-    /// The settings file; without this, config/guildhall.toml when there is one
+    /// Path of the settings file [default: config/guildhall.toml, if it exists]
     #[arg(long, global = true, value_name = "PATH")]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -53,51 +53,51 @@ pub struct Cli {
 enum Command {
     /// Run the daemon
     Serve(serve::Args),
-    /// Show the daemon at work against the built-in simulator; no token needed
+    /// Run a demo of the daemon against the built-in simulator; needs no token
     Demo(demo::Args),
-    /// Run the built-in simulator of Discord alone
+    /// Run only the built-in Discord simulator
     Sim(sim::Args),
-    /// Look at the settings
+    /// Check the settings, or print a template
     Config(config::Args),
-    /// Give Discord the commands that users see
+    /// Register application commands with Discord
     Commands(commands::Args),
-    /// Look at the handlers: what is done with which events
+    /// Check the event handlers, or test them with an event
     Handlers(handlers::Args),
-    /// Submit operations to a running daemon, look at them, follow them
+    /// Submit, list, watch, cancel and retry operations
     Ops(ops::Args),
-    /// Look at dead letters, do them again, throw them away
+    /// List, redrive and discard dead letters
     Dlq(dlq::Args),
-    /// See how things stand in guilds, hold them back, let them go on
+    /// Show, pause and resume guilds
     Guilds(guilds::Args),
-    /// See the connections to Discord's gateway, and make them anew
+    /// List and restart gateway shards
     Shards(shards::Args),
-    /// See what Discord's limits leave, and who uses them up
+    /// Show Discord's rate limits and their largest consumers
     Limits(limits::Args),
-    /// See what is not called since it fails; open and close it by hand
+    /// List circuit breakers; open or close them manually
     Breakers(breakers::Args),
-    /// See named budgets, and what was spent of them
+    /// Show named budgets and their spending
     Budgets(budgets::Args),
-    /// Make keys of the API, see them, take them back
+    /// Create, list, rotate and revoke API keys
     Keys(keys::Args),
-    /// See who changed what
+    /// List the audit log of changes
     Audit(audit::Args),
     /// Reload the settings of a running daemon, as SIGHUP does
     Reload(reload::Args),
-    /// Erase what is stored about a user or a guild
+    /// Erase the stored data about a user or a guild
     Erase(erase::Args),
-    /// See the processes that share the store
+    /// List the processes that share the store
     Instances(instances::Args),
-    /// Show what callers use of the store, and their bounds
+    /// Show how much of the store each caller uses, and the limits
     Usage(usage::Args),
-    /// Look over everything that a daemon needs, and say what to do
+    /// Check everything that a daemon needs, and suggest fixes
     Doctor(doctor::Args),
-    /// Bring the store to another version of its schema
+    /// Apply, revert and list migrations of the store's schema
     Migrate(migrate::Args),
-    /// Print the API's description: OpenAPI 3.1, in JSON
+    /// Print the OpenAPI 3.1 description of the API as JSON
     Openapi,
-    /// Ask a running daemon whether it is ready
+    /// Check whether a running daemon is ready
     Healthcheck(healthcheck::Args),
-    /// Print a shell's completion script
+    /// Print a shell completion script
     Completions(completions::Args),
 }
 

@@ -25,23 +25,23 @@ const KEY: &str = "GUILDHALL_KEY";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Daemon and output")]
 pub(super) struct RemoteArgs {
-    /// Where the daemon is; without this GUILDHALL_API, else api.bind of the settings
+    /// URL of the daemon [default: GUILDHALL_API, else api.bind of the settings]
     #[arg(long, global = true, value_name = "URL")]
     api: Option<String>,
-    /// The key to show. Others on this machine can see it: rather use --key-file or GUILDHALL_KEY. Without any of them
-    /// api.admin_key of the settings, else the file that `serve` has made beside the store
+    /// API key. Other users of this machine can see it: prefer --key-file or GUILDHALL_KEY [default: api.admin_key of
+    /// the settings, else the key file that `serve` creates beside the store]
     #[arg(long, global = true, value_name = "KEY", value_parser = secret, conflicts_with = "key_file")]
     key: Option<SecretValue>,
-    /// A file that holds the key
+    /// File that contains the API key
     #[arg(long, global = true, value_name = "PATH")]
     key_file: Option<PathBuf>,
-    /// Authorities to trust beside the public ones when the URL is https, as PEM
+    /// PEM file with certificate authorities to trust in addition to the public ones, for https URLs
     #[arg(long, global = true, value_name = "PATH")]
     ca_file: Option<PathBuf>,
-    /// How long the daemon may take for one answer
+    /// Timeout of one request
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
     timeout: Duration,
-    /// How the answer is printed
+    /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -85,8 +85,8 @@ impl RemoteArgs {
                     Some(key) => Some(key),
                     // The key of this machine's own daemon is nobody else's business.
                     None if !place.is_here() => bail!(
-                        "which key does {place} take? Give it with --key-file PATH or {KEY}; the key of this machine's daemon \
-                         is not shown to others"
+                        "no API key for {place}. Pass one with --key-file PATH or {KEY}; the key of the local daemon \
+                         is not sent to other hosts"
                     ),
                     None => settings().ok().map(|settings| key_of(&settings)).transpose()?.flatten(),
                 };
@@ -100,7 +100,7 @@ impl RemoteArgs {
             }
         };
         if place.is_open() && key.is_some() {
-            eprintln!("note: the key goes to {place} in the clear, for everybody between to read; use https");
+            eprintln!("note: the key is sent to {place} unencrypted; use https");
         }
         Ok(Client::new(ClientConfig { place, key, within: self.timeout, ca_file: self.ca_file.clone(), own })?)
     }
@@ -133,7 +133,7 @@ fn environment(name: &str) -> anyhow::Result<Option<String>> {
     match env::var(name) {
         Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
         Err(env::VarError::NotPresent) => Ok(None),
-        Err(env::VarError::NotUnicode(_)) => bail!("{name} in the environment is not UTF-8 text"),
+        Err(env::VarError::NotUnicode(_)) => bail!("the environment variable {name} is not valid UTF-8"),
     }
 }
 

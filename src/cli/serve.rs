@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// End in order when standard input does: for whoever starts it and must not be outlived by it
+    /// Shut down when standard input closes, so that the daemon does not outlive its parent process
     #[arg(long, hide = true)]
     until_input_ends: bool,
     #[command(flatten)]

@@ -10,37 +10,37 @@ use crate::settings::{self, Flag, LoadedSettings, SettingsError, SettingsSources
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Settings")]
 pub(super) struct SettingFlags {
-    /// A file that holds the bot's token
+    /// File that contains the bot's token
     #[arg(long, value_name = "PATH")]
     token_file: Option<String>,
-    /// Where the gateway is, when it is not Discord's own
+    /// URL of the gateway, if it is not Discord's
     #[arg(long, value_name = "URL")]
     gateway_url: Option<String>,
-    /// How many shards to split the guilds over
+    /// Number of shards
     #[arg(long, value_name = "COUNT")]
     shards: Option<String>,
-    /// Which events Discord sends, with commas between them
+    /// Gateway intents, separated by commas
     #[arg(long, value_name = "INTENTS")]
     intents: Option<String>,
-    /// The file that says what is done with events
+    /// File that defines the event handlers
     #[arg(long, value_name = "PATH")]
     handlers_file: Option<String>,
-    /// The Redis where the processes of one bot meet; with a password, rather set GUILDHALL__REDIS__URL_FILE
+    /// URL of the Redis that the processes of one bot share; for a URL with a password, use GUILDHALL__REDIS__URL_FILE
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// Where health, metrics and the API are served
+    /// Address to serve the API, health checks and metrics on
     #[arg(long, value_name = "ADDRESS:PORT")]
     api_bind: Option<String>,
-    /// A file that holds the key that the API asks for
+    /// File that contains the admin key of the API
     #[arg(long, value_name = "PATH")]
     api_admin_key_file: Option<String>,
-    /// How log lines look: auto, pretty or json
+    /// Log format: auto, pretty or json
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Which log lines are written, such as info or info,twilight_gateway=debug
+    /// Log filter, such as info or info,twilight_gateway=debug
     #[arg(long, value_name = "DIRECTIVES")]
     log_filter: Option<String>,
-    /// How long a shutdown may take
+    /// Timeout of a graceful shutdown
     #[arg(long, value_name = "MS")]
     shutdown_timeout_ms: Option<String>,
 }

@@ -27,9 +27,9 @@ pub(super) struct Args {
 enum Command {
     /// List shards
     List,
-    /// Close the connections of shards, so that they RESUME over new ones; nothing is lost by it
+    /// Reconnect shards; they RESUME their sessions, so no events are lost
     Restart {
-        /// Which shards
+        /// Numbers of the shards
         #[arg(value_name = "SHARD", required = true)]
         shards: Vec<u32>,
     },
@@ -42,7 +42,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             for shard in &shards {
                 client.send(&ApiRequest::post(format!("/v1/shards/{shard}/restart"))).await?;
             }
-            let told = |_| shards.iter().map(|shard| format!("shard {shard} connects anew\n")).collect();
+            let told = |_| shards.iter().map(|shard| format!("shard {shard} reconnects\n")).collect();
             out.show(&json!({ "restarted": shards }), told)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -58,7 +58,7 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
         most: usize::MAX,
         feature: Some(FEATURE),
     };
-    listing::show(client, out, pages, "There are no shards yet.", table).await
+    listing::show(client, out, pages, "No shards yet.", table).await
 }
 
 fn table(shards: &[Value]) -> TextTable {

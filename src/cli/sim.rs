@@ -13,46 +13,46 @@ use crate::{
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     bind: SocketAddr,
-    /// Allow an address that other machines can reach: whoever reaches it moves the simulator
+    /// Allow an address that other machines can reach; anyone who can connect can control the simulator
     #[arg(long)]
     allow_public: bool,
-    /// A bot's token; give it again for more bots
+    /// Token of a bot; repeat the option for more bots
     #[arg(long, value_name = "TOKEN", default_value = "sim-bot-token", value_parser = token)]
     token: Vec<String>,
-    /// Guilds to begin with
+    /// Number of guilds at start
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     guilds: u32,
-    /// Members of each guild, beside its owner and the bots
+    /// Number of members in each guild, in addition to its owner and the bots
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     members: u32,
-    /// Text channels of each guild
+    /// Number of text channels in each guild
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=500))]
     channels: u32,
-    /// Shards that /gateway/bot recommends
+    /// Number of shards that /gateway/bot recommends
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16_000))]
     shards: u32,
-    /// Shards that may identify within five seconds
+    /// Number of shards that may identify within five seconds
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16_000))]
     max_concurrency: u32,
-    /// What HELLO tells clients to heartbeat at
+    /// Heartbeat interval that HELLO sends to clients
     #[arg(long, value_name = "MS", default_value_t = 41_250, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     heartbeat_interval_ms: u64,
-    /// Seed of everything that is left to chance
+    /// Seed of the random number generator
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How far Discord's clock is ahead of this machine's; negative if it is behind
+    /// Offset of the simulator's clock from this machine's clock; negative if it is behind
     #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
     clock_ahead_s: i64,
-    /// Without rate limits
+    /// Disable rate limits
     #[arg(long)]
     no_limits: bool,
-    /// Send text even to those who ask for zlib-stream
+    /// Send uncompressed text, even to clients that request zlib-stream
     #[arg(long)]
     no_compression: bool,
-    /// Which log lines are written, such as info or guildhall_sim=debug
+    /// Log filter, such as info or guildhall_sim=debug
     #[arg(long, value_name = "DIRECTIVES", default_value = "info")]
     log_filter: String,
 }
@@ -60,7 +60,7 @@ pub(super) struct Args {
 /// A token that a client can send: `Bot ` goes in front of it, so it has no blank of its own.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
-        return Err("a token is plain ASCII without blanks, and without `Bot ` in front");
+        return Err("must be printable ASCII without spaces, and without the `Bot ` prefix");
     }
     Ok(text.to_owned())
 }
@@ -69,13 +69,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     logging::init(&LogSettings { format: LogFormat::Auto, filter: args.log_filter.clone() }, Vec::new())?;
     if !args.bind.ip().to_canonical().is_loopback() && !args.allow_public {
         anyhow::bail!(
-            "{} can be reached from other machines, and whoever reaches a simulator moves it; bind a loopback address \
-             such as 127.0.0.1:0, or add --allow-public",
+            "other machines can reach {}, and anyone who can connect can control the simulator; bind a loopback \
+             address such as 127.0.0.1:0, or add --allow-public",
             args.bind
         );
     }
     if let Some(twice) = (1..args.token.len()).find(|at| args.token[..*at].contains(&args.token[*at])) {
-        anyhow::bail!("--token {} is given twice; each bot needs a token of its own", args.token[twice]);
+        anyhow::bail!("--token {} is given twice; each bot needs its own token", args.token[twice]);
     }
     app::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;

@@ -24,7 +24,7 @@ fn limits_are_summed_up_listed_and_laid_to_whoever_uses_them() {
         "invalid_requests": {"used": 3, "most": 10000, "ratio": 0.0003, "stops": null},
         "breakers": {"closed": 1, "open": 0, "half_open": 0, "forced_open": 0}});
     let (ran, asked) = ask(200, limits.clone(), &["limits"]);
-    assert!(ran.fine().contains("global      48 of 50 a 1s left, 0 wait\n"));
+    assert!(ran.fine().contains("global      48 of 50 per 1s available, 0 waiting\n"));
     assert_eq!(asked[0].0, "GET /v1/limits");
     assert_eq!(ask(200, limits.clone(), &["limits", "-o", "json"]).0.json(), limits);
 
@@ -67,7 +67,7 @@ fn shards_are_listed_and_made_anew() {
     assert!(ran.fine().contains("1      connected  12ms"));
     assert_eq!(asked[0].0, "GET /v1/shards?limit=500");
     let (ran, asked) = ask(202, json!({}), &["shards", "restart", "0", "1"]);
-    assert_eq!(ran.fine(), "shard 0 connects anew\nshard 1 connects anew\n");
+    assert_eq!(ran.fine(), "shard 0 reconnects\nshard 1 reconnects\n");
     assert_eq!(
         asked.iter().map(|(asked, _)| asked.as_str()).collect::<Vec<_>>(),
         ["POST /v1/shards/0/restart", "POST /v1/shards/1/restart"]
@@ -92,7 +92,7 @@ fn what_many_dead_letters_have_in_common_is_asked_for_until_none_are_left() {
     });
     let cli = Cli::at(&fake.url());
     let args = ["dlq", "discard", "--reason", "Missing", "--died-before", "2026-01-31T12:00:00Z"];
-    assert_eq!(cli.run(&args).fine(), "1007 thrown away.\n");
+    assert_eq!(cli.run(&args).fine(), "1007 discarded.\n");
     assert_eq!(
         fake.asked()[1].json(),
         json!({"reason": "Missing", "died_before": "2026-01-31T12:00:00.000Z", "limit": 1000})
@@ -111,7 +111,7 @@ fn a_daemon_that_does_not_know_of_it_is_called_older() {
         (&["breakers", "list"], "breakers"),
         (&["shards", "list"], "shards"),
         (&["budgets"], "budgets"),
-        (&["dlq", "discard", "--all"], "how to discard many dead letters at once"),
+        (&["dlq", "discard", "--all"], "bulk discard of dead letters"),
     ] {
         let fake =
             Fake::start(|_, _| problem(404, "not-found", "There is nothing at this path. Try /livez.", json!({})));

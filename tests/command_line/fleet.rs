@@ -10,7 +10,10 @@ fn limits_tell_what_is_left_and_who_uses_it() {
         ["ops", "submit", "--guild", &guild, "--kind", "create_role", "--payload", r#"{"name": "a"}"#, "--wait"];
     stage.run(&submit).fine();
     let told = stage.run(&["limits"]).fine();
-    assert!(told.contains(" of 50 a 1s left") && told.contains("ban budget  0 of 10000 invalid requests\n"), "{told}");
+    assert!(
+        told.contains(" of 50 per 1s available") && told.contains("ban budget  0 of 10000 invalid requests\n"),
+        "{told}"
+    );
     let buckets = stage.run(&["limits", "buckets", "--all"]).fine();
     assert!(buckets.contains("POST /guilds/{id}/roles") && buckets.contains(&guild), "{buckets}");
     let top = stage.run(&["limits", "top"]).fine();
@@ -44,7 +47,7 @@ fn shards_are_listed_and_connect_anew() {
     assert!(listed.lines().count() == 2 && listed.starts_with("SHARD  STATE"), "{listed}");
     // Only a shard with a session can be made anew.
     stage.until(|| stage.run(&["shards", "list", "-o", "json"]).json()["shards"][0]["state"] == "connected");
-    assert_eq!(stage.run(&["shards", "restart", "0"]).fine(), "shard 0 connects anew\n");
+    assert_eq!(stage.run(&["shards", "restart", "0"]).fine(), "shard 0 reconnects\n");
     stage.until(|| stage.run(&["shards", "list", "-o", "json"]).json()["shards"][0]["resumes"] == 1);
     assert!(stage.run(&["shards", "restart", "7"]).failed().contains("no shard 7"));
 }
@@ -53,6 +56,6 @@ fn shards_are_listed_and_connect_anew() {
 fn budgets_are_listed_and_one_that_is_not_there_is_told() {
     let stage = Stage::start();
     let told = stage.run(&["budgets"]);
-    assert!(told.code == 0 && told.err.contains("There are no budgets yet."), "{told:?}");
+    assert!(told.code == 0 && told.err.contains("No budgets yet."), "{told:?}");
     assert!(stage.run(&["budgets", "show", "shop"]).failed().contains("(404)"));
 }

@@ -42,19 +42,19 @@ fn a_key_is_shown_once_alone_and_is_good_for_what_it_says() {
     assert!(shop.run(&["keys", "list"]).failed().contains("lacks the scope admin"));
 
     let listed = stage.run(&["keys", "list"]).fine();
-    assert!(listed.contains(&id) && listed.contains("the shop") && listed.contains("good"), "{listed}");
+    assert!(listed.contains(&id) && listed.contains("the shop") && listed.contains("active"), "{listed}");
     assert!(!listed.contains(&key), "{listed}");
     let expires = stage.run(&["keys", "show", &id, "-o", "json"]).json()["expires_at"].clone();
     assert!(expires.is_string());
 
     let rotated = stage.run(&["keys", "rotate", &id, "--overlap", "10m"]);
-    assert!(rotated.err.contains("is good for 10m more"), "{rotated:?}");
+    assert!(rotated.err.contains("remains valid for 10m"), "{rotated:?}");
     let newer = rotated.out.trim_end().to_owned();
     assert!(newer.starts_with("gh_") && newer != key);
     let shop = shop.env("GUILDHALL_KEY", &newer);
     shop.run(&["ops", "list"]).fine();
 
-    assert_eq!(stage.run(&["keys", "revoke", &id]).fine(), format!("{id} is taken back\n"));
+    assert_eq!(stage.run(&["keys", "revoke", &id]).fine(), format!("{id} is revoked\n"));
     assert_eq!(stage.run(&["keys", "show", &id, "-o", "json"]).json()["active"], false);
 
     let wrong = stage.run(&["keys", "create", "--name", "x", "--scope", "everything"]).failed();

@@ -8,7 +8,7 @@ use super::stage::Stage;
 fn dead_letters_are_listed_done_again_and_thrown_away() {
     let stage = Stage::start();
     let guild = stage.guild(0);
-    assert!(stage.run(&["dlq", "list"]).err.contains("There are no such dead letters."));
+    assert!(stage.run(&["dlq", "list"]).err.contains("No matching dead letters."));
     let (one, two) = (stage.dead(&guild), stage.dead(&guild));
     let listed = stage.run(&["dlq", "list", "--guild", &guild]).fine();
     assert!(listed.contains(&one) && listed.contains(&two) && listed.contains("assign_role"), "{listed}");
@@ -19,20 +19,20 @@ fn dead_letters_are_listed_done_again_and_thrown_away() {
     let other = if class == "forbidden" { "not_found" } else { "forbidden" };
     assert_eq!(stage.run(&["dlq", "list", "--class", other, "-o", "json"]).json()["dead_letters"], json!([]));
     let shown = stage.run(&["dlq", "show", &one]).fine();
-    assert!(shown.contains("again as") && shown.contains(&format!("({class})")), "{shown}");
+    assert!(shown.contains("redriven as") && shown.contains(&format!("({class})")), "{shown}");
 
     let again = stage.run(&["dlq", "redrive", &one]).fine();
     assert!(
-        again.starts_with(&format!("{one} is done again as ")) && again.contains("1 done again, 0 not."),
+        again.starts_with(&format!("{one} is redriven as ")) && again.contains("1 redriven, 0 skipped."),
         "{again}"
     );
     assert!(stage.run(&["dlq", "redrive", &one]).failed().contains("(409)"));
     let all = stage.run(&["dlq", "redrive", "--class", &class, "--limit", "1", "-o", "json"]).json();
     assert_eq!((&all["redriven"], &all["stopped"]), (&json!(1), &json!(null)), "{all}");
     let waited = stage.run(&["dlq", "redrive", "--all", "--wait"]);
-    assert!(waited.code == 1 && waited.err.contains("done again as"), "they die again: {waited:?}");
+    assert!(waited.code == 1 && waited.err.contains("redriven as"), "they die again: {waited:?}");
 
-    assert_eq!(stage.run(&["dlq", "discard", &one, &two]).fine(), "2 thrown away.\n");
+    assert_eq!(stage.run(&["dlq", "discard", &one, &two]).fine(), "2 discarded.\n");
     assert!(stage.run(&["dlq", "show", &one]).failed().contains(&one));
     assert!(stage.run(&["dlq", "discard"]).misused().contains("--all"), "all is said, not meant");
     assert!(stage.run(&["dlq", "redrive", &one, "--kind", "assign_role"]).misused().contains("cannot be used with"));
@@ -49,8 +49,8 @@ fn guilds_are_held_back_and_let_go_and_processes_listed() {
     let submit = ["ops", "submit", "--guild", &one, "--kind", "create_role", "--payload", r#"{"name": "a"}"#];
     stage.run(&submit).fine();
     let shown = stage.run(&["guilds", "show", &one]).fine();
-    assert_eq!(shown, format!("guild     {one}\npaused    yes\nto do     1\nof those  1 queued\n"));
-    assert_eq!(stage.run(&["guilds", "resume", &one]).fine(), format!("guild {one} goes on\n"));
+    assert_eq!(shown, format!("guild     {one}\npaused    yes\npending   1\nby state  1 queued\n"));
+    assert_eq!(stage.run(&["guilds", "resume", &one]).fine(), format!("guild {one} is resumed\n"));
     assert_eq!(stage.run(&["guilds", "pause", "--all"]).fine(), "everything is paused\n");
     assert_eq!(stage.run(&["guilds", "show", &two, "-o", "json"]).json()["all_paused"], true);
     assert_eq!(stage.run(&["guilds", "resume", "--all", "-o", "json"]).json(), json!({"all_paused": false}));
@@ -58,7 +58,7 @@ fn guilds_are_held_back_and_let_go_and_processes_listed() {
 
     let instances = stage.run(&["instances"]).fine();
     assert!(
-        instances.lines().count() == 2 && instances.contains("(asked)") && instances.contains("here"),
+        instances.lines().count() == 2 && instances.contains("(self)") && instances.contains("active"),
         "{instances}"
     );
     assert_eq!(stage.run(&["instances", "-o", "json"]).json()["instances"][0]["is_self"], true);

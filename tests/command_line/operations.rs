@@ -56,7 +56,7 @@ fn what_is_wrong_with_an_operation_is_told_by_its_field() {
     );
     assert!(submit("make_role", "{}").failed().contains("\n  kind: "));
     let says = submit("create_role", "{name: x}").failed();
-    assert!(says.contains("--payload is no JSON") && says.contains("@FILE"), "{says}");
+    assert!(says.contains("--payload is not valid JSON") && says.contains("@FILE"), "{says}");
     assert!(stage.run(&["ops", "show", "nonsense"]).failed().contains("id: "));
     let nowhere = "01981a3b-0000-7000-8000-000000000000";
     assert!(stage.run(&["ops", "show", nowhere]).failed().contains(nowhere));
@@ -121,7 +121,7 @@ fn a_file_of_many_goes_in_order_in_as_many_requests_as_it_needs() {
     assert_eq!(some["operations"].as_array().unwrap().len(), 600);
     assert!(some["next"].is_string());
     let told = stage.run(&["ops", "list", "--guild", &first]);
-    assert!(told.err.contains("more than these 50") && told.err.contains("--all"), "{told:?}");
+    assert!(told.err.contains("first 50 entries") && told.err.contains("--all"), "{told:?}");
 
     // The same again does nothing.
     let again = stage.run(&submit).json();
@@ -194,7 +194,10 @@ fn many_are_waited_for_and_one_that_fails_is_told_by_the_exit_code() {
     let late = stage.run(&args);
     assert!(late.out.contains("queued"), "{late:?}");
     let says = late.failed();
-    assert!(says.contains("1 of 1 operations are not over after 300ms") && says.contains("ops watch"), "{says}");
+    assert!(
+        says.contains("timed out after 300ms: 1 of 1 operations still pending") && says.contains("ops watch"),
+        "{says}"
+    );
 }
 
 #[test]
@@ -288,8 +291,8 @@ fn dead_letters_are_found_by_their_words_and_thrown_away_together() {
     assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 2, "{listed}");
     let none = stage.run(&["dlq", "list", "--died-before", "1h", "-o", "json"]).json();
     assert_eq!(none["dead_letters"], json!([]));
-    assert_eq!(stage.run(&["dlq", "discard", "--reason", "nothing like it"]).fine(), "0 thrown away.\n");
-    assert_eq!(stage.run(&["dlq", "discard", "--guild", &guild, "--kind", "assign_role"]).fine(), "2 thrown away.\n");
+    assert_eq!(stage.run(&["dlq", "discard", "--reason", "nothing like it"]).fine(), "0 discarded.\n");
+    assert_eq!(stage.run(&["dlq", "discard", "--guild", &guild, "--kind", "assign_role"]).fine(), "2 discarded.\n");
     for id in [&one, &two] {
         assert!(stage.run(&["dlq", "show", id]).failed().contains("(404)"));
     }

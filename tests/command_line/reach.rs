@@ -43,7 +43,7 @@ fn the_daemons_own_key_is_found_beside_its_store_and_others_win_over_it() {
 fn the_key_of_this_machine_is_shown_to_no_other() {
     let cli = Cli::new().env("GUILDHALL__API__ADMIN_KEY", "gh_admin_of-this-machine");
     let says = cli.run(&["ops", "list", "--api", "https://guildhall.example:1"]).failed();
-    assert!(says.contains("which key does https://guildhall.example:1 take?"), "{says}");
+    assert!(says.contains("no API key for https://guildhall.example:1."), "{says}");
     let fake = Fake::says(200, json!({"operations": [], "next": null}));
     cli.run(&["ops", "list", "--api", &fake.url()]).fine();
     assert_eq!(fake.asked()[0].header("authorization"), Some("Bearer gh_admin_of-this-machine"));

@@ -154,7 +154,7 @@ fn an_operation_that_is_not_there_is_told_and_fails() {
         problem(404, "not-found", "There is no operation.", json!({}))
     });
     let ran = Cli::at(&fake.url()).run(&["ops", "watch", "a"]);
-    assert!(ran.code == 1 && ran.out.contains("there is no operation a, or not any more"), "{ran:?}");
+    assert!(ran.code == 1 && ran.out.contains("operation a does not exist or was removed"), "{ran:?}");
 }
 
 #[test]

@@ -167,7 +167,7 @@ async fn people_read_a_line_for_each_and_what_to_do_below_it() {
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.starts_with("fail  token             there is none\n                        → "), "{shown}");
     assert!(shown.contains("\nskip  rabbitmq          not configured"), "{shown}");
-    assert!(shown.ends_with(" ok, 0 to look at, 1 wrong, 9 not looked at\n"), "{shown}");
+    assert!(shown.ends_with(" passed, 0 warnings, 1 failed, 9 skipped\n"), "{shown}");
     let wrong = Guildhall::new(&["doctor", "-o", "json"]).env("GUILDHALL__GATEWAY__SHARDS", "many").output();
     let found = Found::of(&wrong);
     found.is("settings", "fail", "gateway.shards cannot be \"many\"");

@@ -39,7 +39,7 @@ pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Resul
     let value = input_file::read(path)?;
     let listed = listed(value, guild).map_err(|problems| wrong(path, &problems))?;
     if listed.is_empty() {
-        bail!("there are no operations in {}", path.display());
+        bail!("no operations in {}", path.display());
     }
     let mut problems = Vec::new();
     let mut asked = Vec::with_capacity(listed.len());
@@ -53,8 +53,8 @@ pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Resul
 }
 
 fn wrong(path: &Path, problems: &[String]) -> anyhow::Error {
-    let things = if problems.len() == 1 { "thing is" } else { "things are" };
-    let mut says = format!("{} {things} wrong with the operations in {}:", problems.len(), path.display());
+    let things = if problems.len() == 1 { "error" } else { "errors" };
+    let mut says = format!("{} {things} in the operations of {}:", problems.len(), path.display());
     for problem in problems.iter().take(TOLD) {
         says += &format!("\n  {}", crate::terminal_text::plain(problem));
     }
@@ -70,7 +70,7 @@ fn listed(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Valu
             let named = object.remove("guild_id").map(|named| id(&named)).transpose();
             let list = object.remove("operations").unwrap_or_default();
             let mut problems: Vec<_> =
-                object.keys().map(|other| format!("{other} is not known beside operations and guild_id")).collect();
+                object.keys().map(|other| format!("{other} is unknown; expected operations and guild_id")).collect();
             problems.extend(named.as_ref().err().map(|problem| format!("guild_id {problem}")));
             match (list, named) {
                 (Value::Array(list), Ok(named)) if problems.is_empty() => {
@@ -85,7 +85,7 @@ fn listed(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Valu
             }
         }
         one @ Value::Object(_) => Ok(vec![(own(guild), one)]),
-        _ => Err(vec!["it must be a list of operations, or an object with such a list as operations".to_owned()]),
+        _ => Err(vec!["must be a list of operations, or an object with a list named operations".to_owned()]),
     }
 }
 
@@ -102,7 +102,7 @@ fn id(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) if number.is_u64() => Ok(number.to_string()),
-        _ => Err("must be a guild's id".to_owned()),
+        _ => Err("must be a guild ID".to_owned()),
     }
 }
 
@@ -244,15 +244,15 @@ mod tests {
     fn everything_wrong_with_a_file_is_told_at_once() {
         let says = |name: &str, text: &str| file(name, text).unwrap_err().to_string();
         let two = says("a.yaml", "- 5\n- {kind: a}\n- {kind: a, guild_id: [1]}\n");
-        assert!(two.starts_with("2 things are wrong with the operations in "), "{two}");
+        assert!(two.starts_with("2 errors in the operations of "), "{two}");
         assert!(
             two.contains("operations[0] must be an object") && two.contains("operations[2].guild_id must be"),
             "{two}"
         );
-        assert!(says("a.json", r#"{"operations": 1, "kindd": 2}"#).contains("kindd is not known"));
+        assert!(says("a.json", r#"{"operations": 1, "kindd": 2}"#).contains("kindd is unknown"));
         assert!(says("a.json", "[]").contains("no operations"));
         assert!(says("a.json", "7").contains("must be a list"));
-        assert!(says("a.json", "{").contains("is no JSON"));
+        assert!(says("a.json", "{").contains("is not valid JSON"));
     }
 
     fn asked(index: usize, guild: &str, size: usize) -> BatchOperation {

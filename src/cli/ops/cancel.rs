@@ -12,14 +12,14 @@ use crate::{
 
 #[derive(clap::Args, Debug)]
 pub(super) struct CancelArgs {
-    /// Which operations
+    /// IDs of the operations
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct RetryArgs {
-    /// Which operations
+    /// IDs of the operations
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> an
     let (done, failed) = each(client, &args.ids, "retry").await?;
     let Some(within) = args.waiting.within() else {
         tell(out, &done, |one| match one["redrive_of"].as_str() {
-            Some(first) => format!("does {first} again"),
+            Some(first) => format!("is the redrive of {first}"),
             None => "is due now".to_owned(),
         })?;
         return Ok(code(failed));

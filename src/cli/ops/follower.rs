@@ -128,9 +128,10 @@ impl<'a> Follower<'a> {
         while left > 0 {
             let Ok(more) = timeout_at(deadline, self.step(teller, &mut pause)).await else {
                 bail!(
-                    "{left} of {} operations are not over after {}; they go on, and `guildhall ops watch` follows them",
-                    self.known.len(),
-                    duration::told(within)
+                    "timed out after {}: {left} of {} operations still pending. They continue in the background; \
+                     follow them with `guildhall ops watch`",
+                    duration::told(within),
+                    self.known.len()
                 );
             };
             more?;
@@ -174,7 +175,7 @@ impl<'a> Follower<'a> {
         match self.client.get(format!("/v1/operations/{}", part(&id))).await {
             Ok(answered) => self.hear(answered.body, teller),
             Err(fault) if fault.is_absent() => {
-                let says = format!("there is no operation {id}, or not any more");
+                let says = format!("operation {id} does not exist or was removed");
                 self.hear(json!({"id": id, "state": GONE, "error": {"message": says}}), teller)
             }
             Err(fault) => Err(fault.into()),

@@ -17,25 +17,25 @@ use crate::{
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ListArgs {
-    /// Only of this guild
+    /// Show only operations of this guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
-    /// Only those in this state
+    /// Show only operations in this state
     #[arg(long, value_parser = suggest::states())]
     state: Option<String>,
-    /// Only of this kind
+    /// Show only operations of this kind
     #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true)]
     kind: Option<String>,
-    /// Only those that others may pass, or only those that they may not
+    /// Show only parked operations (true), which others may overtake, or only the others (false)
     #[arg(long, value_name = "BOOL")]
     parked: Option<bool>,
-    /// Only of this deployment
+    /// Show only operations of this deployment
     #[arg(long, value_name = "ID")]
     deployment: Option<String>,
-    /// Only those accepted after this: RFC 3339, or how long ago, such as 2h
+    /// Show only operations accepted after this time: RFC 3339, or an age such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration::when)]
     created_after: Option<String>,
-    /// Only those accepted before this
+    /// Show only operations accepted before this time
     #[arg(long, value_name = "TIME", value_parser = duration::when)]
     created_before: Option<String>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(super) struct ListArgs {
 
 #[derive(clap::Args, Debug)]
 pub(super) struct ShowArgs {
-    /// Which operations
+    /// IDs of the operations
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: ListArgs) -> anyho
     let most = args.wanted.most();
     let pages =
         ListRequest { path: "/v1/operations", list: "operations", cursor: "cursor", given, most, feature: None };
-    listing::show(client, out, pages, "There are no such operations.", view::table).await
+    listing::show(client, out, pages, "No matching operations.", view::table).await
 }
 
 pub(super) async fn show(client: &Client, out: &Output, args: &ShowArgs) -> anyhow::Result<ExitCode> {

@@ -28,17 +28,17 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Submit one operation, or all of a file
+    /// Submit one operation, or all operations of a file
     Submit(Box<submit::Args>),
-    /// List operations, the newest first
+    /// List operations, newest first
     List(Box<list::ListArgs>),
-    /// Show everything about operations
+    /// Show all details of operations
     Show(list::ShowArgs),
-    /// Follow operations until they are over, or all of a guild until Ctrl-C
+    /// Follow operations until they finish, or all matching operations until Ctrl-C
     Watch(watch::Args),
-    /// Take operations back that were not sent yet
+    /// Cancel operations that were not sent yet
     Cancel(cancel::CancelArgs),
-    /// Make operations due that wait, and do those again that were given up
+    /// Run waiting operations now, and redrive dead ones
     Retry(cancel::RetryArgs),
 }
 
@@ -56,10 +56,10 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 /// Whether to wait for the end, and for how long.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct WaitArgs {
-    /// Wait until all is over; the exit code is 1 unless everything succeeds
+    /// Wait until all operations finish; the exit code is 1 unless all succeed
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most
+    /// Maximum time to wait
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, requires = "wait")]
     wait_timeout: Duration,
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How the bar looks.
-const BAR: &str = "{elapsed_precise} [{bar:40}] {pos}/{len} over, {msg}";
+const BAR: &str = "{elapsed_precise} [{bar:40}] {pos}/{len} finished, {msg}";
 
 /// Tells what becomes of operations.
 pub(in crate::cli) struct ProgressReporter {

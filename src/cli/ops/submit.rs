@@ -24,32 +24,32 @@ const PREFER_MOST: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The guild that it belongs to; what belongs to none has none
+    /// Guild of the operation; omit it for operations without a guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
-    /// What to do
+    /// Kind of the operation
     #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true, required_unless_present = "file")]
     kind: Option<String>,
-    /// With what: JSON, @FILE for what a file holds, or - for standard input
+    /// Payload of the operation: JSON, @FILE to read a file, or - for standard input
     #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "file")]
     payload: Option<String>,
-    /// Submit all of a file, in YAML, or in JSON if its name ends with .json; - for standard input
+    /// Submit all operations of a file: YAML, or JSON if the name ends with .json; - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
     file: Option<PathBuf>,
-    /// The idempotency key: what was accepted with it before is not done again. Of a file, what the keys of those begin with
-    /// that have none. One is made up unless it is given
+    /// Idempotency key: an operation already accepted with this key does not run again. With --file, the prefix of the
+    /// keys of operations that have no key [default: a random key]
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Why, for Discord's audit log
+    /// Reason to show in Discord's audit log
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     reason: Option<String>,
-    /// Not before so long from now
+    /// Time to wait before the operation may start
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "file")]
     delay: Option<Duration>,
-    /// Not after so long from now
+    /// Time after which the operation expires
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "file")]
     deadline: Option<Duration>,
-    /// How often it may be tried
+    /// Maximum number of attempts
     #[arg(long, value_name = "COUNT", conflicts_with = "file")]
     max_attempts: Option<u32>,
     #[command(flatten)]
@@ -128,8 +128,8 @@ fn unclear(fault: ClientError, taken: usize, count: usize, key: &str) -> anyhow:
         return fault.into();
     }
     let before =
-        if taken == 0 { String::new() } else { format!("{taken} of {count} operations were accepted, and then: ") };
-    anyhow::anyhow!("{before}{fault}\nRun the same with --idempotency-key {key} to go on: nothing is done twice.")
+        if taken == 0 { String::new() } else { format!("{taken} of {count} operations were accepted, then: ") };
+    anyhow::anyhow!("{before}{fault}\nRun the same with --idempotency-key {key} to continue: nothing runs twice.")
 }
 
 /// A payload as it is given.
@@ -138,7 +138,7 @@ fn payload(given: &str) -> anyhow::Result<Value> {
         Some(path) => input_file::read(Path::new(path)),
         None if given == "-" => input_file::read(Path::new("-")),
         None => serde_json::from_str(given).map_err(|error| {
-            anyhow::anyhow!("--payload is no JSON ({error}); for what a file holds, write --payload @FILE")
+            anyhow::anyhow!("--payload is not valid JSON ({error}); to read it from a file, use --payload @FILE")
         }),
     }
 }

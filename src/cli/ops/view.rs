@@ -40,7 +40,7 @@ fn note(operation: &Value) -> String {
     match (operation["state"].as_str().unwrap_or_default(), error) {
         ("succeeded" | "cancelled", _) | (_, None) => {
             if operation["replayed"] == true {
-                return "was submitted before".to_owned();
+                return "already submitted".to_owned();
             }
             let waits = &operation["waits_for"];
             if waits.is_null() { outcome(&operation["result"]) } else { waits_for(waits) }
@@ -109,7 +109,7 @@ pub(super) fn whole(operation: &Value, paint: Painter) -> String {
         pairs.push(("waits for", waits_for(waits).into()));
     }
     if operation["parked"] == true {
-        pairs.push(("parked", "yes: those that share nothing with it may pass".into()));
+        pairs.push(("parked", "yes: operations that do not conflict with it may overtake it".into()));
     }
     // Steps of a newer daemon are not known here: `--output json` shows them.
     let progress = serde_json::from_value(operation["progress"].clone()).unwrap_or_else(|_| Progress::default());
@@ -118,7 +118,7 @@ pub(super) fn whole(operation: &Value, paint: Painter) -> String {
     }
     let error = &operation["error"];
     if !error.is_null() {
-        let status = error["status"].as_u64().map_or_else(String::new, |status| format!(", Discord's status {status}"));
+        let status = error["status"].as_u64().map_or_else(String::new, |status| format!(", Discord status {status}"));
         let code = error["code"].as_u64().map_or_else(String::new, |code| format!(", code {code}"));
         let says = format!("{} ({}{status}{code})", text(&error["message"]), text(&error["class"]));
         pairs.push(("error", TableCell::tinted(says, Color::Bad)));
@@ -209,7 +209,7 @@ mod tests {
     fn everything_about_one_ends_with_what_happened() {
         let whole = whole(&operation(), Painter::none());
         assert!(
-            whole.contains("error    Missing \\u{1b}[0mPermissions (forbidden, Discord's status 403, code 50013)\n"),
+            whole.contains("error    Missing \\u{1b}[0mPermissions (forbidden, Discord status 403, code 50013)\n"),
             "{whole}"
         );
         assert!(whole.contains("payload  {\"name\":\"Pilots\"}\n") && !whole.contains("finished"), "{whole}");

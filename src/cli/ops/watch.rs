@@ -13,22 +13,22 @@ use crate::{
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The operations to follow until they are over; without any, all that fit, until Ctrl-C
+    /// IDs of the operations to follow until they finish; without any, follow all matching operations until Ctrl-C
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Only of this guild
+    /// Follow only operations of this guild
     #[arg(long, value_name = "ID")]
     guild: Option<String>,
-    /// Only of this kind
+    /// Follow only operations of this kind
     #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true, conflicts_with = "ids")]
     kind: Option<String>,
-    /// Only those that come into this state
+    /// Show only changes to this state
     #[arg(long, value_parser = suggest::states(), hide_possible_values = true, conflicts_with = "ids")]
     state: Option<String>,
-    /// Go on after this event, as its stream named it
+    /// Continue after the event of the stream with this ID
     #[arg(long, value_name = "EVENT", conflicts_with = "ids")]
     after: Option<String>,
-    /// How long to follow operations that are named
+    /// Maximum time to follow operations given by ID
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration::parse)]
     within: Duration,
 }
@@ -56,16 +56,16 @@ async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCo
     let mut feed = match opened {
         Ok(feed) => feed,
         Err(fault @ ClientError::Unknown { .. }) => {
-            bail!("{fault}. Without it, only operations that are named by their ids can be followed");
+            bail!("{fault}. Without the stream, only operations given by ID can be followed");
         }
         Err(fault) => return Err(fault.into()),
     };
-    out.note("Following; Ctrl-C ends it.");
+    out.note("Following operations; press Ctrl-C to stop.");
     loop {
         match feed.next().await? {
             StreamItem::Operation(operation) => tell(out, &operation)?,
             StreamItem::Gap => {
-                eprintln!("some changes were missed here: the stream was away for longer than they are kept");
+                eprintln!("some changes were missed: the stream was disconnected for too long");
             }
         }
     }

@@ -16,11 +16,11 @@ pub(super) use self::{
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people
+    /// Tables for people
     Table,
-    /// As the daemon says it
+    /// JSON as returned by the API
     Json,
-    /// The same as YAML
+    /// The same data as YAML
     Yaml,
 }
 
