@@ -1,7 +1,7 @@
 //! Idempotency keys that processes remember together, so that a repeat need not pass the store's writer.
 //!
 //! ```text
-//!  desk ──get──▶ one call, unless Redis was lost a moment ago
+//!  submission ──get──▶ one call, unless Redis was lost a moment ago
 //!       ──put──▶ a bounded line ──▶ one task ──▶ Redis, many at once
 //! ```
 //!

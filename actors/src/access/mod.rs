@@ -1,8 +1,8 @@
 //! Who asks, what they may see, and what is kept of what they did.
 //!
 //! ```text
-//!  request ──key──▶ KeyStore ──▶ Caller ──▶ desk ──noting(Note)──▶ store: the change and its note, in one commit
-//!                                  └─▶ refused ──Note──▶ AuditLog
+//!  request ──key──▶ KeyStore ──▶ Caller ──▶ service ──AuditRecord──▶ store: change and audit row in one commit
+//!                                  └─▶ refused ──AuditRecord──▶ AuditLog
 //! ```
 
 mod audit_record;

@@ -35,7 +35,7 @@ impl AckBuffer {
         Self { done: RefCell::default(), took: RefCell::default(), teller: RefCell::default(), tellings: Cell::new(0) }
     }
 
-    /// All handlers are done with the first of a tray, so many of them.
+    /// All handlers are done with the first `count` events of a mailbox.
     pub(super) fn put(&self, tray: &GuildMailbox, count: usize) {
         let mut done = self.done.borrow_mut();
         let was_empty = done.is_empty();

@@ -1,7 +1,7 @@
 //! The guilds that have had events lately: begun when one comes, begun anew when one breaks, let go when nothing does.
 //!
 //! ```text
-//!  router ─lots─▶ Seats ─▶ tray of its guild ─▶ guild ─▶ outbox ─▶ Seats: sessions confirmed, credit back
+//!  router ─batches─▶ EventSupervisor ─▶ mailbox ─▶ guild ─▶ acks ─▶ EventSupervisor: sessions confirmed, credit back
 //! ```
 //!
 //! It runs where its guilds run: to hand them their events costs no thread anything. Guilds and it take turns.
@@ -92,7 +92,7 @@ impl EventSupervisor {
         emit(EventsDispatched { meters: &self.hub.flow, took: reading.read_at.elapsed() });
     }
 
-    /// Starts a guild for a tray.
+    /// Starts a guild for a mailbox.
     fn seat(&mut self, lane: i64, tray: Rc<GuildMailbox>, restarts: VecDeque<UnixMs>, ctx: &Context<Self>) {
         self.generations += 1;
         let generation = self.generations;

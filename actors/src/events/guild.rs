@@ -1,7 +1,7 @@
 //! The event side of a guild: its events go to their handlers one after the other.
 //!
 //! ```text
-//!  tray ─▶ rules: applied at once, kept together ─────────────────────▶ done
+//!  mailbox ─▶ rules: applied at once, kept together ─────────────────────▶ done
 //!     └──▶ webhook: asked ─ in time ─▶ kept ──────────────────────────▶ done
 //!                         └ slow, or it failed ─▶ inbox, kept ────────▶ done (the inbox goes on with it)
 //! ```
@@ -67,7 +67,7 @@ pub struct GuildEventActor {
     _farewell: ExitNotifier,
 }
 
-/// Tells who seats guilds that one is gone, however it went.
+/// Tells the event supervisor that a guild has ended, whatever the cause.
 #[derive(Debug)]
 struct ExitNotifier {
     lane: i64,

@@ -1,4 +1,4 @@
-//! What waits for a guild: filled by who seats the guilds, emptied by the guild, and still there if the guild breaks. All of
+//! What waits for a guild: filled by the event supervisor, emptied by the guild, and still there if the guild breaks. All of
 //! them run on one thread.
 
 use std::cell::{Cell, Ref, RefCell};
@@ -25,7 +25,7 @@ pub(super) struct GuildMailbox {
     executing: Cell<Option<(usize, usize)>>,
 }
 
-/// A tray keeps room for so many, however long it has had nothing to do.
+/// A mailbox keeps room for so many, however long it has had nothing to do.
 const ROOM: usize = 8;
 
 impl GuildMailbox {

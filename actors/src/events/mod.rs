@@ -2,9 +2,9 @@
 //! its guild, and is confirmed when all of them have been done with it.
 //!
 //! ```text
-//!  shard ─feed─▶ router ─lots─▶ seats ─tray─▶ guild ─▶ handlers: rules, webhooks
-//!    ▲ credit      │ ledger       ▲             │           │ slow, failed
-//!    └─────────────┴──── done ────┴── outbox ◀──┘           └──▶ inbox ─▶ handlers, in order, until they are done
+//!  shard ─▶ router ─batches─▶ supervisor ─mailbox─▶ guild ─▶ handlers: rules, webhooks
+//!    ▲ credit │ sessions         ▲                    │           │ slow, failed
+//!    └────────┴─── confirmed ────┴────── acks ◀───────┘           └──▶ inbox ─▶ handlers, in order, until they are done
 //! ```
 //!
 //! What a handler gave is kept together with the word that it is done with the event, so a replay after a crash neither

@@ -1,7 +1,7 @@
 //! An event on its way to its handlers, and the session that waits for it.
 //!
 //! ```text
-//!  router ──Lot: those that were read together──▶ seats ──Parcel, each in the tray of its guild──▶ guild
+//!  router ──RoutedBatch: events read together──▶ supervisor ──QueuedEvent, in the mailbox of its guild──▶ guild
 //! ```
 
 use std::cell::Cell;
@@ -116,7 +116,7 @@ impl RoutedBatch {
     }
 }
 
-/// An event in the tray of its guild. What it shares is counted by one thread.
+/// An event in the mailbox of its guild. What it shares is counted by one thread.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedEvent {
     pub(super) routed: RoutedEvent,

@@ -1,7 +1,7 @@
 //! Operations on their way: accepted once, in order, never lost, never doubled.
 //!
 //! ```text
-//!  API ──▶ desk ──submit──▶ OperationStore ◀──claim, load, record── guild ──perform──▶ Discord
+//!  API ──▶ submission ──▶ OperationStore ◀──claim, load, record── guild ──perform──▶ Discord
 //!           └──────Wake──▶ supervisor ──────────────starts, wakes────▲
 //! ```
 //!

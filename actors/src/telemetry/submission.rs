@@ -1,4 +1,4 @@
-//! What is told of operations at the desk.
+//! Events of submitting and managing operations.
 
 use guildhall_core::access::Danger;
 use guildhall_core::operation::{OperationId, Queue};

@@ -19,7 +19,7 @@ pub(super) struct Domain {
     pub(super) credential: Credential,
     /// `None` for calls that the global limit leaves alone.
     pub(super) global: Option<GlobalLimit>,
-    /// Heads of lots that wait for nothing but their turn here, by lane; the oldest goes first.
+    /// Heads of wait queues that wait for nothing but their turn here, by lane; the oldest goes first.
     ready: [BTreeSet<(Ticket, WaitQueueId)>; 3],
     /// How many wait whose turn here comes sooner or later.
     pub(super) waiting: usize,

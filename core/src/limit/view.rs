@@ -13,7 +13,7 @@ use super::wait_queue::{QueueLimit, WaitQueueKey};
 use crate::response::Credential;
 use crate::time::Timestamp;
 
-/// Lots with the most waiters that a snapshot names.
+/// Wait queues with the most waiters that a snapshot names.
 const SHOWN: usize = 20;
 
 /// The limiter at one moment.

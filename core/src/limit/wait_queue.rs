@@ -1,4 +1,4 @@
-//! A lot: where calls wait together, in lanes, for one thing.
+//! A wait queue: where calls wait together, in lanes, for one thing.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::lane::Lane;
 use crate::route::{RouteKey, SublimitKind, TopLevelId};
 use crate::time::Timestamp;
 
-/// A lot, by its place.
+/// A wait queue, by its place.
 pub(super) type WaitQueueId = u32;
 
 /// A caller that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
-/// What a lot is for.
+/// What a wait queue is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WaitQueueKey {
     /// A route of which nothing is known, with those that may share its bucket: the template, and whether it reads.
@@ -39,7 +39,7 @@ pub(super) struct SublimitKey {
     pub(super) sub: Option<SublimitKind>,
 }
 
-/// What those in a lot wait for.
+/// What those in a wait queue wait for.
 #[derive(Debug)]
 pub(super) enum QueueLimit {
     /// For the one call that is ahead to be answered.
@@ -48,11 +48,11 @@ pub(super) enum QueueLimit {
     Bucket(Bucket),
     /// For nothing of its own.
     Open,
-    /// For the side door; beyond it they wait in their ordinary lot.
+    /// For the side door; beyond it they wait in their ordinary wait queue.
     Side(Sublimit),
 }
 
-/// A lot.
+/// A wait queue.
 #[derive(Debug)]
 pub(super) struct WaitQueue {
     pub(super) key: WaitQueueKey,

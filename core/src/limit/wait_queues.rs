@@ -1,30 +1,30 @@
-//! All lots, found by what they are for, and no more of them than there is room for.
+//! All wait queues, found by what they are for, and no more of them than there is room for.
 
 use std::collections::HashMap;
 
 use super::wait_queue::{QueueLimit, WaitQueue, WaitQueueId, WaitQueueKey};
 use crate::time::Timestamp;
 
-/// Lots that are allocated together. One list of them all would be copied each time it grows, and would then have room
-/// for twice as many as there are.
+/// Wait queues that are allocated together. One list of all of them would be copied each time it grows, and could then hold
+/// twice as many as exist.
 const PAGE: usize = 1_024;
 
-/// How many lots are looked at to find room for a new one.
+/// How many wait queues are looked at to find room for a new one.
 const SEARCH: usize = 64;
 
-/// All lots.
+/// All wait queues.
 #[derive(Debug)]
 pub(super) struct WaitQueues {
     /// Each but the last has all its places taken or vacant.
     pages: Vec<Vec<Option<WaitQueue>>>,
     by_key: HashMap<WaitQueueKey, WaitQueueId>,
     vacant: Vec<WaitQueueId>,
-    /// Lots that are not to be forgotten now, idle or not.
+    /// Wait queues that are not to be forgotten now, idle or not.
     held: Vec<WaitQueueId>,
-    /// Where the search for an idle lot goes on.
+    /// Where the search for an idle wait queue goes on.
     hand: usize,
     max: usize,
-    /// Lots forgotten for want of room.
+    /// Wait queues forgotten for want of room.
     pub(super) evicted: u64,
 }
 
@@ -45,7 +45,7 @@ impl WaitQueues {
         self.by_key.get(key).copied()
     }
 
-    /// The lot for a key, made if it is new; `None` if there is no room and none that could be forgotten.
+    /// The wait queue for a key, made if it is new; `None` if there is no room and none that could be forgotten.
     pub(super) fn find_or_make(
         &mut self,
         key: &WaitQueueKey,
@@ -88,7 +88,7 @@ impl WaitQueues {
         self.get(id).expect("invariant: a lot that is referred to is not idle, so it is kept")
     }
 
-    /// A lot that may have been forgotten since its id was noted.
+    /// A wait queue that may have been forgotten since its id was noted.
     pub(super) fn get(&mut self, id: WaitQueueId) -> Option<&mut WaitQueue> {
         self.place(id as usize)?.as_mut()
     }
@@ -102,7 +102,7 @@ impl WaitQueues {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
     }
 
-    /// Keeps a lot, whatever else needs its room, until it is released as often as it was held.
+    /// Keeps a wait queue, whatever else needs its room, until it is released as often as it was held.
     pub(super) fn hold(&mut self, id: WaitQueueId) {
         self.held.push(id);
     }
@@ -121,7 +121,7 @@ impl WaitQueues {
         self.pages.iter().flatten().flatten()
     }
 
-    /// Lots in the order of their places, from one on.
+    /// Wait queues in the order of their places, from one on.
     pub(super) fn from(&self, first: WaitQueueId) -> impl Iterator<Item = (WaitQueueId, Option<&WaitQueue>)> {
         let last = WaitQueueId::try_from(self.places()).unwrap_or(WaitQueueId::MAX);
         (first..last).map(|id| {
@@ -130,7 +130,7 @@ impl WaitQueues {
         })
     }
 
-    /// Forgets idle lots among the next few.
+    /// Forgets idle wait queues among the next few.
     fn evict(&mut self, now: Timestamp) {
         let places = self.places();
         for _ in 0..SEARCH.min(places) {

@@ -1,9 +1,9 @@
 //! All shards of a process: opened and closed as they come and go, watched together, closed together.
 //!
 //! ```text
-//!  Roster::open ─▶ thread ─┬─ Runner (shard 0) ──▶ Feed
-//!                          └─ Runner (shard 2) ──▶ Feed        the threads have nothing else to do
-//!               ─▶ thread ─── Runner (shard 1) ──▶ Feed
+//!  ShardSet::open ─▶ thread ─┬─ ShardTask (shard 0) ──▶ ShardSender
+//!                            └─ ShardTask (shard 2) ──▶ ShardSender    the threads do nothing else
+//!                 ─▶ thread ─── ShardTask (shard 1) ──▶ ShardSender
 //! ```
 
 mod backlog;

@@ -1,7 +1,7 @@
 //! One shard: a connection that is polled until it is told to stop, and what it reads told on in order.
 //!
 //! ```text
-//!  twilight ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ Feed
+//!  twilight ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ ShardSender
 //!                                        └─ full: close with 4000, wait for room, RESUME from the last one kept
 //! ```
 

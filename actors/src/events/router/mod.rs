@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  feeds ─▶ ledger (received, gaps) ─▶ nobody wants it: done
-//!                                   └▶ lot ─▶ seats ─▶ guild ─▶ done ─▶ credit back, session confirmed
+//!                                   └▶ batch ─▶ supervisor ─▶ guild ─▶ acks ─▶ credit back, session confirmed
 //! ```
 
 mod crashed_events;

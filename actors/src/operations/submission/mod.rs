@@ -7,8 +7,8 @@
 //!  people ──cancel, retry, redrive, pause──▶ store ──▶ Hears
 //! ```
 //!
-//! The desk decides nothing about order or limits: it checks, names and hands over. What it says was accepted, the store
-//! has kept.
+//! The service decides nothing about order or limits: it validates, assigns ids and passes on. What it reports as accepted
+//! is in the store.
 
 mod authorize;
 mod dead_letters;
@@ -39,7 +39,7 @@ pub use self::queries::{GuildStatus, RetryResult};
 pub use self::request::{AcceptedOperation, FieldError, OperationRequest, Submission, key_problem};
 pub use self::submit::SubmissionError;
 
-/// Whoever carries operations out, as far as the desk has something to tell. No call may block or wait.
+/// Whoever carries operations out, as far as the service has something to tell. No call may block or wait.
 pub trait QueueNotifier: Send + Sync {
     /// There may be something to do in a queue.
     fn wake(&self, queue: Queue);
@@ -57,7 +57,7 @@ pub trait QueueNotifier: Send + Sync {
 /// The present time by the wall clock.
 pub type TimeSource = Arc<dyn Fn() -> UnixMs + Send + Sync>;
 
-/// The desk's bounds.
+/// Its bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct SubmissionConfig {
     /// Operations in one submission.
@@ -96,7 +96,7 @@ impl Default for SubmissionConfig {
     }
 }
 
-/// Why the desk did not do what a person asked of an operation, a letter or a guild.
+/// Why the service did not do what a person asked of an operation, a letter or a guild.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
     /// There is none.
@@ -186,7 +186,7 @@ pub struct OperationService {
 }
 
 impl OperationService {
-    /// A desk in front of this store.
+    /// A service in front of this store.
     #[must_use]
     pub fn new(
         store: Arc<dyn OperationStore>,

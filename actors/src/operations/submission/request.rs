@@ -1,4 +1,4 @@
-//! What is asked of the desk, and how an operation is written as JSON.
+//! What is asked of the service, and how an operation is written as JSON.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ impl From<StoreError> for SubmissionError {
     }
 }
 
-/// What is left of an operation at the desk once the store has it.
+/// What is left of an operation at the service once the store has it.
 struct PendingAck {
     accepted: AcceptedOperation,
     /// Its queue, if that is known without the store.

@@ -1,12 +1,12 @@
-//! The store, as the desk opens it for somebody.
+//! The store, as the service opens it for a tenant.
 
 use std::sync::Arc;
 
 use crate::access::{AuditRecord, Caller};
 use crate::operations::OperationStore;
 
-/// The store behind the desk. It takes no questions itself: whoever wants something of it says for whom, so that nobody is
-/// served from rows that are not theirs because a filter was forgotten.
+/// The store behind the service. Every access names the tenant that it is for, so that no forgotten filter shows a caller
+/// another tenant's rows.
 pub(super) struct TenantStore(Arc<dyn OperationStore>);
 
 impl TenantStore {
@@ -28,7 +28,7 @@ impl TenantStore {
         self.of(caller).noting(note)
     }
 
-    /// For finding out whether a caller may have something: what it says is for the desk, and goes to nobody.
+    /// For finding out whether a caller may have something: what it says is for the service, and goes to nobody.
     pub(super) fn judge(&self) -> &dyn OperationStore {
         &*self.0
     }

@@ -11,7 +11,7 @@ pub(super) use fake_discord::{ScriptedResult, ScriptedSearch};
 pub(super) use fault_injector::Fault;
 pub(super) use test_cluster::{TestCluster, paused};
 
-/// A desk in front of a store that nobody looks into.
+/// A service in front of a store that nobody looks into.
 pub(crate) fn lone_desk(now: super::WallClock) -> std::sync::Arc<super::submission::OperationService> {
     struct NullNotifier;
 

@@ -33,7 +33,7 @@ impl Limiter {
         Some(waiter)
     }
 
-    /// Looks at a lot anew: announces the heads that may go, or sets a timer.
+    /// Looks at a wait queue anew: announces the heads that may go, or sets a timer.
     pub(super) fn review(&mut self, lot: WaitQueueId, now: Timestamp) {
         self.unannounce(lot);
         let Some(queues) = &self.yard.lot(lot).queues else { return };
@@ -82,7 +82,7 @@ impl Limiter {
         }
     }
 
-    /// Lets those through a side door who may, into their ordinary lots.
+    /// Lets those through a side door who may, into their ordinary wait queues.
     pub(super) fn pass_side(&mut self, side: WaitQueueId, now: Timestamp) {
         while let Some(first) = self.yard.lot(side).queues.as_ref().and_then(|queues| queues.first()) {
             let QueueLimit::Side(door) = &mut self.yard.lot(side).keeper else { return };

@@ -53,7 +53,7 @@ impl Limiter {
 
     pub(super) fn let_go(&mut self, ticket: Ticket, lot: WaitQueueId, now: Timestamp) {
         self.unannounce(lot);
-        // A call ahead waits for a bucket that is not its lot's own, which others may have emptied since it was announced.
+        // A call ahead waits for a bucket that is not its wait queue's own; others may have emptied it since.
         let is_late = self.waiters.get(&ticket).map(|waiter| waiter.ask.clone());
         if is_late.is_some_and(|ask| self.turn(lot, &ask, now) != Readiness::Now) {
             self.review(lot, now);

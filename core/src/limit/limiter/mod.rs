@@ -53,7 +53,7 @@ struct Permit {
     dispatched: Timestamp,
     /// The slot that it took.
     slot: Option<(WaitQueueId, u64)>,
-    /// The lot whose one call ahead it is.
+    /// The wait queue whose one call ahead it is.
     probe: Option<WaitQueueId>,
     side: Option<WaitQueueId>,
     /// What it took of a shared limit.
@@ -110,7 +110,7 @@ pub struct Limiter {
     alarms: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     /// With more alarms than this, some are for what has long happened.
     tidy_above: usize,
-    /// Lots behind a side door; usually none.
+    /// Wait queues behind a side door; usually none.
     sides: usize,
     ghosts: Vec<LostProbe>,
     effects: VecDeque<LimiterEffect>,

@@ -12,7 +12,7 @@ use crate::snapshot::Urgency;
 use crate::time::Timestamp;
 
 impl Limiter {
-    /// Takes in what an answer says of its bucket; returns the bucket's lot.
+    /// Takes in what an answer says of its bucket; returns the bucket's wait queue.
     pub(super) fn learn(&mut self, permit: &Permit, rate: &RateHeaders, now: Timestamp) -> Option<WaitQueueId> {
         let PermitRequest { credential, route, .. } = &permit.ask;
         let fresh = Bucket::learned(rate, now);
@@ -116,7 +116,7 @@ impl Limiter {
                 self.book.of(ask.credential, &ask.route.key, now) != RouteLimit::Unknown
             })
             .collect();
-        // Those who move on must not take the place of the lot that they leave.
+        // Those who move on must not take the place of the wait queue that they leave.
         self.yard.hold(lot);
         self.move_to(wiser, Self::ordinary_lot, now);
         self.review(lot, now);

@@ -1,4 +1,4 @@
-//! Where a call goes: its domain, its lot, and when that lot lets it.
+//! Where a call goes: its domain, its wait queue, and when that wait queue lets it.
 
 use super::{Delay, DelayReason, Limiter, PermitRequest};
 use crate::limit::bucket::Bucket;
@@ -25,7 +25,7 @@ impl Limiter {
         })
     }
 
-    /// Where a call waits first: behind a side door if there is one, else in its ordinary lot.
+    /// Where a call waits first: behind a side door if there is one, else in its ordinary wait queue.
     pub(super) fn lot_of(&mut self, ask: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
         let Route { key, major, sub, .. } = &ask.route;
         if sub.is_some() {
@@ -70,7 +70,7 @@ impl Limiter {
         }
     }
 
-    /// When a lot's next call may go, as far as the lot is concerned. `next` is that call.
+    /// When a wait queue's next call may go, as far as the wait queue is concerned. `next` is that call.
     pub(super) fn turn(&mut self, lot: WaitQueueId, next: &PermitRequest, now: Timestamp) -> Readiness {
         match &mut self.yard.lot(lot).keeper {
             QueueLimit::Bucket(bucket) => bucket.turn(now),

@@ -1,9 +1,9 @@
 //! One global limit for many processes, whoever of them can see Redis.
 //!
 //! ```text
-//!  process ── Member ──Call──▶ ┌ Redis ───────────────┐ ◀──Call── Member ── process
-//!     │         ◀──Reply────── │ Window: tokens, seats │ ──Reply──▶          │
-//!     ▼                        └──────────────────────┘                     ▼
+//!  process ── Member ──Call──▶ ┌ Redis ────────────────┐ ◀──Call── Member ── process
+//!     │         ◀──Reply────── │ tokens and membership │ ──Reply──▶          │
+//!     ▼                        └───────────────────────┘                    ▼
 //!  Discord ◀──── a call for each token, never two within one window ───── Discord
 //! ```
 //!
