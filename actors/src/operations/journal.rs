@@ -78,7 +78,7 @@ impl Drop for JournalRequests {
     fn drop(&mut self) {
         let mut written = self.0.written();
         written.closed = true;
-        // Whoever waits for an answer learns that there is none.
+        // A pending commit is answered with an error.
         drop(written.commit.take());
     }
 }

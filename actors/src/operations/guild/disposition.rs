@@ -1,4 +1,4 @@
-//! What becomes of an operation, from what came of doing it.
+//! Decides what becomes of an operation after an attempt.
 
 use std::time::Duration;
 

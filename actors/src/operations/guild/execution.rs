@@ -176,7 +176,7 @@ impl Worker {
         }
         failpoint::pass(Point::AfterIntent);
         if !self.book.borrow().may_act() {
-            // The store still takes its word, but the lease has run out or was begun anew: the queue goes back to all.
+            // The store still accepts its writes, but its lease no longer holds: the queue is released.
             self.give_up();
         }
         let next = if stage.may_withdraw() && self.may_no_longer_be_sent(seq) {

@@ -433,7 +433,7 @@ impl QueueState {
         changes
     }
 
-    /// It is done, by somebody else's word.
+    /// Drops an operation that has ended elsewhere.
     pub(super) fn forget(&mut self, id: OperationId) {
         if let Some(seq) = self.line.place(id) {
             self.drop_at(seq);
@@ -447,7 +447,7 @@ impl QueueState {
         }
     }
 
-    /// Somebody did something to an operation.
+    /// Applies a signal about an operation.
     pub(super) fn hear(&mut self, word: QueueSignal, now: UnixMs) {
         match word {
             QueueSignal::Cancelled(id) => {

@@ -39,7 +39,7 @@ pub use self::queries::{GuildStatus, RetryResult};
 pub use self::request::{AcceptedOperation, FieldError, OperationRequest, Submission, key_problem};
 pub use self::submit::SubmissionError;
 
-/// Whoever carries operations out, as far as the service has something to tell. No call may block or wait.
+/// Is notified of changes to queues. No call may block or wait.
 pub trait QueueNotifier: Send + Sync {
     /// There may be something to do in a queue.
     fn wake(&self, queue: Queue);

@@ -14,7 +14,7 @@ use crate::operations::{
 };
 use crate::rest::NotSent;
 
-/// How long whoever has no right is told to wait.
+/// The retry delay of a call whose lease does not hold.
 const DENIED: Duration = Duration::from_secs(1);
 
 /// What comes of doing an operation.
