@@ -3,17 +3,16 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use guildhall_actors::operations::{StoreError, StoreUsage};
+use guildhall_actors::ports::{StoreError, StoreUsage};
 use guildhall_core::budget::{BudgetError, BudgetName};
 use metrics::{counter, gauge};
 use tracing::{debug, error, info, warn};
 
 use crate::api::{ReloadError, ReloadReport, ReloadedItem};
 use crate::handlers::HandlerWarning;
-use crate::metrics::STORE_USAGE_RATIO;
 use crate::metrics::{
     DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, PROCESS_ENDS, QUEUE_DEPTH, READY, RELOADS,
-    STORE_SWEPT,
+    STORE_SWEPT, STORE_USAGE_RATIO,
 };
 use crate::store::ProcessEnd;
 
@@ -260,12 +259,12 @@ impl InternalEvent for ShutdownFinished {
 /// What was kept long enough is gone.
 pub struct SweepCompleted {
     /// How much of it.
-    pub swept: guildhall_actors::operations::SweepSummary,
+    pub swept: guildhall_actors::ports::SweepSummary,
 }
 
 impl InternalEvent for SweepCompleted {
     fn emit(self) {
-        let guildhall_actors::operations::SweepSummary {
+        let guildhall_actors::ports::SweepSummary {
             operations,
             letters,
             keys,

@@ -1,6 +1,7 @@
 //! Every metric's name and meaning, in one place. No guild, user or free text is ever a label.
 
-use guildhall_actors::telemetry::{self, Metric, MetricType, events};
+use guildhall_actors::telemetry;
+use guildhall_actors::telemetry::{Metric, MetricType, events};
 use metrics::{Unit, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use gate::{Place, World, answered, not_sent, run, transport};
-use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::response::{RateLimitScope as CoreScope, ResponseClass};
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Scope};
 use http::{Method, StatusCode};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use gate::{World, answered, call_all, changes, not_sent, run, until};
 use guildhall_actors::circuit_breaker::BreakerChanged;
-use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::{BreakerConfig, BreakerKey};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::RouteKey;

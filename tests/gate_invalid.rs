@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use gate::{World, answered, call_all, not_sent, run};
 use guildhall_actors::circuit_breaker::TokenChanged;
-use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::invalid::InvalidConfig;
 use guildhall_core::lane::Lane;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gate::{World, call_all, run};
-use guildhall_actors::rest::{CallOutcome, GateConfig, RestRequest};
+use guildhall_actors::gate::{CallOutcome, GateConfig, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_sim::{Algorithm, FaultAction, LimitConfig, Rate, RateLimited, Stage};
 use http::Method;

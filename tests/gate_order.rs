@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gate::{World, answered, call_all, run};
-use guildhall_actors::rest::{CallOutcome, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::gate::{CallOutcome, GateConfig, Rest as _, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::SublimitKind;
 use guildhall_sim::{Algorithm, Case, FaultAction, LimitConfig, RateLimited, RouteLimit, Stage};

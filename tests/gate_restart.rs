@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use gate::{World, answered, run, transport};
-use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
 use guildhall_core::lane::Lane;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Stage};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use guildhall::discord::rest::HyperTransport;
-use guildhall_actors::rest::{ClearedRequest, Gate, GateConfig, SendFuture, Transport};
+use guildhall_actors::gate::{ClearedRequest, Gate, GateConfig, SendFuture, Transport};
 use guildhall_core::response::Credential;
 use guildhall_sim::{Sim, SimConfig, Snowflake};
 use http::HeaderName;

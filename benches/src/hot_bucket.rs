@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_actors::gate::{Gate, GateConfig};
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Algorithm, Case, Rate, RouteLimit, Sim, SimConfig, Snowflake};

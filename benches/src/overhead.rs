@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bytes::Bytes;
 use clap::Args;
-use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_actors::gate::{Gate, GateConfig};
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::response::Credential;
 use http::{Request, header};

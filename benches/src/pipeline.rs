@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::settings::SecretValue;
-use guildhall_actors::rest::{CallOutcome, Gate, Rest as _, RestRequest, RestResponse};
+use guildhall_actors::gate::{CallOutcome, Gate, Rest as _, RestRequest, RestResponse};
 use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, SimHandle, Stage};
 use http::Method;

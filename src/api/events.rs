@@ -3,10 +3,10 @@
 use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
-use guildhall_actors::{
-    access::{AuditAction, Caller, GeneratedAdminKey},
-    telemetry::span::{self, Span, SpanKind},
-};
+use guildhall_actors::access::{AuditAction, Caller};
+use guildhall_actors::ports::GeneratedAdminKey;
+use guildhall_actors::telemetry::span;
+use guildhall_actors::telemetry::span::{Span, SpanKind};
 use guildhall_core::trace::{SpanId, TraceContext};
 use metrics::{counter, gauge, histogram};
 use tracing::{debug, info, trace, warn};

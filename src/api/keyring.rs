@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use guildhall_actors::access::{ApiKey, Caller};
+use guildhall_actors::access::Caller;
+use guildhall_actors::ports::ApiKey;
 use guildhall_core::{
     access::{KeyId, ParsedKey},
     time::UnixMs,
@@ -132,7 +133,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use guildhall_actors::access::NewApiKey;
+    use guildhall_actors::ports::NewApiKey;
     use guildhall_core::access::Grant;
 
     use super::*;

@@ -17,7 +17,8 @@ use std::{
 };
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use guildhall_actors::{policies::SharedPolicies, supervision::spawn_work_on};
+use guildhall_actors::policies::SharedPolicies;
+use guildhall_actors::supervision::spawn_work_on;
 use guildhall_core::{
     policy::{Meter, Policy, Rate, RateDecision, RateOutcome},
     time::Timestamp,

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use guildhall_actors::access::GeneratedAdminKey;
+use guildhall_actors::ports::GeneratedAdminKey;
 
 use crate::{
     api::{self, AdminKey, AdminKeyError, AdminKeyFile, AdminKeyFromOtherProcess},

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::operations::CompletionConfig;
+use guildhall_actors::submission::CompletionConfig;
 
 use crate::{
     api::{

@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::{
-    budget::{BudgetService, BudgetsHandle, SharedBudgetsConfig, SpendRecorder, SpendStore},
-    failpoint,
-    operations::WallClock,
-    supervision::{self, Part},
-};
+use guildhall_actors::budget::{BudgetService, BudgetsHandle, SharedBudgetsConfig, SpendRecorder, SpendStore};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{
     budget::{BudgetFallback, BudgetMemberConfig},
     limit::shared,

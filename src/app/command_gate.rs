@@ -8,10 +8,8 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::{
-    rest::{CallOutcome, Rest as GatePort, RestRequest},
-    snapshot::{SnapshotFuture, SnapshotStore},
-};
+use guildhall_actors::gate::{CallOutcome, Rest as GatePort, RestRequest};
+use guildhall_actors::ports::{SnapshotFuture, SnapshotStore};
 use guildhall_core::{
     lane::Lane,
     response::{Credential, ResponseClass},

@@ -2,15 +2,13 @@
 
 use std::{collections::BTreeSet, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use guildhall_actors::{
-    access::{RoleCache, RoleCacheConfig},
-    crash::{Crash, CrashStore},
-    events::{DesiredShards, EventStore, FlowLimit, ShardStore},
-    failpoint,
-    operations::{IdempotencyCache, OperationStore},
-    supervision::{self, Part, PartEnd, Supervision},
-    telemetry::crash::CrashRecorded,
-};
+use guildhall_actors::access::{RoleCache, RoleCacheConfig};
+use guildhall_actors::crash::{Crash, CrashStore};
+use guildhall_actors::ports::{EventStore, IdempotencyCache, OperationStore};
+use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardStore};
+use guildhall_actors::supervision::{Part, PartEnd, Supervision};
+use guildhall_actors::telemetry::crash::CrashRecorded;
+use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{event::handler::EventHandlers, response::Credential};
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
@@ -257,7 +255,7 @@ impl Daemon {
         let budgets = BudgetsComponent::start(settings, &rest, Arc::new(store.clone()), clocks.store_time()).await;
         control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await.map_err(abandon)?;
-        let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
+        let gate: Arc<dyn guildhall_actors::gate::Rest> = rest.gate.clone();
         let roles = Arc::new(RoleCache::new(RoleCacheConfig {
             max_age: settings.operations.role_max_age,
             ..RoleCacheConfig::default()

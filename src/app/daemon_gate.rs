@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use guildhall_actors::rest::{
+use guildhall_actors::gate::{
     CallFuture, CallOutcome, NoResponse, NotSent, RequestBody, Rest, RestRequest, RestResponse,
 };
 use guildhall_core::response::ResponseClass;

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use guildhall_actors::{
-    events::StoredSession,
-    rest::{CallOutcome, Rest},
-};
+use guildhall_actors::gate::{CallOutcome, Rest};
+use guildhall_actors::ports::StoredSession;
 use guildhall_core::{lane::Lane, response::ResponseClass};
 use twilight_model::gateway::connection_info::BotConnectionInfo;
 

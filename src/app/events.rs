@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
-use guildhall_actors::{
-    crash::CrashStore,
-    events::{
-        EventPorts, EventStore, EventsConfig, EventsHandle, FlowLimit, PreparedEvents, StoredSession, WebhookClient,
-    },
-    operations::{WallClock, submission::OperationService},
-    rest::Gate,
-    supervision::{self, Part},
-};
+use guildhall_actors::crash::CrashStore;
+use guildhall_actors::gate::Gate;
+use guildhall_actors::ports::{EventStore, StoredSession, WebhookClient};
+use guildhall_actors::shard::FlowLimit;
+use guildhall_actors::submission::OperationService;
+use guildhall_actors::supervision;
+use guildhall_actors::supervision::Part;
+use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, PreparedEvents};
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
     event::handler::{EventHandlers, HandlerAction},
     operation::Backoff,

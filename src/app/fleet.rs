@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    failpoint,
-    rest::Gate,
-    supervision::{self, Part, spawn_blocking_work},
-    token_bucket::{SharedCallFuture, SharedLimits, SharedWindow},
-};
+use guildhall_actors::gate::Gate;
+use guildhall_actors::supervision::{Part, spawn_blocking_work};
+use guildhall_actors::token_bucket::{SharedCallFuture, SharedLimits, SharedWindow};
+use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{
     invalid::LedgerFallback,
     limit::{

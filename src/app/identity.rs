@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::rest::{CallOutcome, Rest};
+use guildhall_actors::gate::{CallOutcome, Rest};
 use guildhall_core::{lane::Lane, response::ResponseClass};
 use twilight_model::{
     id::{

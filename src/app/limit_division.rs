@@ -6,10 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use guildhall_actors::{
-    rest::Gate,
-    supervision::{self, Part, spawn_blocking_work},
-};
+use guildhall_actors::gate::Gate;
+use guildhall_actors::supervision;
+use guildhall_actors::supervision::{Part, spawn_blocking_work};
 use guildhall_core::limit::division::DivisionConfig;
 use tokio::task::JoinHandle;
 

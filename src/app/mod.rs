@@ -26,10 +26,8 @@ mod spans;
 use std::{future::Future, io, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt as _;
-use guildhall_actors::{
-    failpoint,
-    supervision::{Part, PartGuard, Supervision},
-};
+use guildhall_actors::failpoint;
+use guildhall_actors::supervision::{Part, PartGuard, Supervision};
 use guildhall_core::event::handler::EventHandlers;
 
 pub use self::{

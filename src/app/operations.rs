@@ -7,17 +7,19 @@ use std::{
 };
 
 use actix_rt::Arbiter;
-use guildhall_actors::access::{KeyStore as _, RoleCache};
+use guildhall_actors::access::RoleCache;
 use guildhall_actors::budget::SpendStore as _;
-use guildhall_actors::events::EventStore as _;
-use guildhall_actors::failpoint;
-use guildhall_actors::operations::{
-    ChangeFeed, GuildSpec, IdempotencyCache, OperationExecutor, OperationService, OperationStore, OperationsConfig,
-    OperationsHandle, PauseTarget, QueueSignal, Retention, StoreError, SweepSummary, WallClock,
-    submission::{QueueNotifier, SubmissionConfig},
+use guildhall_actors::gate::ReleaseListener;
+use guildhall_actors::guild::GuildSpec;
+use guildhall_actors::ports::{
+    ChangeFeed, EventStore as _, IdempotencyCache, KeyStore as _, OperationExecutor, OperationStore, PauseTarget,
+    Retention, StoreError, SweepSummary,
 };
-use guildhall_actors::rest::ReleaseListener;
-use guildhall_actors::supervision::{self, Part};
+use guildhall_actors::submission::{OperationService, QueueNotifier, SubmissionConfig};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::supervisor::{OperationsConfig, OperationsHandle, QueueSignal};
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{
     budget::Hour,
     guild::OrderConfig,

@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::{
-    failpoint,
-    rest::{Gate, GateView},
-    supervision::{self, Part},
-};
+use guildhall_actors::gate::{Gate, GateView};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::{failpoint, supervision};
 use guildhall_core::{invalid::FleetSnapshot, limit::shared::SharingMode, response::Credential};
 use tokio::task::JoinHandle;
 

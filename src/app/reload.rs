@@ -12,13 +12,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use guildhall_actors::{
-    circuit_breaker::ReplaceToken,
-    events::{EventsHandle, WebhookClient},
-    operations::WallClock,
-    rest::Gate,
-    supervision::spawn_blocking_work,
-};
+use guildhall_actors::circuit_breaker::ReplaceToken;
+use guildhall_actors::gate::Gate;
+use guildhall_actors::ports::WebhookClient;
+use guildhall_actors::supervision::spawn_blocking_work;
+use guildhall_actors::supervisor::EventsHandle;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{event::handler::EventHandlers, response::Credential};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;

@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::{
-    lease_guard::LeaseGuard,
-    operations::OperationStore,
-    rest::{Gate, GateConfig},
-    snapshot::{SnapshotConfig, SnapshotStore, StateSnapshotStore},
-};
+use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{OperationStore, SnapshotStore, StateSnapshotStore};
+use guildhall_actors::snapshot::SnapshotConfig;
 use guildhall_core::{lane::Lane, response::Credential, route::Route};
 use twilight_model::id::{Id, marker::ApplicationMarker};
 

@@ -9,12 +9,12 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use guildhall_actors::{
-    events::{AttachedShard, DesiredShards, EventsHandle, ShardAdmin, ShardClaim, ShardStore, ShardsFuture},
-    failpoint,
-    lease_guard::LeaseGuard,
-    supervision::{self, Part},
-};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{ShardAdmin, ShardsFuture};
+use guildhall_actors::shard::{DesiredShards, ShardClaim, ShardStore};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::supervisor::{AttachedShard, EventsHandle};
+use guildhall_actors::{failpoint, supervision};
 use tokio::{
     sync::{
         broadcast::{self, error::RecvError},
@@ -238,9 +238,7 @@ impl ShardClaimer {
     }
 }
 
-async fn answered<T>(
-    asked: impl Future<Output = Result<T, guildhall_actors::operations::StoreError>>,
-) -> Result<T, String> {
+async fn answered<T>(asked: impl Future<Output = Result<T, guildhall_actors::ports::StoreError>>) -> Result<T, String> {
     match timeout(ANSWERS_WITHIN, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err("the store did not answer in time".to_owned()),

@@ -8,10 +8,8 @@ use std::{
     thread,
 };
 
-use guildhall_actors::{
-    failpoint,
-    supervision::{self, Part},
-};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::{failpoint, supervision};
 
 use tokio::{
     signal::unix::{SignalKind, signal},

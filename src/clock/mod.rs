@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::operations::WallClock;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
     clock::{AheadLog, Authority, ClockStep, Offset, OffsetEstimator, SavedTime, StoreTime, TOLERANCE},
     time::{Timestamp, UnixMs},

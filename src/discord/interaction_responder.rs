@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use guildhall_actors::{
-    events::{AnswerTold, InitialResponse, InteractionResponder, RespondFuture},
-    rest::{CallOutcome, RequestBody, Rest},
-};
+use guildhall_actors::gate::{CallOutcome, RequestBody, Rest};
+use guildhall_actors::ports::{InitialResponse, InteractionResponder, RespondFuture, ResponseResult};
 use guildhall_core::{event::Interaction, lane::Lane, response::Credential, trace::TraceContext};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
@@ -50,13 +48,13 @@ impl InteractionResponder for RestInteractionResponder {
         let (rest, deadline) = (Arc::clone(&self.rest), Instant::now() + self.within);
         Box::pin(async move {
             let response = Bytes::from(response(first).to_string());
-            let late = AnswerTold::Failed("Discord did not take it in time".to_owned());
+            let late = ResponseResult::Failed("Discord did not take it in time".to_owned());
             let mut why = late.clone();
             loop {
                 match timeout_at(deadline, once(&*rest, &interaction, response.clone(), deadline, trace)).await {
                     Err(_) => return why,
                     Ok(Err(told)) => return told,
-                    Ok(Ok(again)) => why = AnswerTold::Failed(again),
+                    Ok(Ok(again)) => why = ResponseResult::Failed(again),
                 }
                 if timeout_at(deadline, sleep(AGAIN)).await.is_err() {
                     return why;
@@ -73,23 +71,23 @@ async fn once(
     body: Bytes,
     deadline: Instant,
     trace: TraceContext,
-) -> Result<String, AnswerTold> {
+) -> Result<String, ResponseResult> {
     let path = format!("/interactions/{}/{}/callback", interaction.id, interaction.token);
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let credential = Credential::Application(interaction.application);
     let request = raw(Method::POST, &path, headers, RequestBody::Whole(body), credential);
     // Its own error shows the path, and in it the token.
-    let mut request = request.map_err(|_| AnswerTold::Failed("its token is none of Discord's".to_owned()))?;
+    let mut request = request.map_err(|_| ResponseResult::Failed("its token is none of Discord's".to_owned()))?;
     request.lane = Lane::Interactive;
     request.trace = Some(trace);
     request.max_wait = deadline.saturating_duration_since(Instant::now());
     match rest.call(request).await {
-        CallOutcome::Answered(answered) if answered.status.is_success() => Err(AnswerTold::Now),
+        CallOutcome::Answered(answered) if answered.status.is_success() => Err(ResponseResult::Now),
         CallOutcome::Answered(answered) => match (answered.status.as_u16(), answered.code) {
-            (400, Some(ALREADY_ACKNOWLEDGED)) => Err(AnswerTold::Before),
-            (404, Some(UNKNOWN_INTERACTION)) => Err(AnswerTold::TooLate),
+            (400, Some(ALREADY_ACKNOWLEDGED)) => Err(ResponseResult::Before),
+            (404, Some(UNKNOWN_INTERACTION)) => Err(ResponseResult::TooLate),
             (status @ (429 | 500..), _) => Ok(format!("Discord answered {status}")),
-            (status, code) => Err(AnswerTold::Failed(format!("Discord answered {status}, code {code:?}"))),
+            (status, code) => Err(ResponseResult::Failed(format!("Discord answered {status}, code {code:?}"))),
         },
         CallOutcome::NotSent(not_sent) => Ok(not_sent.to_string()),
         // To be told twice does no harm: Discord says so.

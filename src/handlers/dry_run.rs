@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::operations::submission::OperationRequest;
+use guildhall_actors::submission::OperationRequest;
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{
     EventHandler, EventHandlers, EventPattern, EventView, HandlerAction, Rule, RuleOutput, body,

@@ -18,13 +18,10 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use guildhall_actors::{
-    supervision::{self, Part},
-    telemetry::{
-        emit,
-        span::{Span, SpanListener},
-    },
-};
+use guildhall_actors::supervision;
+use guildhall_actors::supervision::Part;
+use guildhall_actors::telemetry::emit;
+use guildhall_actors::telemetry::span::{Span, SpanListener};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,

@@ -9,7 +9,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use guildhall_actors::telemetry::{emit, span::Span};
+use guildhall_actors::telemetry::emit;
+use guildhall_actors::telemetry::span::Span;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, timeout_at},

@@ -10,14 +10,12 @@ use std::{
 
 use ::redis::Value;
 use actix::Addr;
-use guildhall_actors::{
-    circuit_breaker::{
-        BreakerChangeReplicated, CircuitBreaker, ForcedBreakerEnded, ProbeClaimed, RemoteBreakerChanged,
-        SharedStateRead, TakeBreakerChanges, TakeProbeClaims,
-    },
-    failpoint,
-    supervision::Part,
+use guildhall_actors::circuit_breaker::{
+    BreakerChangeReplicated, CircuitBreaker, ForcedBreakerEnded, ProbeClaimed, RemoteBreakerChanged, SharedStateRead,
+    TakeBreakerChanges, TakeProbeClaims,
 };
+use guildhall_actors::failpoint;
+use guildhall_actors::supervision::Part;
 use guildhall_core::breaker::{
     BreakerStatus, ClaimResponse, LocalChange, ProbeClaim, SharedBreaker, SharedBreakerState,
 };

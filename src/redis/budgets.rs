@@ -15,7 +15,7 @@ use std::{
 };
 
 use ::redis::Value;
-use guildhall_actors::budget::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
+use guildhall_actors::ports::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
 use guildhall_core::budget::{
     Budget, BudgetDecision, BudgetEpoch, BudgetError, BudgetLimits, BudgetName, BudgetReport, BudgetState, Observation,
     ObservedLimits, Points, SpendRequest,

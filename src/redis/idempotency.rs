@@ -18,11 +18,9 @@ use std::{
 };
 
 use ::redis::Value;
-use guildhall_actors::{
-    failpoint,
-    operations::{CacheFuture, IdempotencyCache, IdempotencyKey, IdempotencyRecord},
-    supervision::{self, Part},
-};
+use guildhall_actors::ports::{CacheFuture, IdempotencyCache, IdempotencyKey, IdempotencyRecord};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::{failpoint, supervision};
 use guildhall_core::operation::OperationId;
 use sha2::{Digest as _, Sha256};
 use tokio::{

@@ -1,4 +1,4 @@
-//! Leases in Redis: the port of `guildhall_actors::leases` over one script. The clock is the server's.
+//! Leases in Redis: the port of `guildhall_actors::ports::leases` over one script. The clock is the server's.
 //!
 //! | key | what |
 //! |---|---|
@@ -8,7 +8,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use ::redis::Value;
-use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
+use guildhall_actors::ports::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
 use tokio::time::Instant;
 
 use super::{RedisClient, RedisKeys, Script};

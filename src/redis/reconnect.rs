@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::{
-    failpoint,
-    supervision::{self, Part},
-};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::{failpoint, supervision};
 use tokio::{
     task::AbortHandle,
     time::{sleep, timeout},

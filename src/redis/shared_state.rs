@@ -12,10 +12,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use actix::Addr;
-use guildhall_actors::{
-    circuit_breaker::{BreakerReplicator, CircuitBreaker, ShareBreakers},
-    supervision::{self, Part},
-};
+use guildhall_actors::circuit_breaker::{BreakerReplicator, CircuitBreaker, ShareBreakers};
+use guildhall_actors::supervision;
+use guildhall_actors::supervision::Part;
 use guildhall_core::{
     invalid::{InvalidConfig, LedgerFallback},
     response::Credential,

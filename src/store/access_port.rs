@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::{
-    access::{
-        AddKeyResult, ApiKey, AuditFilter, AuditRecord, DataSubject, ErasureCursor, ErasureStep, ErasureStore,
-        GeneratedAdminKey, KeyFilter, KeyStore, NewApiKey, RevokeResult, RotateResult, StoredAuditRecord,
-    },
-    operations::StoreFuture,
+use guildhall_actors::access::{
+    AuditFilter, AuditRecord, DataSubject, ErasureCursor, ErasureStep, ErasureStore, StoredAuditRecord,
+};
+use guildhall_actors::ports::{
+    AddKeyResult, ApiKey, GeneratedAdminKey, KeyFilter, KeyStore, NewApiKey, RevokeResult, RotateResult, StoreFuture,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
 

@@ -1,6 +1,6 @@
 //! The generated admin key that all processes of a PostgreSQL accept.
 
-use guildhall_actors::access::GeneratedAdminKey;
+use guildhall_actors::ports::GeneratedAdminKey;
 use sea_orm::ConnectionTrait;
 use tokio::time::timeout;
 

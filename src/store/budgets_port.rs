@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use guildhall_actors::{
-    budget::{HourlySpend, SpendStore},
-    operations::StoreFuture,
-};
+use guildhall_actors::budget::{HourlySpend, SpendStore};
+use guildhall_actors::ports::StoreFuture;
 use guildhall_core::budget::{BudgetName, Hour, SpendRecord};
 
 use super::{

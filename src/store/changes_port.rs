@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{ChangeFeed, ChangePage, OperationDetails, OperationFilter, StoreFuture};
+use guildhall_actors::ports::{ChangeFeed, ChangePage, OperationDetails, OperationFilter, StoreFuture};
 use guildhall_core::operation::{ChangeCursor, OperationId, VisibleChanges};
 use tokio::sync::watch;
 

@@ -6,11 +6,8 @@
 
 use std::time::Duration;
 
-use guildhall_actors::{
-    crash::{CRASHES_BEFORE_SET_ASIDE, Crash, CrashStore, CrashedInput, Input},
-    events::InboxKey,
-    operations::StoreFuture,
-};
+use guildhall_actors::crash::{CRASHES_BEFORE_SET_ASIDE, Crash, CrashStore, CrashedInput, Input};
+use guildhall_actors::ports::{InboxKey, StoreFuture};
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, QueryResult, SqliteTransactionMode, TransactionOptions, TransactionTrait as _,
 };

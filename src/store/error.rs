@@ -1,6 +1,6 @@
 //! What can go wrong with an engine, and what that means for whoever waits.
 
-use guildhall_actors::operations::StoreError;
+use guildhall_actors::ports::StoreError;
 use sea_orm::{DbErr, RuntimeErr, sqlx};
 
 /// Why a piece of work was not done.

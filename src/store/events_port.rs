@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::{
-    access::AuditRecord,
-    events::{
-        ClaimedShards, CommitResult, DesiredShards, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest,
-        InboxDisposition, InboxEntry, InboxKey, ShardClaim, ShardStore, StoredSession,
-    },
-    lease_guard::LeaseGuard,
-    operations::StoreFuture,
+use guildhall_actors::access::AuditRecord;
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{
+    CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
+    StoreFuture, StoredSession,
 };
+use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim, ShardStore};
 use guildhall_core::{interaction::ReceivedInteraction, time::UnixMs};
 
 use super::{

@@ -1,4 +1,4 @@
-//! Leases in the store's database: the port of `guildhall_actors::leases`, one row a name.
+//! Leases in the store's database: the port of `guildhall_actors::ports::leases`, one row a name.
 //!
 //! Each call is one transaction over connections of its own, and its clock is the engine's: PostgreSQL's server tells the time
 //! for all; SQLite has no server, so it is this machine's clock.
@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
+use guildhall_actors::ports::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseStore, LeaseToken};
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr,
     SqliteTransactionMode, TransactionOptions, TransactionTrait as _, Value,

@@ -42,11 +42,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    access::AuditRecord,
-    operations::{OperationStore, StoreError},
-    supervision::{self, Part, PartEnd},
-};
+use guildhall_actors::access::AuditRecord;
+use guildhall_actors::ports::{OperationStore, StoreError};
+use guildhall_actors::supervision;
+use guildhall_actors::supervision::{Part, PartEnd};
 use guildhall_core::time::UnixMs;
 use guildhall_core::usage::UsageLimits;
 use sea_orm::{DatabaseConnection, DbErr};

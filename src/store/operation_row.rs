@@ -5,16 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use guildhall_actors::{
-    crash::{self, Input},
-    failpoint,
-    operations::{
-        Attempt, DelayedBy, IdempotencyKey, NewOperation, OperationDetails, StoredOperation, UnknownOutcome,
-        UnreadableOperation,
-    },
-    supervision::Part,
-    telemetry::{crash::UnreadableSkipped, emit},
+use guildhall_actors::crash::Input;
+use guildhall_actors::ports::{
+    Attempt, DelayedBy, IdempotencyKey, NewOperation, OperationDetails, StoredOperation, UnknownOutcome,
+    UnreadableOperation,
 };
+use guildhall_actors::supervision::Part;
+use guildhall_actors::telemetry::crash::UnreadableSkipped;
+use guildhall_actors::telemetry::emit;
+use guildhall_actors::{crash, failpoint};
 use guildhall_core::{
     access::{Bounds, ScopeSet},
     lane::Lane,

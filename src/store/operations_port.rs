@@ -6,15 +6,12 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use guildhall_actors::operations::{
+use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{
     Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
-    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StoreError, StoreFuture,
-    StoreUsage, SubmitError, SubmitResult, SweepSummary, UnresolvedReference, UpdateResult,
-};
-use guildhall_actors::{
-    access::{AuditRecord, DEFAULT_TENANT},
-    events::StateWrite,
-    lease_guard::LeaseGuard,
+    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StateWrite, StoreError,
+    StoreFuture, StoreUsage, SubmitError, SubmitResult, SweepSummary, UnresolvedReference, UpdateResult,
 };
 use guildhall_core::{
     access::Owner,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use guildhall_actors::access::GeneratedAdminKey;
+use guildhall_actors::ports::GeneratedAdminKey;
 use guildhall_core::clock::Offset;
 use sea_orm::{ConnectionTrait as _, DbBackend};
 use tokio::time::timeout;

@@ -5,7 +5,7 @@ pub(super) mod postgres;
 
 use std::time::Duration;
 
-use guildhall_actors::operations::OperationFilter;
+use guildhall_actors::ports::OperationFilter;
 use guildhall_core::operation::{ChangeCursor, OperationKind, OperationState, VisibleChanges};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait as _, Value};
 use uuid::Uuid;

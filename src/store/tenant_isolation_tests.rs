@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::{
-    access::{AuditAction, AuditFilter, Caller, KeyFilter, KeyStore as _, NewApiKey},
-    operations::{DeadLetterFilter, DelayedBy, NewOperation, OperationFilter, OperationStore as _},
+use guildhall_actors::access::{AuditAction, AuditFilter, Caller};
+use guildhall_actors::ports::{
+    DeadLetterFilter, DelayedBy, KeyFilter, KeyStore as _, NewApiKey, NewOperation, OperationFilter,
+    OperationStore as _,
 };
 use guildhall_core::{
     access::{Bounds, Grant, KeyId, ScopeSet},

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guildhall_actors::events::{WebhookBody, WebhookResponse};
-use guildhall_actors::operations::WallClock;
+use guildhall_actors::ports::{WebhookBody, WebhookResponse};
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::event::handler::ResponsePolicy;
 use guildhall_core::trace::TraceContext;
 use http::uri::Scheme;

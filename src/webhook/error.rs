@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::WebhookCallError;
+use guildhall_actors::ports::WebhookCallError;
 use http::StatusCode;
 
 use super::trust::UntrustedResponse;

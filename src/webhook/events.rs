@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_actors::telemetry::span::{self, Span, SpanKind};
+use guildhall_actors::telemetry::span;
+use guildhall_actors::telemetry::span::{Span, SpanKind};
 use guildhall_core::trace::{SpanId, TraceContext};
 use metrics::{counter, histogram};
 use tracing::{debug, warn};

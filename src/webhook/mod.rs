@@ -29,11 +29,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_actors::operations::WallClock;
+use guildhall_actors::wall_clock::WallClock;
 
 use actix::Addr;
 use guildhall_actors::circuit_breaker::{CallError, CircuitBreaker};
-use guildhall_actors::events::{WebhookBody, WebhookCall, WebhookCallFuture, WebhookClient, WebhookResponse};
+use guildhall_actors::ports::{WebhookBody, WebhookCall, WebhookCallFuture, WebhookClient, WebhookResponse};
 use guildhall_core::trace::TraceContext;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::WebhookResponse;
+use guildhall_actors::ports::WebhookResponse;
 use guildhall_core::state_key::MAX_BYTES;
 use serde_json::{Map, Value};
 

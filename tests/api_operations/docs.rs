@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use guildhall::api::{ControlConfig, PoliciesConfig};
-use guildhall_actors::operations::{ChangeFeed as _, OperationStore as _};
+use guildhall_actors::ports::{ChangeFeed as _, OperationStore as _};
 use guildhall_core::{operation::OperationState, policy::Rate, response::ResponseClass};
 use serde_json::Value;
 
@@ -105,7 +105,7 @@ async fn carries_out_one(api: std::rc::Rc<Real>) {
     let mut ticks = api.store.ticks();
     loop {
         ticks.changed().await.unwrap();
-        let filter = guildhall_actors::operations::OperationFilter { limit: 10, ..Default::default() };
+        let filter = guildhall_actors::ports::OperationFilter { limit: 10, ..Default::default() };
         let listed = api.store.list(filter).await.unwrap();
         let awaited = |payload: &str| payload.contains("Ushers");
         for shown in listed.iter().filter(|shown| awaited(&shown.stored.operation.payload)) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guildhall::api::ControlConfig;
-use guildhall_actors::operations::submission::SubmissionConfig;
+use guildhall_actors::submission::SubmissionConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

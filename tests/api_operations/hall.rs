@@ -10,12 +10,12 @@ use guildhall::{
     api::{Control, GateService, ShardService},
     store::Store,
 };
-use guildhall_actors::{
-    budget::{BudgetService, BudgetsHandle, SpendRecorder},
-    events::{ShardAdmin, ShardState, ShardView, ShardsFuture},
-    operations::WallClock,
-    rest::{ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport},
+use guildhall_actors::budget::{BudgetService, BudgetsHandle, SpendRecorder};
+use guildhall_actors::gate::{
+    ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport,
 };
+use guildhall_actors::ports::{ShardAdmin, ShardState, ShardView, ShardsFuture};
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
     budget::{BudgetLimits, BudgetName, Points},
     lane::Lane,

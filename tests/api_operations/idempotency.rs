@@ -97,9 +97,8 @@ fn what_one_process_has_accepted_another_one_knows() {
         let one = with_cache(server.url());
         let first = submit(&one, "once", "Pilots").await.text("id");
         names(&server, 1).await;
-        let other: Arc<dyn guildhall_actors::operations::IdempotencyCache> = cache(server.url());
-        let key =
-            |scope: &str| guildhall_actors::operations::IdempotencyKey { scope: scope.into(), key: "once".to_owned() };
+        let other: Arc<dyn guildhall_actors::ports::IdempotencyCache> = cache(server.url());
+        let key = |scope: &str| guildhall_actors::ports::IdempotencyKey { scope: scope.into(), key: "once".to_owned() };
         let known = other.get(&key("admin")).await.unwrap();
         assert_eq!(known.id.to_string(), first);
         assert_eq!(known.payload_hash, one.store.kept(&first).payload_hash);

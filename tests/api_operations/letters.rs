@@ -1,6 +1,7 @@
 //! Dead letters.
 
-use guildhall_actors::{access::Caller, operations::DeadLetterFilter};
+use guildhall_actors::access::Caller;
+use guildhall_actors::ports::DeadLetterFilter;
 use guildhall_core::operation::OperationState;
 use serde_json::{Value, json};
 

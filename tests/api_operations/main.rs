@@ -51,10 +51,8 @@ use guildhall::{
     api::{self, AdminKey, Control, ControlConfig, EdgeConfig, Listener, Readiness, TrustedProxies},
     settings::SecretValue,
 };
-use guildhall_actors::operations::{
-    IdempotencyCache, OperationService, OperationStore, PauseTarget,
-    submission::{QueueNotifier, SubmissionConfig},
-};
+use guildhall_actors::ports::{IdempotencyCache, OperationStore, PauseTarget};
+use guildhall_actors::submission::{OperationService, QueueNotifier, SubmissionConfig};
 use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use guildhall_actors::access::{Caller, default_tenant};
-use guildhall_actors::operations::PauseTarget;
-use guildhall_actors::operations::submission::{OperationError, RetryResult};
+use guildhall_actors::ports::PauseTarget;
+use guildhall_actors::submission::{OperationError, RetryResult};
 use guildhall_core::access::{Grant, Scope};
 use guildhall_core::operation::OperationState;
 use serde_json::json;

@@ -7,10 +7,10 @@ use guildhall::{
     settings,
     store::Store,
 };
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     ClaimFrom, Fence, IntentUpdate, OperationDetails, OperationStore as _, OperationUpdate, UpdateResult,
-    submission::SubmissionConfig,
 };
+use guildhall_actors::submission::SubmissionConfig;
 use guildhall_core::{
     operation::{Failure, FailureClass, OperationState, Queue},
     time::UnixMs,

@@ -7,9 +7,8 @@ use guildhall::{
     settings,
     store::Store,
 };
-use guildhall_actors::operations::{
-    ClaimFrom, IntentUpdate, OperationStore as _, OperationUpdate, UpdateResult, submission::SubmissionConfig,
-};
+use guildhall_actors::ports::{ClaimFrom, IntentUpdate, OperationStore as _, OperationUpdate, UpdateResult};
+use guildhall_actors::submission::SubmissionConfig;
 use guildhall_core::{
     operation::{Failure, FailureClass, OperationId, OperationState},
     time::UnixMs,

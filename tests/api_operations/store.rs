@@ -7,7 +7,7 @@ use std::{
 };
 
 use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, IdempotencyKey, Instance, NewOperation, OperationDetails,
     OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention,
     StoreError, StoreFuture, StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnresolvedReference,

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use guildhall::api::{ControlConfig, StreamsConfig};
-use guildhall_actors::operations::{OperationStore as _, Retention};
+use guildhall_actors::ports::{OperationStore as _, Retention};
 use guildhall_core::{
     operation::{OperationState, Queue},
     time::UnixMs,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use guildhall::api::ControlConfig;
-use guildhall_actors::operations::{ChangeFeed as _, CompletionConfig};
+use guildhall_actors::ports::ChangeFeed as _;
+use guildhall_actors::submission::CompletionConfig;
 use guildhall_core::operation::OperationState;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use guildhall::discord::{IdentifyLimits, IdentifyQueue, SessionStartLimit, ShardEvent};
-use guildhall_actors::operations::WallClock;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::time::UnixMs;
 use guildhall_sim::GatewayConfig;
 use tokio::time::Instant;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use guildhall::discord::{SessionKind, ShardEvent};
-use guildhall_actors::events::{Credit, FlowLimit, ShardMessage, ShardSender};
+use guildhall_actors::shard::{Credit, FlowLimit, ShardMessage, ShardSender};
 use tokio::sync::{mpsc, watch};
 
 /// Longer than anything here takes; a test that waits so long is stuck.

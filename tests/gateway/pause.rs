@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::FlowLimit;
+use guildhall_actors::shard::FlowLimit;
 use guildhall_sim::{GatewayConfig, StormEvent};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Another process goes on where one has ended; and several share the shards.
 
-use guildhall_actors::events::StoredSession;
+use guildhall_actors::ports::StoredSession;
 use guildhall_core::time::UnixMs;
 use guildhall_sim::StormEvent;
 

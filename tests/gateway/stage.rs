@@ -6,7 +6,8 @@ use guildhall::{
     discord::{BackoffConfig, ShardPool, ShardPoolConfig},
     settings::{SecretValue, ShardRange},
 };
-use guildhall_actors::{events::FlowLimit, operations::WallClock};
+use guildhall_actors::shard::FlowLimit;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_sim::{GatewayConfig, Sim, SimConfig, SimHandle, StormEvent, StormSpec};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;

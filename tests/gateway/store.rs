@@ -6,13 +6,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    access::AuditRecord,
-    events::{
-        CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry,
-        InboxKey, StoredSession,
-    },
-    operations::{StoreError, StoreFuture},
+use guildhall_actors::access::AuditRecord;
+use guildhall_actors::ports::{
+    CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
+    StoreError, StoreFuture, StoredSession,
 };
 use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use guildhall_actors::leases::{Lease, LeaseToken};
+use guildhall_actors::ports::{Lease, LeaseToken};
 use tokio::time::Instant;
 
 use crate::keepers::{LONG, SHORT, is_free, name, take, take_at_last, with_all};

@@ -4,7 +4,7 @@ use std::{str::FromStr as _, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall::store::SqlLeases;
-use guildhall_actors::leases::{LeaseError, LeaseFence, LeaseStore};
+use guildhall_actors::ports::{LeaseError, LeaseFence, LeaseStore};
 use sea_orm::{
     ConnectionTrait as _, Database, DatabaseConnection, SqlxPostgresConnector,
     sqlx::postgres::{PgConnectOptions, PgPoolOptions},

@@ -7,7 +7,7 @@ use guildhall::{
     settings::{self, SettingsSources},
     store::{SqlLeases, migrate},
 };
-use guildhall_actors::leases::{Lease, LeaseName, LeaseStore};
+use guildhall_actors::ports::{Lease, LeaseName, LeaseStore};
 use tempfile::TempDir;
 
 use crate::{postgres, redis_server::RedisServer};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::leases::{Lease, LeaseFence, LeaseName, LeaseStore};
+use guildhall_actors::ports::{Lease, LeaseFence, LeaseName, LeaseStore};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 

@@ -10,7 +10,7 @@ use std::{
 
 use guildhall::{api::Readiness, app::OperationsComponent, settings, store::Store};
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     DelayedBy, Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, NewOperation, OperationExecutor,
     OperationStore as _, ReconcileResult,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{Execution, ExecutionResult};
+use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::access::{Bounds, Owner};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{FailureClass, OperationKind, Payload};

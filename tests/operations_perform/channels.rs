@@ -1,6 +1,6 @@
 //! Channels: what each kind leaves behind.
 
-use guildhall_actors::operations::Execution;
+use guildhall_actors::ports::Execution;
 use guildhall_core::operation::payload::{
     ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel, Overwrite, OverwriteMode, OverwriteTarget,
     Reorder, ReorderPosition, ReorderTarget, ReplaceOverwrites, UpdatePermissions,

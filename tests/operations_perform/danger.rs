@@ -1,6 +1,6 @@
 //! An operation that was accepted without the scope `danger` is judged right before it is sent.
 
-use guildhall_actors::operations::{Execution, ExecutionResult};
+use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::access::{Grant, ScopeSet};
 use guildhall_core::operation::{FailureClass, OperationKind, Payload};
 use guildhall_sim::FaultAction;
@@ -119,12 +119,12 @@ fn operation_that_is_sent_again_after_a_doubt_is_judged_again() {
         let channel = payload(OperationKind::CreateChannel, &json!({"name": "room", "overwrites": overwrites}));
         let work = plain(&stage, channel);
         stage.lost(&work, "POST /guilds/*/channels", FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&work).await, guildhall_actors::operations::ReconcileResult::Absent);
+        assert_eq!(stage.reconcile(&work).await, guildhall_actors::ports::ReconcileResult::Absent);
         stage.done(&work).await;
         // The same with what may not be given: neither the first time nor after it was looked for.
         let boss = plain(&stage, payload(OperationKind::CreateRole, &json!({"name": "boss", "permissions": "8"})));
         assert_eq!(stage.failed(&boss).await.class, FailureClass::Forbidden);
-        assert_eq!(stage.reconcile(&boss).await, guildhall_actors::operations::ReconcileResult::Absent);
+        assert_eq!(stage.reconcile(&boss).await, guildhall_actors::ports::ReconcileResult::Absent);
         assert_eq!(stage.failed(&boss).await.class, FailureClass::Forbidden);
         assert_eq!(stage.roles_named("boss").await, [Value::Null; 0]);
     });

@@ -1,6 +1,6 @@
 //! Channels whose making nobody heard of.
 
-use guildhall_actors::operations::ReconcileResult;
+use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, Snowflake};

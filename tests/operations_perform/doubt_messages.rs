@@ -1,6 +1,6 @@
 //! Messages that nobody heard were sent.
 
-use guildhall_actors::operations::{Execution, ReconcileResult};
+use guildhall_actors::ports::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, FireSpec, MessageSpec, Snowflake};

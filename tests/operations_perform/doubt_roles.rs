@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{Execution, ReconcileResult};
+use guildhall_actors::ports::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureRole, NewRole};
 use guildhall_core::operation::{ManagedKind, Payload};
 use guildhall_sim::FaultAction;

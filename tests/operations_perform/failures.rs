@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{Execution, ExecutionResult, HoldScope};
+use guildhall_actors::ports::{Execution, ExecutionResult, HoldScope};
 use guildhall_core::operation::payload::{AssignRole, Method, Request};
 use guildhall_core::operation::{FailureClass, Payload, Reference};
 use guildhall_sim::{CloudflareForm, FaultAction, Scope};

@@ -1,6 +1,6 @@
 //! Messages: what each kind leaves behind.
 
-use guildhall_actors::operations::{Execution, ExecutionResult};
+use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
 use guildhall_sim::FaultAction;

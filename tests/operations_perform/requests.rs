@@ -1,6 +1,6 @@
 //! Reads and calls of any kind.
 
-use guildhall_actors::operations::ReconcileResult;
+use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::payload::{Method, Read, Request};
 use guildhall_core::operation::{FailureClass, Payload};
 use guildhall_sim::FaultAction;

@@ -1,6 +1,6 @@
 //! Roles: what each kind leaves behind.
 
-use guildhall_actors::operations::{Binding, Execution};
+use guildhall_actors::ports::{Binding, Execution};
 use guildhall_core::operation::payload::{AssignRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
 use guildhall_core::operation::{FailureClass, ManagedKind, Payload, Reference};
 use http::Method;

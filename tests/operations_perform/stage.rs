@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guildhall::discord::operations::{DiscordExecutor, ExecutorConfig, ObjectOwnership};
+use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _};
+use guildhall_actors::guild::Journal;
 use guildhall_actors::lease_guard::LeaseGuard;
-use guildhall_actors::operations::{
-    Execution, ExecutionOutput, ExecutionResult, Journal, OperationExecutor as _, ReconcileResult, StoreFuture,
+use guildhall_actors::ports::{
+    Execution, ExecutionOutput, ExecutionResult, OperationExecutor as _, ReconcileResult, StoreFuture,
 };
-use guildhall_actors::rest::{CallOutcome, Gate, GateConfig, Rest as _};
 use guildhall_core::access::{Bounds, Grant, Owner, ScopeSet};
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::limit::LimitConfig;

@@ -1,12 +1,11 @@
 //! Whether the effect of an operation is in place, for every kind and every way in which its outcome can become unknown.
 
-use guildhall_actors::operations::{Execution, ExecutionResult, ReconcileResult};
-use guildhall_core::operation::payload::Method as Verb;
+use guildhall_actors::ports::{Execution, ExecutionResult, ReconcileResult};
 use guildhall_core::operation::payload::{
     AssignRole, DeferReply, DeleteChannel, DeleteMessage, DeleteRole, EditMessage, EditOriginal, EnsureChannel,
-    EnsureMessage, EnsureRole, MessageBody, NewRole, Overwrite, OverwriteMode, OverwriteTarget, Read, RemoveRole,
-    Reorder, ReorderPosition, ReorderTarget, ReplaceOverwrites, Request, SendDm, SendFollowup, SetMemberRoles,
-    UpdatePermissions,
+    EnsureMessage, EnsureRole, MessageBody, Method as Verb, NewRole, Overwrite, OverwriteMode, OverwriteTarget, Read,
+    RemoveRole, Reorder, ReorderPosition, ReorderTarget, ReplaceOverwrites, Request, SendDm, SendFollowup,
+    SetMemberRoles, UpdatePermissions,
 };
 use guildhall_core::operation::{OperationKind, Payload, Reference};
 use guildhall_sim::{FaultAction, FireSpec, Snowflake};

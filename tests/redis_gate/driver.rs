@@ -13,7 +13,7 @@ use guildhall::{
     logging,
     settings::{self, Settings, SettingsSources},
 };
-use guildhall_actors::rest::{CallOutcome, Rest as _};
+use guildhall_actors::gate::{CallOutcome, Rest as _};
 use guildhall_core::lane::Lane;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use twilight_model::id::{Id, marker::ChannelMarker};

@@ -16,13 +16,11 @@ use std::{future::Future, time::Duration};
 
 use actix::{Actor as _, Addr};
 use guildhall::redis::{RateLimitBlock, RedisClient, RedisConfig, RedisUrl, SharedState, SharedStateConfig};
-use guildhall_actors::{
-    circuit_breaker::{
-        Admit, BreakerChanged, CircuitBreaker, CircuitBreakerSnapshot, ForceOpen, ObserveCircuitBreaker, Pass,
-        ResetBreaker, SubscribeBreakerChanges,
-    },
-    clock::Clock,
+use guildhall_actors::circuit_breaker::{
+    Admit, BreakerChanged, CircuitBreaker, CircuitBreakerSnapshot, ForceOpen, ObserveCircuitBreaker, Pass,
+    ResetBreaker, SubscribeBreakerChanges,
 };
+use guildhall_actors::clock::Clock;
 use guildhall_core::{
     breaker::{BreakerConfig, BreakerKey, CallInfo, CallRejection, CallResult},
     invalid::{InvalidConfig, LedgerFallback, Submitter},

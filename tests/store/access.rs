@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::{
-    access::{
-        AddKeyResult, AuditAction, AuditFilter, AuditRecord, Caller, KeyFilter, KeyStore as _, NewApiKey, RevokeResult,
-        RotateResult,
-    },
-    operations::{DeadLetterFilter, NewOperation, OperationStore, PauseTarget, SubmitError},
+use guildhall_actors::access::{AuditAction, AuditFilter, AuditRecord, Caller};
+use guildhall_actors::ports::{
+    AddKeyResult, DeadLetterFilter, KeyFilter, KeyStore as _, NewApiKey, NewOperation, OperationStore, PauseTarget,
+    RevokeResult, RotateResult, SubmitError,
 };
 use guildhall_core::{
     access::{Grant, KeyId},

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use guildhall::store::Store;
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     ChangeFeed as _, ChangePage, DeadLetterFilter, NewOperation, OperationFilter, OperationStore as _, OperationUpdate,
 };
 use guildhall_core::operation::{
@@ -45,7 +45,7 @@ async fn catch_up(store: &Store, from: &mut ChangeCursor, page: usize) -> Vec<(O
 
 fn retryable(
     operation: &NewOperation,
-    fence: guildhall_actors::operations::Fence,
+    fence: guildhall_actors::ports::Fence,
     state: OperationState,
 ) -> OperationUpdate {
     OperationUpdate {
@@ -166,7 +166,7 @@ on_both! {
         let fence = claim(&store, QUEUE).await.fence;
         let (done, open, unknown) = (in_guild(), in_guild(), new_id());
         store.submit(vec![done.clone(), open.clone()]).await.unwrap();
-        let held = guildhall_actors::operations::Attempt { class: "rate_limited".to_owned(), ..tried(0) };
+        let held = guildhall_actors::ports::Attempt { class: "rate_limited".to_owned(), ..tried(0) };
         let delayed = OperationUpdate { attempt: Some(held), delays: 1, ..change(&done, fence, OperationState::Delayed) };
         record(&store, delayed).await;
         record(&store, OperationUpdate { attempt: Some(tried(1)), ..change(&done, fence, OperationState::Succeeded) }).await;
@@ -300,7 +300,7 @@ on_both! {
 async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, OperationState)> {
     let all: Vec<_> = (0..count).map(|_| operation(queue)).collect();
     let mut ended = Vec::new();
-    let claimed = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![queue])).await.unwrap();
+    let claimed = store.claim(guildhall_actors::ports::ClaimFrom::Queues(vec![queue])).await.unwrap();
     // Another process may be the one that should have it: then operations are only accepted, and taken back.
     let fence = claimed.first().map(|claim| claim.fence);
     for batch in all.chunks(7) {

@@ -12,10 +12,7 @@ use guildhall::{
     clock::{SystemTimeSource, TimeSource},
     store::Store,
 };
-use guildhall_actors::{
-    events::EventStore as _,
-    operations::{NewOperation, OperationStore as _, Retention, SubmitResult},
-};
+use guildhall_actors::ports::{EventStore as _, NewOperation, OperationStore as _, Retention, SubmitResult};
 use guildhall_core::{
     operation::{OperationState, Queue},
     time::{Timestamp, UnixMs},

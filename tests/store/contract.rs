@@ -1,13 +1,11 @@
 //! What the port promises.
 
 use guildhall::store::Store;
-use guildhall_actors::{
-    access::{AddKeyResult, AuditAction, KeyStore as _},
-    operations::{
-        Binding, ClaimFrom, DeadLetterFilter, Fence, IntentUpdate, NewOperation, OperationFilter, OperationStore as _,
-        OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, SubmitError, SubmitResult, UnknownOutcome,
-        UnresolvedReference, UpdateResult,
-    },
+use guildhall_actors::access::AuditAction;
+use guildhall_actors::ports::{
+    AddKeyResult, Binding, ClaimFrom, DeadLetterFilter, Fence, IntentUpdate, KeyStore as _, NewOperation,
+    OperationFilter, OperationStore as _, OperationUpdate, PauseTarget, ProgressUpdate, ResolvedReference, SubmitError,
+    SubmitResult, UnknownOutcome, UnresolvedReference, UpdateResult,
 };
 use guildhall_core::operation::{
     Failure, FailureClass, GateCondition, ManagedKind, OperationKind, OperationState, Progress, ProgressStep, Queue,

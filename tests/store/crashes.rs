@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use guildhall::store::{Store, record_crash};
-use guildhall_actors::{
-    crash::{Crash, CrashStore as _, Input},
-    events::EventStore as _,
-    operations::{DeadLetterFilter, IntentUpdate, OperationStore as _, UpdateResult},
-};
+use guildhall_actors::crash::{Crash, CrashStore as _, Input};
+use guildhall_actors::ports::{DeadLetterFilter, EventStore as _, IntentUpdate, OperationStore as _, UpdateResult};
 use guildhall_core::operation::{FailureClass, OperationId, OperationState, Queue};
 use sea_orm::{ConnectionTrait as _, Database, DbBackend};
 

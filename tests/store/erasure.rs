@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use guildhall::store::Store;
-use guildhall_actors::{
-    access::{AuditAction, AuditFilter, DataSubject, ErasureCursor, ErasureStep, ErasureStore as _, KeyStore as _},
-    events::{EventStore as _, HandlerCommit, InboxDisposition, InboxEntry},
-    operations::{Binding, DeadLetterFilter, NewOperation, OperationStore as _, OperationUpdate, SubmitResult},
+use guildhall_actors::access::{AuditAction, AuditFilter, DataSubject, ErasureCursor, ErasureStep, ErasureStore as _};
+use guildhall_actors::ports::{
+    Binding, DeadLetterFilter, EventStore as _, HandlerCommit, InboxDisposition, InboxEntry, KeyStore as _,
+    NewOperation, OperationStore as _, OperationUpdate, SubmitResult,
 };
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind, OperationState, Queue};
 

@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::{
-    events::{
-        CommitResult, EventStore as _, HandlerCommit, IdentifyDecision, IdentifyRequest, StateWrite, StoredSession,
-    },
-    operations::{NewOperation, OperationStore as _, SubmitError, SubmitResult},
+use guildhall_actors::ports::{
+    CommitResult, EventStore as _, HandlerCommit, IdentifyDecision, IdentifyRequest, NewOperation, OperationStore as _,
+    StateWrite, StoredSession, SubmitError, SubmitResult,
 };
 use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use tokio::sync::Barrier;

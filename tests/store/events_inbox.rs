@@ -1,10 +1,10 @@
 //! What the port promises of events that wait, and of what is swept.
 
 use guildhall::store::Store;
-use guildhall_actors::{
-    access::{AuditAction, AuditRecord, Caller},
-    events::{CommitResult, EventStore as _, HandlerCommit, InboxDisposition, InboxEntry, StoredSession},
-    operations::{OperationStore as _, SubmitError},
+use guildhall_actors::access::{AuditAction, AuditRecord, Caller};
+use guildhall_actors::ports::{
+    CommitResult, EventStore as _, HandlerCommit, InboxDisposition, InboxEntry, OperationStore as _, StoredSession,
+    SubmitError,
 };
 use guildhall_core::operation::Queue;
 

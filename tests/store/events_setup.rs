@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use guildhall::store::Store;
-use guildhall_actors::{
-    events::{CommitResult, EventStore as _, HandlerCommit, InboxEntry, InboxKey, StateWrite, StoredSession},
-    operations::NewOperation,
+use guildhall_actors::ports::{
+    CommitResult, EventStore as _, HandlerCommit, InboxEntry, InboxKey, NewOperation, StateWrite, StoredSession,
 };
 
 use crate::setup::at;

@@ -3,7 +3,7 @@
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use guildhall::store::{Health, Store};
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     ClaimFrom, IdempotencyKey, NewOperation, OperationStore as _, StoreError, SubmitError, UpdateResult,
 };
 use guildhall_core::operation::{OperationState, Queue};

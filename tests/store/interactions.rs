@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::{
-    events::EventStore as _,
-    operations::{OperationStore as _, Retention, SweepSummary},
-};
+use guildhall_actors::ports::{EventStore as _, OperationStore as _, Retention, SweepSummary};
 use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
     time::UnixMs,

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use guildhall::store::Store;
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     ClaimFrom, Fence, IdempotencyKey, NewOperation, OperationStore as _, SubmitError, SubmitResult, UpdateResult,
 };
 use guildhall_core::{

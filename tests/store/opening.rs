@@ -1,7 +1,7 @@
 //! Opening a store: whose it is, and whether it fits.
 
 use guildhall::store::{OpenError, Store, migrate};
-use guildhall_actors::operations::OperationStore as _;
+use guildhall_actors::ports::OperationStore as _;
 use sea_orm::{ConnectionTrait as _, Database};
 
 use crate::setup::{Engine, Place, fresh, in_guild, on_both, submit};

@@ -1,7 +1,7 @@
 //! Queues that were shared by tenants become one a tenant, and back.
 
 use guildhall::store::migrate;
-use guildhall_actors::operations::{DeadLetterFilter, NewOperation, OperationStore as _};
+use guildhall_actors::ports::{DeadLetterFilter, NewOperation, OperationStore as _};
 use guildhall_core::{
     operation::{OperationId, OperationState, Queue, QueueKey},
     time::UnixMs,

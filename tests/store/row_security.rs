@@ -4,7 +4,7 @@ use guildhall::{
     settings::{self, RowSecurityMode},
     store::{OpenError, Store, migrate},
 };
-use guildhall_actors::operations::{OperationFilter, OperationStore as _};
+use guildhall_actors::ports::{OperationFilter, OperationStore as _};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::task::block_in_place;
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall::store::{ClusterEvent, Store};
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     ClaimFrom, DelayedBy, NewOperation, OperationFilter, OperationStore as _, OperationUpdate, PauseTarget, StoreError,
     SubmitError, SubmitResult, WaitReason,
 };

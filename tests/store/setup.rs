@@ -9,7 +9,7 @@ use std::{
 };
 
 use guildhall::{settings, store::Store};
-use guildhall_actors::operations::{
+use guildhall_actors::ports::{
     Attempt, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, IntentUpdate, NewOperation, OperationStore as _,
     OperationUpdate, Retention, SubmitError, SubmitResult, UpdateResult,
 };

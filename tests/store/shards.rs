@@ -6,10 +6,8 @@ use guildhall::{
     settings::LeaseSettings,
     store::{ClusterEvent, Store},
 };
-use guildhall_actors::events::{
-    ClaimedShards, CommitResult, DesiredShards, EventStore as _, HandlerCommit, ShardClaim, ShardStore as _,
-    StoredSession,
-};
+use guildhall_actors::ports::{CommitResult, EventStore as _, HandlerCommit, StoredSession};
+use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim, ShardStore as _};
 use sea_orm::{ConnectionTrait as _, Database};
 use tokio::time::timeout;
 

@@ -6,10 +6,11 @@ use guildhall::{
     settings::LeaseSettings,
     store::{ClusterEvent, Store},
 };
-use guildhall_actors::events::{CommitResult, EventStore as _, HandlerCommit};
-use guildhall_actors::operations::{
-    Claim, ClaimFrom, OperationStore as _, PauseTarget, QueueSignal, SubmitResult, UpdateResult,
+use guildhall_actors::ports::{
+    Claim, ClaimFrom, CommitResult, EventStore as _, HandlerCommit, OperationStore as _, PauseTarget, SubmitResult,
+    UpdateResult,
 };
+use guildhall_actors::supervisor::QueueSignal;
 use guildhall_core::operation::{OperationState, Queue, QueueKey};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::{

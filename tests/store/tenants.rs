@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use guildhall::store::Store;
-use guildhall_actors::{
-    access::{AddKeyResult, AuditAction, AuditFilter, Caller, KeyStore, NewApiKey},
-    operations::{
-        Attempt, Binding, DeadLetterFilter, IdempotencyKey, NewOperation, OperationFilter, OperationStore,
-        OperationUpdate, PauseTarget, SubmitResult,
-    },
+use guildhall_actors::access::{AuditAction, AuditFilter, Caller};
+use guildhall_actors::ports::{
+    AddKeyResult, Attempt, Binding, DeadLetterFilter, IdempotencyKey, KeyStore, NewApiKey, NewOperation,
+    OperationFilter, OperationStore, OperationUpdate, PauseTarget, SubmitResult,
 };
 use guildhall_core::{
     access::{Grant, KeyId, Owner},

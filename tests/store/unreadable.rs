@@ -1,6 +1,6 @@
 //! Rows that cannot be read: told apart when their queue is loaded, and in nobody's way once they are set aside.
 
-use guildhall_actors::operations::{DeadLetterFilter, OperationFilter, OperationStore as _, UpdateResult};
+use guildhall_actors::ports::{DeadLetterFilter, OperationFilter, OperationStore as _, UpdateResult};
 use guildhall_core::operation::{FailureClass, OperationId, OperationState, Queue, QueueKey};
 use sea_orm::{ConnectionTrait as _, Database};
 

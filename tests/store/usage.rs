@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall::store::Store;
-use guildhall_actors::access::{AuditAction, AuditFilter, Caller, KeyStore as _};
-use guildhall_actors::operations::{
-    DeadLetterFilter, IdempotencyKey, NewOperation, OperationStore as _, OperationUpdate, SubmitError, SubmitResult,
-    SweepSummary, UpdateResult,
+use guildhall_actors::access::{AuditAction, AuditFilter, Caller};
+use guildhall_actors::ports::{
+    DeadLetterFilter, IdempotencyKey, KeyStore as _, NewOperation, OperationStore as _, OperationUpdate, SubmitError,
+    SubmitResult, SweepSummary, UpdateResult,
 };
 use guildhall_core::{
     operation::{Failure, FailureClass, OperationKind, OperationState, Queue, QueueKey},
@@ -197,7 +197,7 @@ on_both! {
         submit(&store, &delayed).await;
         let fence = claim(&store, QUEUE).await.fence;
         for nth in 1..=60 {
-            let attempt = guildhall_actors::operations::Attempt { started_at: at(nth), ended_at: at(nth), ..tried(0) };
+            let attempt = guildhall_actors::ports::Attempt { started_at: at(nth), ended_at: at(nth), ..tried(0) };
             let change = OperationUpdate {
                 attempts: 0,
                 delays: u32::try_from(nth).unwrap(),
@@ -236,7 +236,7 @@ on_both! {
                     let operation = live.swap_remove(random.usize(0..live.len()));
                     let states = [OperationState::Succeeded, OperationState::Dead, OperationState::NeedsReview, OperationState::Running];
                     let state = states[random.usize(0..states.len())];
-                    let claims = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![queue_of(&operation)])).await.unwrap();
+                    let claims = store.claim(guildhall_actors::ports::ClaimFrom::Queues(vec![queue_of(&operation)])).await.unwrap();
                     if let [claim] = claims.as_slice() {
                         let result = (state == OperationState::Succeeded).then(|| "\"done\"".to_owned());
                         let attempt = Some(tried(1));

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::settings::SecretValue;
 use guildhall_actors::circuit_breaker::{BreakerChanged, SubscribeBreakerChanges};
-use guildhall_actors::rest::{
+use guildhall_actors::gate::{
     CallOutcome, Gate, GateConfig, NotSent, RequestBody, Rest as _, RestRequest, RestResponse,
 };
 use guildhall_core::breaker::{BreakerKey, BreakerState};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::WebhookResponse;
+use guildhall_actors::ports::WebhookResponse;
 use serde_json::json;
 
 use crate::brain::{Act, Brain, says};

@@ -11,7 +11,7 @@ use actix::Actor as _;
 use guildhall::webhook::{LookupFuture, Resolver, Secret, Target, WebhookConfig, Webhooks};
 use guildhall_actors::circuit_breaker::CircuitBreaker;
 use guildhall_actors::clock::Clock;
-use guildhall_actors::events::{WebhookBody, WebhookCall, WebhookCallError, WebhookClient as _, WebhookResponse};
+use guildhall_actors::ports::{WebhookBody, WebhookCall, WebhookCallError, WebhookClient as _, WebhookResponse};
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::event::handler::ResponsePolicy;
 use guildhall_core::invalid::InvalidConfig;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use guildhall::webhook::{Secret, Target, Webhooks};
-use guildhall_actors::events::WebhookResponse;
+use guildhall_actors::ports::WebhookResponse;
 use guildhall_core::event::handler::ResponsePolicy;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ring::hmac;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::AuditRecord;
-use crate::operations::StoreFuture;
+use crate::ports::StoreFuture;
 
 /// Whose data is erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

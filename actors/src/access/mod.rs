@@ -9,10 +9,8 @@ mod audit_record;
 mod caller;
 mod erasure;
 mod role_cache;
-mod store;
 
 pub use audit_record::{AuditAction, AuditFilter, AuditRecord, StoredAuditRecord};
 pub use caller::{Caller, DEFAULT_TENANT, default_tenant};
 pub use erasure::{DataSubject, ErasureCursor, ErasureStep, ErasureStore};
 pub use role_cache::{RoleCache, RoleCacheConfig, RoleRead};
-pub use store::{AddKeyResult, ApiKey, GeneratedAdminKey, KeyFilter, KeyStore, NewApiKey, RevokeResult, RotateResult};

@@ -6,8 +6,7 @@ use guildhall_core::budget::{BudgetDecision, BudgetError, BudgetName, Observatio
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
-use super::port::Unreachable;
-use crate::operations::StoreError;
+use crate::ports::{StoreError, Unreachable};
 use crate::telemetry::{InternalEvent, Metric, emit};
 
 /// Costs that were taken, by bucket.

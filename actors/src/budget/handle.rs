@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ports::SharedBudgets;
 use actix::{Addr, MailboxError};
 use guildhall_core::budget::{
     BudgetDecision, BudgetError, BudgetLimits, BudgetName, BudgetSnapshot, Observation, Points,
 };
 
 use super::{
-    AcquireBudget, BudgetActor, ConfigureBudget, ObserveBudget, ObserveBudgets, ObserveUpstream, SharedBudgets,
-    SharedBudgetsConfig,
+    AcquireBudget, BudgetActor, ConfigureBudget, ObserveBudget, ObserveBudgets, ObserveUpstream, SharedBudgetsConfig,
 };
 use crate::clock::Clock;
 

@@ -7,7 +7,6 @@
 
 mod events;
 mod handle;
-mod port;
 mod shared_client;
 mod spend;
 
@@ -18,7 +17,6 @@ mod tests;
 pub(crate) use events::METRICS;
 pub use events::{ACQUIRED, AVAILABLE, EXHAUSTED, SPEND_FORGOTTEN, WAITS};
 pub use handle::BudgetsHandle;
-pub use port::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
 pub use service::BudgetService;
 pub use spend::{HourlySpend, SpendRecorder, SpendStore};
 
@@ -27,6 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ports::SharedBudgets;
 use actix::dev::{MessageResponse, OneshotSender};
 use actix::{Actor, Addr, AsyncContext as _, Context, Handler, Message, ResponseFuture};
 use guildhall_core::budget::{

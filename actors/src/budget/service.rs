@@ -7,7 +7,7 @@ use guildhall_core::budget::{
 };
 
 use super::{BudgetsHandle, SpendRecorder};
-use crate::operations::StoreError;
+use crate::ports::StoreError;
 
 /// Named budgets with what was spent of them. Cheap to clone.
 #[derive(Clone, Debug)]

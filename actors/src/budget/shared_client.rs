@@ -17,9 +17,9 @@ use guildhall_core::budget::{
 };
 
 use super::events::{BudgetAvailable, SharedBudgetsRecovered, SharedBudgetsUnreachable, UpstreamObserved, tell};
-use super::port::{SharedBudgets, SharedReply, Unreachable};
 use super::{AcquireBudget, SharedBudgetsConfig};
 use crate::clock::Clock;
+use crate::ports::{SharedBudgets, SharedReply, Unreachable};
 use crate::supervision::{Part, spawn_local_finite};
 use crate::telemetry::emit;
 

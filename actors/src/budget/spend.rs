@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use guildhall_core::budget::{BudgetName, Hour, Points, SpendRecord, SpendTotals};
 
 use super::events::{SpendDropped, SpendNotSaved};
-use crate::operations::{StoreError, StoreFuture, WallClock};
+use crate::ports::{StoreError, StoreFuture};
 use crate::telemetry::emit;
+use crate::wall_clock::WallClock;
 
 /// How many sums are in mind at once: so many budgets for some hours. More pile up only while the store is away.
 const SUMS: usize = 10_000;

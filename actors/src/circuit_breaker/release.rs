@@ -10,7 +10,7 @@ use guildhall_core::operation::GateCondition;
 use guildhall_core::time::Timestamp;
 
 use super::CircuitBreaker;
-use crate::rest::ReleaseListener;
+use crate::gate::ReleaseListener;
 
 /// Refusals by the budget of invalid requests that are remembered at most. Further ones wait for the time they were told.
 const MOST_REFUSED: usize = 256;

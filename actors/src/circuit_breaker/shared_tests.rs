@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::rest::ReleaseListener;
+use crate::gate::ReleaseListener;
 
 const BOT: Credential = Credential::Application(42);
 const READ: &str = "GET /guilds/{id}/roles";

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use guildhall_core::operation::OperationId;
 use guildhall_core::time::UnixMs;
 
-use crate::events::InboxKey;
-use crate::operations::StoreFuture;
+use crate::ports::{InboxKey, StoreFuture};
 use crate::supervision::{EndCause, PartEnd};
 
 /// An input that ended a process this often is set aside before it is handled again.

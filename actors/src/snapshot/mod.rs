@@ -9,12 +9,9 @@
 //! one that never ran before.
 
 mod dirty_flag;
-mod port;
 mod snapshot_task;
 #[cfg(test)]
 mod tests;
-
-pub use port::{SnapshotError, SnapshotFuture, SnapshotStore, StateSnapshotStore};
 
 pub(crate) use dirty_flag::DirtyFlag;
 pub(crate) use snapshot_task::{RestoredReceiver, SnapshotHandle};
@@ -22,9 +19,10 @@ pub(crate) use snapshot_task::{RestoredReceiver, SnapshotHandle};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::ports::SnapshotStore;
 use guildhall_core::response::Credential;
 
-use crate::operations::WallClock;
+use crate::wall_clock::WallClock;
 
 /// How a gate remembers.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Mutex;
 
+use crate::ports::{SnapshotError, SnapshotFuture, SnapshotStore};
 use bytes::Bytes;
 use guildhall_core::response::{RateHeaders, RateLimitScope, ResponseClass};
 use guildhall_core::snapshot::{GateSnapshot, ShutdownKind};
@@ -13,7 +14,7 @@ use tokio::task::LocalSet;
 use tokio::time::{advance, sleep, timeout};
 
 use super::*;
-use crate::rest::{
+use crate::gate::{
     CallOutcome, ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport,
     TransportError,
 };

@@ -7,7 +7,7 @@ use tracing::{error, warn};
 use super::operations::FAILED;
 use super::{InternalEvent, Metric};
 use crate::crash::{Crash, CrashedInput, Input};
-use crate::operations::UnreadableOperation;
+use crate::ports::UnreadableOperation;
 
 /// Inputs that were set aside because they had ended the process twice or cannot be read, by what they are.
 pub const SET_ASIDE: &str = "guildhall_inputs_set_aside_total";

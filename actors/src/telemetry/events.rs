@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::span::{self, Span, SpanKind};
 use super::{InternalEvent, Metric};
-use crate::operations::StoreError;
+use crate::ports::StoreError;
 
 /// Events that arrived at the router.
 pub const RECEIVED: &str = "guildhall_events_received_total";

@@ -6,7 +6,7 @@ use metrics::{counter, gauge};
 use tracing::{debug, info};
 
 use super::{InternalEvent, Metric};
-use crate::operations::PauseTarget;
+use crate::ports::PauseTarget;
 
 /// Operations whose idempotency key was used before for the same, by who knew it: the cache or the store.
 pub const KEY_HITS: &str = "guildhall_idempotency_hits_total";

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::crash;
-use crate::rest::ReleaseListener;
+use crate::gate::ReleaseListener;
 
 /// Why there is no permit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

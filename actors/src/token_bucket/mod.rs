@@ -46,7 +46,7 @@ use self::share::ShareState;
 use crate::clock::Clock;
 use crate::crash::{self, Input};
 use crate::failpoint;
-use crate::rest::ReleaseListener;
+use crate::gate::ReleaseListener;
 use crate::snapshot::DirtyFlag;
 use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;

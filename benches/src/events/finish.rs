@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use guildhall_actors::events::EventObserver;
+use guildhall_actors::ports::EventObserver;
 use guildhall_core::event::Event;
 
 use crate::sender::Sender;

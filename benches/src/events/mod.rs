@@ -16,11 +16,11 @@ use guildhall::discord::{
 use guildhall::settings::{SecretValue, ShardRange};
 use guildhall::store::Store;
 use guildhall::webhook::{WebhookConfig, Webhooks};
-use guildhall_actors::events::{
-    DesiredShards, EventPorts, EventStore, EventsConfig, EventsHandle, FlowLimit, ShardSender, ShardStore as _,
-};
-use guildhall_actors::operations::WallClock;
-use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::ports::EventStore;
+use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardSender, ShardStore as _};
+use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle};
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::event::handler::EventHandlers;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

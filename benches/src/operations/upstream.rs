@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use guildhall_actors::rest::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};
+use guildhall_actors::gate::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};
 use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::Notify;

@@ -12,8 +12,9 @@ use guildhall::discord::operations::{DiscordExecutor, ExecutorConfig};
 use guildhall::settings::{self, Settings, SettingsSources};
 use guildhall::store::Store;
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
-use guildhall_actors::operations::{OperationService, OperationStore};
-use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::ports::OperationStore;
+use guildhall_actors::submission::OperationService;
 use guildhall_core::limit::LimitConfig;
 use twilight_model::id::Id;
 

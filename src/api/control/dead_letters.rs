@@ -1,7 +1,7 @@
 //! Dead letters: looking at them, doing them again, throwing them away.
 
 use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Data};
-use guildhall_actors::operations::DeadLetterFilter;
+use guildhall_actors::ports::DeadLetterFilter;
 use serde_json::json;
 
 use super::{

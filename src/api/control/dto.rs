@@ -1,10 +1,8 @@
 //! Operations, letters and guilds as the API shows them.
 
 use chrono::{DateTime, SecondsFormat};
-use guildhall_actors::operations::{
-    Attempt, DeadLetter, OperationDetails, WaitReason,
-    submission::{AcceptedOperation, DiscardSummary, GuildStatus, RedriveSummary},
-};
+use guildhall_actors::ports::{Attempt, DeadLetter, OperationDetails, WaitReason};
+use guildhall_actors::submission::{AcceptedOperation, DiscardSummary, GuildStatus, RedriveSummary};
 use guildhall_core::{
     operation::{Failure, FailureClass, OperationId, OperationState},
     time::UnixMs,

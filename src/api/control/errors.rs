@@ -1,9 +1,7 @@
 //! What the desk refuses, as problems.
 
-use guildhall_actors::operations::{
-    StoreError, SubmitError,
-    submission::{OperationError, SubmissionError},
-};
+use guildhall_actors::ports::{StoreError, SubmitError};
+use guildhall_actors::submission::{OperationError, SubmissionError};
 
 use guildhall_core::usage::{UsageBound, UsageBoundExceeded};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Guilds: how things stand, pausing them, letting them go on.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::operations::PauseTarget;
+use guildhall_actors::ports::PauseTarget;
 use guildhall_core::operation::Queue;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! The processes that share the store.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::operations::Instance;
+use guildhall_actors::ports::Instance;
 use serde_json::{Value, json};
 
 use super::{AppState, dto, errors};

@@ -4,9 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Data};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use guildhall_actors::access::{
-    AddKeyResult, ApiKey, AuditAction, DEFAULT_TENANT, KeyFilter, NewApiKey, RevokeResult, RotateResult,
-};
+use guildhall_actors::access::{AuditAction, DEFAULT_TENANT};
+use guildhall_actors::ports::{AddKeyResult, ApiKey, KeyFilter, NewApiKey, RevokeResult, RotateResult};
 use guildhall_core::{
     access::{Grant, KeyId, ParsedKey, Scope},
     time::UnixMs,

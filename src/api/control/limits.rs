@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::{circuit_breaker::TopSpenders, rest::GateView};
+use guildhall_actors::circuit_breaker::TopSpenders;
+use guildhall_actors::gate::GateView;
 use guildhall_core::{
     heavy_hitters::HeavyHitter,
     invalid::{HolderKind, HolderSnapshot, InvalidLedgerSnapshot, Spender},

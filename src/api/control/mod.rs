@@ -44,14 +44,12 @@ use actix_web::{
     middleware::from_fn,
     web::{self, Data},
 };
-use guildhall_actors::{
-    access::{ApiKey, AuditAction, Caller, KeyStore},
-    operations::{
-        ChangeFeed, CompletionConfig, CompletionWaiters, OperationService, WallClock, submission::OperationError,
-    },
-    policies::SharedPolicies,
-    supervision::spawn_work_on,
-};
+use guildhall_actors::access::{AuditAction, Caller};
+use guildhall_actors::policies::SharedPolicies;
+use guildhall_actors::ports::{ApiKey, ChangeFeed, KeyStore};
+use guildhall_actors::submission::{CompletionConfig, CompletionWaiters, OperationError, OperationService};
+use guildhall_actors::supervision::spawn_work_on;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{access::KeyId, time::UnixMs};
 use tokio::{
     runtime::Handle,

@@ -7,11 +7,9 @@ use actix_web::{
     http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
     web::Data,
 };
-use guildhall_actors::operations::{
-    DelayedBy, OperationFilter,
-    submission::{
-        AcceptedOperation, FieldError, OperationRequest, RetryResult, Submission, SubmissionError, key_problem,
-    },
+use guildhall_actors::ports::{DelayedBy, OperationFilter};
+use guildhall_actors::submission::{
+    AcceptedOperation, FieldError, OperationRequest, RetryResult, Submission, SubmissionError, key_problem,
 };
 use guildhall_core::policy::{Policy, submission_cost};
 use serde_json::{Value, json};

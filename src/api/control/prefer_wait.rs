@@ -3,7 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use actix_web::{HttpResponse, http::header::LOCATION};
-use guildhall_actors::operations::{OperationDetails, WaitSeat, submission::AcceptedOperation};
+use guildhall_actors::ports::OperationDetails;
+use guildhall_actors::submission::{AcceptedOperation, WaitSlot};
 use guildhall_core::operation::OperationId;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +16,7 @@ use crate::{api::events::WaitEnded, events::emit};
 pub(super) struct PreferWait {
     wait: Duration,
     until: Instant,
-    seat: WaitSeat,
+    seat: WaitSlot,
 }
 
 impl PreferWait {

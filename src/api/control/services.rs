@@ -5,12 +5,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use guildhall_actors::{
-    access::{AuditRecord, ErasureStore, KeyStore},
-    budget::BudgetService,
-    events::{EventStore, ShardAdmin},
-    rest::Gate,
-};
+use guildhall_actors::access::{AuditRecord, ErasureStore};
+use guildhall_actors::budget::BudgetService;
+use guildhall_actors::gate::Gate;
+use guildhall_actors::ports::{EventStore, KeyStore, ShardAdmin};
 use guildhall_core::response::Credential;
 
 use super::{AppState, Control, KeyStoreHandle, Reload, errors};

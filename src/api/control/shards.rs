@@ -3,11 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::{
-    access::AuditAction,
-    events::{ShardView, StoredSession},
-    operations::Instance,
-};
+use guildhall_actors::access::AuditAction;
+use guildhall_actors::ports::{Instance, ShardView, StoredSession};
 use serde_json::{Value, json};
 
 use super::{

@@ -3,11 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::{
-    access::AuditAction,
-    events::{EventStore, EventsHandle, InboxEntry},
-    operations::{OperationStore, WallClock},
-};
+use guildhall_actors::access::AuditAction;
+use guildhall_actors::ports::{EventStore, InboxEntry, OperationStore};
+use guildhall_actors::supervisor::EventsHandle;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::state_key::{MAX_BYTES, check_reserved};
 use serde_json::{Value, json};
 

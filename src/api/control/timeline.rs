@@ -1,6 +1,6 @@
 //! What happened to an operation, one thing after the other, from what is kept of it.
 
-use guildhall_actors::operations::{Attempt, OperationDetails};
+use guildhall_actors::ports::{Attempt, OperationDetails};
 use guildhall_core::{
     operation::{FailureClass, OperationState, Repeatability},
     time::UnixMs,
@@ -93,7 +93,7 @@ fn after(class: &str, sends: Repeatability) -> Option<&'static str> {
 mod tests {
     use std::sync::Arc;
 
-    use guildhall_actors::operations::{DelayedBy, NewOperation, StoredOperation};
+    use guildhall_actors::ports::{DelayedBy, NewOperation, StoredOperation};
     use guildhall_core::{
         access::{Bounds, Grant, ScopeSet},
         lane::Lane,

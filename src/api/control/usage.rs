@@ -1,7 +1,7 @@
 //! What callers use of the store, and their bounds.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
-use guildhall_actors::operations::{FileUsage, ScopeUsage};
+use guildhall_actors::ports::{FileUsage, ScopeUsage};
 use serde_json::{Value, json};
 
 use super::{AppState, errors, middleware, params::Params};

@@ -17,11 +17,10 @@ use actix_web::{
     middleware::{Next, from_fn},
     web::{self, Data, scope},
 };
-use guildhall_actors::{
-    events::{EventsHandle, HttpInteractionResponse},
-    operations::WallClock,
-    supervision::Part,
-};
+use guildhall_actors::guild::HttpInteractionResponse;
+use guildhall_actors::supervision::Part;
+use guildhall_actors::supervisor::EventsHandle;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::event::{EventName, read_interaction};
 use serde_json::json;
 

@@ -18,11 +18,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use guildhall_actors::{
-    access::{ApiKey, KeyStore},
-    operations::{StoreError, WallClock},
-    supervision::{Part, spawn_finite_on, spawn_work_on},
-};
+use guildhall_actors::ports::{ApiKey, KeyStore, StoreError};
+use guildhall_actors::supervision::{Part, spawn_finite_on, spawn_work_on};
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::access::KeyId;
 use tokio::{
     runtime::Handle,

@@ -2,12 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use guildhall_actors::{
-    access::{
-        AddKeyResult, AuditFilter, AuditRecord, GeneratedAdminKey, KeyFilter, NewApiKey, RevokeResult, RotateResult,
-        StoredAuditRecord,
-    },
-    operations::StoreFuture,
+use guildhall_actors::access::{AuditFilter, AuditRecord, StoredAuditRecord};
+use guildhall_actors::ports::{
+    AddKeyResult, GeneratedAdminKey, KeyFilter, NewApiKey, RevokeResult, RotateResult, StoreFuture,
 };
 use guildhall_core::{access::Grant, time::UnixMs};
 use tokio::{

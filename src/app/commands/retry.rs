@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::rest::{CallOutcome, RequestBody, RestRequest, RestResponse};
+use guildhall_actors::gate::{CallOutcome, RequestBody, RestRequest, RestResponse};
 use guildhall_core::{command::CommandScope, lane::Lane, response::ResponseClass};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::Value;

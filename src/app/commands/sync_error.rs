@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use guildhall_actors::rest::RestResponse;
+use guildhall_actors::gate::RestResponse;
 use guildhall_core::command::{CommandScope, FieldError};
 use http::StatusCode;
 use serde_json::Value;

@@ -1,9 +1,8 @@
 //! The running daemon, if there is one: whether it is ready, and how much of the ban budget is used.
 
-use guildhall_actors::{
-    operations::WallClock,
-    telemetry::{events::BROKEN, operations::RESTARTS},
-};
+use guildhall_actors::telemetry::events::BROKEN;
+use guildhall_actors::telemetry::operations::RESTARTS;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{snapshot::GateSnapshot, time::UnixMs};
 use http::Method;
 use serde_json::Value;

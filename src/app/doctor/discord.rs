@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use guildhall_actors::rest::{CallOutcome, NotSent, RestRequest};
+use guildhall_actors::gate::{CallOutcome, NotSent, RestRequest};
 use guildhall_core::{
     lane::Lane,
     response::{Credential, ResponseClass},

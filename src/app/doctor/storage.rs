@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::operations::WallClock;
+use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{state_key::GATE, time::UnixMs};
 
 use super::Finding;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use guildhall_actors::events::{EventBatch, FlowLimit, ShardMessage};
+use guildhall_actors::shard::{EventBatch, FlowLimit, ShardMessage};
 use guildhall_core::event::{Event, EventClass};
 use tokio::time::Instant;
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
-use guildhall_actors::events::FlowLimit;
+use guildhall_actors::shard::FlowLimit;
 use guildhall_core::event::{Event, EventClass, EventName, handler::trace as trace_of};
 use metrics::{Counter, counter, gauge};
 use tokio::time::Instant;

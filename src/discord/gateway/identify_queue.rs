@@ -11,11 +11,9 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    events::{EventStore, IdentifyDecision, IdentifyRequest},
-    operations::WallClock,
-    supervision::{Part, spawn_finite_on},
-};
+use guildhall_actors::ports::{EventStore, IdentifyDecision, IdentifyRequest};
+use guildhall_actors::supervision::{Part, spawn_finite_on};
+use guildhall_actors::wall_clock::WallClock;
 use tokio::{
     runtime::Handle,
     sync::{Mutex, oneshot},

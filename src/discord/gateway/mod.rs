@@ -27,13 +27,12 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    events::{FlowLimit, ShardSender, StoredSession},
-    failpoint,
-    lease_guard::LeaseGuard,
-    operations::WallClock,
-    supervision::{self, Part, spawn_work},
-};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::StoredSession;
+use guildhall_actors::shard::{FlowLimit, ShardSender};
+use guildhall_actors::supervision::{Part, spawn_work};
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_actors::{failpoint, supervision};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::{mpsc, watch},

@@ -8,14 +8,14 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use guildhall_actors::{
-    crash::{self, EventScope},
-    events::{FlowLimit, ShardSender, ShardState as Doing, unread_event},
-    failpoint,
-    lease_guard::LeaseGuard,
-    operations::WallClock,
-    supervision::Part,
-};
+use guildhall_actors::crash::EventScope;
+use guildhall_actors::guild::unread_event;
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::ShardState as Doing;
+use guildhall_actors::shard::{FlowLimit, ShardSender};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_actors::{crash, failpoint};
 use guildhall_core::event::{self, Event, EventClass, EventName, EventOrigin, Frame};
 use guildhall_core::time::UnixMs;
 use tokio::{

@@ -8,11 +8,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    events::{ShardSender, ShardView, StoredSession},
-    lease_guard::LeaseGuard,
-    supervision::{Part, PartGuard},
-};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{ShardView, StoredSession};
+use guildhall_actors::shard::ShardSender;
+use guildhall_actors::supervision::{Part, PartGuard};
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,

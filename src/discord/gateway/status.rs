@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::events::{ShardState, ShardView};
+use guildhall_actors::ports::{ShardState, ShardView};
 
 /// Stands for no latency.
 const UNKNOWN: u64 = u64::MAX;

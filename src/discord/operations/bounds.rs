@@ -2,7 +2,8 @@
 //!
 //! Which guild a channel or a webhook belongs to is asked of Discord once, and kept.
 
-use guildhall_actors::telemetry::{emit, submission::ForeignTargetRefused};
+use guildhall_actors::telemetry::emit;
+use guildhall_actors::telemetry::submission::ForeignTargetRefused;
 use guildhall_core::access::{Bounds, Owner, no_such};
 use guildhall_core::operation::FailureClass;
 use guildhall_core::operation::payload::Location;

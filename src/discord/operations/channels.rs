@@ -1,6 +1,6 @@
 //! Channels and categories.
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::access::Denials;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind};

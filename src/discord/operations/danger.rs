@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::telemetry::{emit, submission::DangerRefused};
+use guildhall_actors::telemetry::emit;
+use guildhall_actors::telemetry::submission::DangerRefused;
 use guildhall_core::access::{
     AssignedRoles, Danger, Denials, GuildRoles, MissingAccess, PermissionEffect, RoleGuild, Scope, UnknownRole,
 };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guildhall_actors::access::RoleCache;
-use guildhall_actors::operations::Execution;
-use guildhall_actors::rest::{Effects, RequestBody, RestRequest, RestResponse};
+use guildhall_actors::gate::{Effects, RequestBody, RestRequest, RestResponse};
+use guildhall_actors::ports::Execution;
 use guildhall_core::access::Owner;
 use guildhall_core::invalid::Submitter;
 use guildhall_core::operation::payload::Location;

@@ -18,8 +18,8 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{ExecutionResult, HoldScope, ReconcileResult, StoreError};
-use guildhall_actors::rest::{CallOutcome, NotSent, RestResponse};
+use guildhall_actors::gate::{CallOutcome, NotSent, RestResponse};
+use guildhall_actors::ports::{ExecutionResult, HoldScope, ReconcileResult, StoreError};
 use guildhall_core::breaker::{BreakerKey, BreakerKind};
 use guildhall_core::operation::{Failure, FailureClass};
 use guildhall_core::response::{RateLimitScope, ResponseClass};
@@ -241,7 +241,7 @@ fn judge_answer(answered: RestResponse, again: RepeatSafety) -> Result<RestRespo
 
 #[cfg(test)]
 mod tests {
-    use guildhall_actors::rest::NoResponse;
+    use guildhall_actors::gate::NoResponse;
     use guildhall_core::invalid::HolderKind;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Answers to interactions.
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
 use http::Method;
 use serde_json::json;

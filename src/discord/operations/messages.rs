@@ -1,6 +1,6 @@
 //! Messages, in channels and to users.
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{FailureClass, ManagedKind, ProgressStep};
 use http::Method;

@@ -35,10 +35,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
-use guildhall_actors::operations::{
+use guildhall_actors::gate::Rest;
+use guildhall_actors::ports::{
     Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, OperationExecutor, ReconcileResult,
 };
-use guildhall_actors::rest::Rest;
 use guildhall_core::operation::Payload;
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ApplicationMarker, UserMarker};

@@ -1,6 +1,6 @@
 //! What some may do in a channel.
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ProgressStep;
 use guildhall_core::operation::payload::{
     Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions,

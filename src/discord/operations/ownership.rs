@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{OperationStore, StoreFuture};
+use guildhall_actors::ports::{OperationStore, StoreFuture};
 use guildhall_core::access::Owner;
 use guildhall_core::operation::ManagedKind;
 use guildhall_core::operation::payload::Location;

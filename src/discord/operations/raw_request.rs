@@ -1,7 +1,7 @@
 //! Calls that no other kind makes.
 
-use guildhall_actors::operations::ExecutionOutput;
-use guildhall_actors::rest::RestResponse;
+use guildhall_actors::gate::RestResponse;
+use guildhall_actors::ports::ExecutionOutput;
 use guildhall_core::operation::FailureClass;
 use guildhall_core::operation::payload::{Method, Read, Request};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{Reorder, ReorderPosition, ReorderTarget};
 use serde_json::json;
 use twilight_model::guild::RolePosition;

@@ -1,6 +1,6 @@
 //! What an operation tells of the object that it made, saw to or deleted.
 
-use guildhall_actors::operations::{Binding, ExecutionOutput};
+use guildhall_actors::ports::{Binding, ExecutionOutput};
 use guildhall_core::operation::{FailureClass, ManagedKind};
 use serde_json::json;
 

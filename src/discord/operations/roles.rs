@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ManagedKind;
 use guildhall_core::operation::payload::{
     AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles,

@@ -13,7 +13,7 @@
 //! | `send_followup`, `request` that writes | | Discord cannot tell |
 //! | `read`, `request` that reads | | never: it has no effect |
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::{Method, Request};
 

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, marker::PhantomData, time::Duration};
 
 use bytes::Bytes;
-use guildhall_actors::rest::{RequestBody, RestRequest, RestResponse};
+use guildhall_actors::gate::{RequestBody, RestRequest, RestResponse};
 use guildhall_core::{
     lane::Lane,
     response::{Credential, ResponseClass},

@@ -1,7 +1,7 @@
 //! A message's body with what twilight's builder lacks: a nonce of Discord's own length, and that it be enforced.
 
 use bytes::Bytes;
-use guildhall_actors::rest::{RequestBody, RestRequest};
+use guildhall_actors::gate::{RequestBody, RestRequest};
 use http::header;
 use serde_json::{Map, Value};
 

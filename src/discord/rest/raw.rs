@@ -1,6 +1,6 @@
 //! Calls by method and path, for what has no typed form: made sure of before anything else sees them.
 
-use guildhall_actors::rest::{RequestBody, RestRequest};
+use guildhall_actors::gate::{RequestBody, RestRequest};
 use guildhall_core::{response::Credential, route::SublimitKind};
 use http::{HeaderMap, Method};
 use serde::{Deserialize, de::IgnoredAny};
@@ -105,7 +105,7 @@ fn renames(body: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use guildhall_actors::rest::Effects;
+    use guildhall_actors::gate::Effects;
     use proptest::prelude::*;
 
     use super::*;

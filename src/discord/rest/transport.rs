@@ -12,10 +12,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use guildhall_actors::{
-    lease_guard::LeaseGuard,
-    rest::{ClearedRequest, RawResponse, RequestBody, RestRequest, Transport, TransportError},
-};
+use guildhall_actors::gate::{ClearedRequest, RawResponse, RequestBody, RestRequest, Transport, TransportError};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::Credential;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};

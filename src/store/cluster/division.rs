@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    lease_guard::{LeaseCheck, LeaseGuard},
-    token_bucket::DividedLimit,
-};
+use guildhall_actors::lease_guard::{LeaseCheck, LeaseGuard};
+use guildhall_actors::token_bucket::DividedLimit;
 use guildhall_core::{
     limit::division::{Allowance, DivisionConfig, LimitShare, ShareUsage},
     time::Timestamp,

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use guildhall_actors::{failpoint, supervision::Part};
+use guildhall_actors::failpoint;
+use guildhall_actors::supervision::Part;
 use guildhall_core::limit::division::{LimitShare, MemberId, Renewal, ShareAction, ShareRow};
 use sea_orm::{DatabaseConnection, DatabaseTransaction, QueryResult, TransactionTrait as _};
 use tokio::{

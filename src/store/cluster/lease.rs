@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{events::ShardClaim, lease_guard::LeaseCheck};
+use guildhall_actors::lease_guard::LeaseCheck;
+use guildhall_actors::shard::ShardClaim;
 
 use crate::{clock::boot_time, store::write::signed};
 

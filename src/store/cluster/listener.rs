@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::{failpoint, supervision::Part};
+use guildhall_actors::failpoint;
+use guildhall_actors::supervision::Part;
 use sea_orm::sqlx::{Error, Pool, Postgres, postgres::PgListener};
 use tokio::time::{sleep, timeout};
 

@@ -27,11 +27,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::{
-    events::ShardClaim,
-    lease_guard::LeaseGuard,
-    operations::{Fence, QueueSignal},
-};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::Fence;
+use guildhall_actors::shard::ShardClaim;
+use guildhall_actors::supervisor::QueueSignal;
 use guildhall_core::operation::Queue;
 use tokio::sync::{Notify, RwLock as RwLockAsync, RwLockReadGuard, broadcast, watch};
 use uuid::Uuid;

@@ -1,6 +1,6 @@
 //! What processes tell each other, as it travels over PostgreSQL.
 
-use guildhall_actors::operations::QueueSignal;
+use guildhall_actors::supervisor::QueueSignal;
 use guildhall_core::operation::{OperationId, Queue};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use guildhall_actors::operations::{NewOperation, OperationFilter, OperationStore as _, SubmitResult};
+use guildhall_actors::ports::{NewOperation, OperationFilter, OperationStore as _, SubmitResult};
 use guildhall_core::{
     access::Bounds,
     operation::{OperationState, Queue},

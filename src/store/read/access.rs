@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::access::{
-    ApiKey, AuditAction, AuditFilter, AuditRecord, KeyFilter, NewApiKey, StoredAuditRecord,
-};
+use guildhall_actors::access::{AuditAction, AuditFilter, AuditRecord, StoredAuditRecord};
+use guildhall_actors::ports::{ApiKey, KeyFilter, NewApiKey};
 use guildhall_core::{
     access::{Grant, KeyId},
     time::UnixMs,

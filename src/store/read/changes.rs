@@ -1,6 +1,6 @@
 //! Operations as they change.
 
-use guildhall_actors::operations::{ChangePage, ChangedOperation, OperationFilter};
+use guildhall_actors::ports::{ChangePage, ChangedOperation, OperationFilter};
 use guildhall_core::operation::{ChangeCursor, VisibleChanges};
 use sea_orm::{ConnectionTrait, DbBackend, QueryResult, Value};
 

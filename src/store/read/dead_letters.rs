@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{DeadLetter, DeadLetterFilter};
+use guildhall_actors::ports::{DeadLetter, DeadLetterFilter};
 use guildhall_core::{
     access::{Bounds, ScopeSet},
     operation::{OperationId, OperationKind, Queue},

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use guildhall_actors::events::{InboxEntry, InboxKey, StoredSession};
+use guildhall_actors::ports::{InboxEntry, InboxKey, StoredSession};
 use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait, QueryResult};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use guildhall_actors::operations::Instance;
+use guildhall_actors::ports::Instance;
 use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;

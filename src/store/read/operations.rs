@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use guildhall_actors::operations::{Attempt, OperationDetails, OperationFilter, OperationPage};
+use guildhall_actors::ports::{Attempt, OperationDetails, OperationFilter, OperationPage};
 use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,

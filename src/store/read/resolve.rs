@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use guildhall_actors::operations::{ResolvedReference, UnresolvedReference};
+use guildhall_actors::ports::{ResolvedReference, UnresolvedReference};
 use guildhall_core::operation::{ManagedKind, OperationId};
 use sea_orm::ConnectionTrait;
 use uuid::Uuid;

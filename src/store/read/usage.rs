@@ -1,6 +1,6 @@
 //! What is used of the store, by caller and tenant.
 
-use guildhall_actors::operations::{FileUsage, ScopeUsage, StoreUsage};
+use guildhall_actors::ports::{FileUsage, ScopeUsage, StoreUsage};
 use guildhall_core::usage::{Usage, UsageLimits, UsageScope};
 use sea_orm::ConnectionTrait;
 

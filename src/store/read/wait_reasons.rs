@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use guildhall_actors::operations::{DelayedBy, OperationDetails, WaitReason};
+use guildhall_actors::ports::{DelayedBy, OperationDetails, WaitReason};
 use guildhall_core::operation::{OperationId, OperationState};
 use sea_orm::ConnectionTrait;
 use uuid::Uuid;

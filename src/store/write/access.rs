@@ -1,6 +1,7 @@
 //! Keys, and notes of who did what.
 
-use guildhall_actors::access::{AddKeyResult, AuditRecord, NewApiKey, RevokeResult, RotateResult};
+use guildhall_actors::access::AuditRecord;
+use guildhall_actors::ports::{AddKeyResult, NewApiKey, RevokeResult, RotateResult};
 use guildhall_core::{
     access::{GuildSet, KeyId},
     time::UnixMs,

@@ -1,6 +1,6 @@
 //! Attempts of operations: what happened each time, for people. The first and the last of each operation are stored.
 
-use guildhall_actors::operations::OperationUpdate;
+use guildhall_actors::ports::OperationUpdate;
 use guildhall_core::usage::{FIRST_ATTEMPTS, LAST_ATTEMPTS, attempt_bytes};
 use sea_orm::DatabaseTransaction;
 

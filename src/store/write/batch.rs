@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use guildhall_actors::{
-    events::{CommitResult, HandlerCommit},
-    operations::PauseTarget,
-};
+use guildhall_actors::ports::{CommitResult, HandlerCommit, PauseTarget};
 use guildhall_core::operation::OperationState;
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;

@@ -3,11 +3,9 @@
 
 use std::collections::HashMap;
 
-use guildhall_actors::{
-    crash::{CRASHES_BEFORE_SET_ASIDE, CrashedInput, Input},
-    operations::{Claim, Fence, IntentUpdate, OperationUpdate, UpdateResult},
-    telemetry::crash::OperationSetAside,
-};
+use guildhall_actors::crash::{CRASHES_BEFORE_SET_ASIDE, CrashedInput, Input};
+use guildhall_actors::ports::{Claim, Fence, IntentUpdate, OperationUpdate, UpdateResult};
+use guildhall_actors::telemetry::crash::OperationSetAside;
 use guildhall_core::{
     operation::{Failure, FailureClass, OperationId, OperationKind, OperationState, Queue},
     time::UnixMs,

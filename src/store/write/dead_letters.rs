@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use guildhall_actors::operations::{DeadLetterFilter, NewOperation, SubmitError, SubmitResult};
+use guildhall_actors::ports::{DeadLetterFilter, NewOperation, SubmitError, SubmitResult};
 use guildhall_core::operation::OperationId;
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use guildhall_actors::{
-    crash,
-    events::{CommitResult, HandlerCommit, InboxKey, StateWrite},
-    operations::{SubmitError, SubmitResult},
-};
+use guildhall_actors::crash;
+use guildhall_actors::ports::{CommitResult, HandlerCommit, InboxKey, StateWrite, SubmitError, SubmitResult};
 use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{

@@ -5,7 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use guildhall_actors::{access::default_tenant, operations::NewOperation};
+use guildhall_actors::access::default_tenant;
+use guildhall_actors::ports::NewOperation;
 use guildhall_core::operation::{Queue, QueueKey};
 use sea_orm::DatabaseTransaction;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::events::{IdentifyDecision, IdentifyRequest};
+use guildhall_actors::ports::{IdentifyDecision, IdentifyRequest};
 use sea_orm::DatabaseTransaction;
 
 use super::{EngineError, queues, signed};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use guildhall_actors::events::{InboxDisposition, InboxEntry, InboxKey};
+use guildhall_actors::ports::{InboxDisposition, InboxEntry, InboxKey};
 use guildhall_core::time::UnixMs;
 use sea_orm::{DatabaseTransaction, QueryResult};
 

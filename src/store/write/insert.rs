@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use guildhall_actors::operations::{DelayedBy, NewOperation};
+use guildhall_actors::ports::{DelayedBy, NewOperation};
 use guildhall_core::operation::{OperationId, Queue, QueueClass};
 use sea_orm::DatabaseTransaction;
 

@@ -2,20 +2,15 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::{
-    access::{
-        AddKeyResult, AuditRecord, DataSubject, ErasureCursor, ErasureStep, NewApiKey, RevokeResult, RotateResult,
-    },
-    crash::Input,
-    events::{
-        ClaimedShards, CommitResult, DesiredShards, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition,
-        InboxKey, ShardClaim, StateWrite, StoredSession,
-    },
-    operations::{
-        Claim, ClaimFrom, DeadLetterFilter, Fence, NewOperation, OperationUpdate, PauseTarget, Retention, StoreError,
-        SubmitError, SubmitResult, SweepSummary, UpdateResult,
-    },
+use guildhall_actors::access::{AuditRecord, DataSubject, ErasureCursor, ErasureStep};
+use guildhall_actors::crash::Input;
+use guildhall_actors::ports::{
+    AddKeyResult, Claim, ClaimFrom, CommitResult, DeadLetterFilter, Fence, HandlerCommit, IdentifyDecision,
+    IdentifyRequest, InboxDisposition, InboxKey, NewApiKey, NewOperation, OperationUpdate, PauseTarget, Retention,
+    RevokeResult, RotateResult, StateWrite, StoreError, StoredSession, SubmitError, SubmitResult, SweepSummary,
+    UpdateResult,
 };
+use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim};
 use guildhall_core::{
     access::KeyId,
     budget::{Hour, SpendRecord},

@@ -38,12 +38,10 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use guildhall_actors::{
-    crash,
-    failpoint::{self, Point},
-    operations::UpdateResult,
-    supervision::{Part, spawn_work},
-};
+use guildhall_actors::failpoint::Point;
+use guildhall_actors::ports::UpdateResult;
+use guildhall_actors::supervision::{Part, spawn_work};
+use guildhall_actors::{crash, failpoint};
 use guildhall_core::time::UnixMs;
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode,

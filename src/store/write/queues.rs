@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use guildhall_actors::operations::{Claim, ClaimFrom, Fence, PauseTarget};
+use guildhall_actors::ports::{Claim, ClaimFrom, Fence, PauseTarget};
 use guildhall_core::operation::{OperationId, Queue};
 use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, QueryResult, Value};

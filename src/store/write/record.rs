@@ -2,12 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use guildhall_actors::{
-    crash::{self, Input},
-    failpoint,
-    operations::{Binding, IntentUpdate, OperationUpdate, UpdateResult},
-    supervision::Part,
-};
+use guildhall_actors::crash::Input;
+use guildhall_actors::ports::{Binding, IntentUpdate, OperationUpdate, UpdateResult};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::{crash, failpoint};
 use guildhall_core::{
     operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, OperationState},
     usage::Usage,

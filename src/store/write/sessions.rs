@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use guildhall_actors::events::{ShardClaim, StoredSession};
+use guildhall_actors::ports::StoredSession;
+use guildhall_actors::shard::ShardClaim;
 use guildhall_core::time::UnixMs;
 use sea_orm::DatabaseTransaction;
 

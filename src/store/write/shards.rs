@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use guildhall_actors::events::{ClaimedShards, DesiredShards, ShardClaim};
+use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::events::StateWrite;
+use guildhall_actors::ports::StateWrite;
 use sea_orm::DatabaseTransaction;
 
 use super::{EngineError, signed};

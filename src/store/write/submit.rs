@@ -5,10 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use guildhall_actors::{
-    access::default_tenant,
-    operations::{NewOperation, StoreError, SubmitError, SubmitResult},
-};
+use guildhall_actors::access::default_tenant;
+use guildhall_actors::ports::{NewOperation, StoreError, SubmitError, SubmitResult};
 use guildhall_core::{
     operation::{OperationId, OperationState, Queue, QueueClass, QueueKey},
     time::UnixMs,

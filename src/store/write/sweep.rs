@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::operations::{Retention, SweepSummary};
+use guildhall_actors::ports::{Retention, SweepSummary};
 use guildhall_core::{operation::OperationState, time::UnixMs};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;

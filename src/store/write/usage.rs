@@ -13,7 +13,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use guildhall_actors::operations::{IdempotencyKey, NewOperation, SubmitError};
+use guildhall_actors::ports::{IdempotencyKey, NewOperation, SubmitError};
 use guildhall_core::usage::{
     KEY_BYTES, OPERATION_BYTES, REFERENCE_BYTES, Usage, UsageBoundExceeded, UsageLimit, UsageLimits, UsageScope,
 };

@@ -9,8 +9,8 @@ use guildhall_core::budget::{
 };
 use tokio::sync::watch;
 
-use super::super::port::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
 use crate::clock::Clock;
+use crate::ports::{SharedBudgets, SharedReply, SharedReplyFuture, Unreachable};
 
 #[derive(Debug)]
 pub(super) struct Place {

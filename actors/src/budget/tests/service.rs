@@ -5,7 +5,8 @@ use guildhall_core::budget::{Hour, SpendRecord};
 use guildhall_core::time::UnixMs;
 
 use super::*;
-use crate::operations::{StoreError, StoreFuture, WallClock};
+use crate::ports::{StoreError, StoreFuture};
+use crate::wall_clock::WallClock;
 
 /// A quarter of an hour after an hour has begun.
 const START: UnixMs = UnixMs::new(480_000 * 3_600_000 + 900_000);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use guildhall_actors::operations::OperationDetails;
+use guildhall_actors::ports::OperationDetails;
 use guildhall_core::operation::ChangeCursor;
 use serde_json::json;
 

@@ -28,7 +28,8 @@ use actix_web::{
     http::{Method, header},
     web::{Bytes, Data},
 };
-use guildhall_actors::{operations::OperationFilter, supervision::spawn_work_on};
+use guildhall_actors::ports::OperationFilter;
+use guildhall_actors::supervision::spawn_work_on;
 use guildhall_core::operation::ChangeCursor;
 use tokio::{
     sync::{mpsc, oneshot},

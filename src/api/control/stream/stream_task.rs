@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix_web::web::{Bytes, Data};
-use guildhall_actors::operations::{ChangeFeed, ChangePage, OperationFilter};
+use guildhall_actors::ports::{ChangeFeed, ChangePage, OperationFilter};
 use guildhall_core::{access::KeyId, operation::ChangeCursor};
 use tokio::{
     sync::{mpsc, oneshot, watch},

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use guildhall_actors::operations::submission::OperationRequest;
+use guildhall_actors::submission::OperationRequest;
 use guildhall_core::operation::{OperationKind, Payload};
 use serde_json::{Map, Value, json};
 

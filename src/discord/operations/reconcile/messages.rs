@@ -1,6 +1,6 @@
 //! Messages that may have been sent.
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind};
 use twilight_model::id::Id;

@@ -31,7 +31,7 @@ mod messages;
 mod objects;
 mod visibility;
 
-use guildhall_actors::operations::ReconcileResult;
+use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::Method;
 

@@ -1,6 +1,6 @@
 //! Roles and channels that may have been made.
 
-use guildhall_actors::operations::{ExecutionOutput, ReconcileResult};
+use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ManagedKind;
 use guildhall_core::operation::payload::{NewChannel, NewRole};
 use twilight_model::guild::audit_log::AuditLogEventType;

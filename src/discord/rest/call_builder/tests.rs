@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::rest::{Effects, RequestBody, RestRequest, RestResponse};
+use guildhall_actors::gate::{Effects, RequestBody, RestRequest, RestResponse};
 use guildhall_core::{
     response::{Credential, ResponseClass},
     route::SublimitKind,

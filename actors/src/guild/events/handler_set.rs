@@ -1,0 +1,80 @@
+//! Who wants to hear of an event.
+
+use std::sync::Arc;
+
+/// Handlers by their numbers, in order.
+///
+/// There is one for each event, and threads hand them to each other: for numbers of which the last is less than 64 past the
+/// first, it is a mask, so that no two threads count who shares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HandlerSet {
+    Few { first: usize, mask: u64 },
+    Many(Arc<[usize]>),
+}
+
+impl HandlerSet {
+    /// Whether it is nobody.
+    pub(crate) fn is_nobody(&self) -> bool {
+        match self {
+            Self::Few { mask, .. } => *mask == 0,
+            Self::Many(numbers) => numbers.is_empty(),
+        }
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let (first, mut mask, numbers) = match self {
+            Self::Few { first, mask } => (*first, *mask, [].as_slice()),
+            Self::Many(numbers) => (0, 0, &**numbers),
+        };
+        let few = std::iter::from_fn(move || {
+            let lowest = (mask != 0).then(|| first + mask.trailing_zeros() as usize);
+            mask &= mask.wrapping_sub(1);
+            lowest
+        });
+        few.chain(numbers.iter().copied())
+    }
+
+    /// This one has heard of it.
+    pub(crate) fn remove(&mut self, handler: usize) {
+        match self {
+            Self::Few { first, mask } => *mask &= !bit(*first, handler).unwrap_or(0),
+            Self::Many(numbers) => *numbers = numbers.iter().copied().filter(|number| *number != handler).collect(),
+        }
+    }
+}
+
+impl From<Vec<usize>> for HandlerSet {
+    fn from(numbers: Vec<usize>) -> Self {
+        let first = numbers.first().copied().unwrap_or(0);
+        let mask = numbers.iter().try_fold(0, |mask, number| Some(mask | bit(first, *number)?));
+        mask.map_or_else(|| Self::Many(numbers.into()), |mask| Self::Few { first, mask })
+    }
+}
+
+/// The bit of a number in a mask that begins with another, if it has one.
+fn bit(first: usize, number: usize) -> Option<u64> {
+    u32::try_from(number.checked_sub(first)?).ok().and_then(|number| 1_u64.checked_shl(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_come_in_order_and_who_has_heard_is_left_out_however_many_there_are() {
+        for numbers in [vec![], vec![0], vec![3, 17, 63], vec![0, 64], vec![900, 963], vec![5, 63, 64, 1_000]] {
+            let mut whom = HandlerSet::from(numbers.clone());
+            assert_eq!(whom.iter().collect::<Vec<_>>(), numbers);
+            assert_eq!(whom.is_nobody(), numbers.is_empty());
+            whom.remove(7);
+            whom.remove(2_000);
+            assert_eq!(whom.iter().collect::<Vec<_>>(), numbers, "those were not among them");
+            for (place, number) in numbers.iter().enumerate() {
+                whom.remove(*number);
+                assert_eq!(whom.iter().collect::<Vec<_>>(), numbers[place + 1..]);
+            }
+            assert!(whom.is_nobody());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Records the interactions that this deployment receives, so that callers may respond to them.
+//!
+//! ```text
+//!  interaction ─┬▶ deferred at once ─────────┐
+//!               └▶ recorded, by group commit ┴▶ handlers
+//! ```
+//!
+//! An interaction is recorded before a handler receives it: a brain may respond through the API of another process at once.
+//! The deferral does not wait for it. Interactions without a handler are recorded too.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::Shared;
+use guildhall_core::event::Event;
+use guildhall_core::interaction::ReceivedInteraction;
+use tokio::time::timeout;
+
+use super::context::EventContext;
+use crate::supervision::{Part, spawn_finite};
+use crate::telemetry::emit;
+use crate::telemetry::events::InteractionsNotRecorded;
+
+/// The most interactions that wait for the store. Past it they are not recorded.
+const MAX_IN_FLIGHT: usize = 65_536;
+
+/// How long a handler that Discord waits for is held back by a slow store.
+const RECORD_WITHIN: Duration = Duration::from_millis(500);
+
+/// Resolves when interactions are recorded, for any number of waiters.
+pub(crate) type RecordingFuture = Shared<Pin<Box<dyn Future<Output = ()> + Send>>>;
+
+/// Interactions that wait for the store.
+#[derive(Debug, Default)]
+pub(crate) struct InteractionRecorder {
+    in_flight: AtomicUsize,
+}
+
+impl InteractionRecorder {
+    /// Takes room for so many, if there is any.
+    fn admit(&self, count: usize) -> bool {
+        let admit = |in_flight: usize| Some(in_flight + count).filter(|total| *total <= MAX_IN_FLIGHT);
+        self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_ok()
+    }
+
+    fn release(&self, count: usize) {
+        self.in_flight.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+impl EventContext {
+    /// Records the interactions among these events, in one write. Nothing if there are none to record, or too many wait.
+    pub(crate) fn recording<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
+        let received: Vec<_> = events.filter_map(ReceivedInteraction::of).collect();
+        let now = self.clock.now();
+        let received: Vec<_> = received.into_iter().filter(|one| !one.has_expired(now)).collect();
+        let count = received.len();
+        if count == 0 {
+            return None;
+        }
+        if !self.recorder.admit(count) {
+            emit(InteractionsNotRecorded { count });
+            return None;
+        }
+        let hub = Arc::clone(self);
+        let record = async move {
+            hub.until_kept("interactions", || hub.store.record_interactions(received.clone())).await;
+            hub.recorder.release(count);
+        };
+        Some((Box::pin(record) as Pin<Box<dyn Future<Output = ()> + Send>>).shared())
+    }
+
+    /// The same, begun at once: it continues without waiters.
+    pub(crate) fn record<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
+        let recording = self.recording(events)?;
+        spawn_finite(Part::InteractionRecorder, recording.clone());
+        Some(recording)
+    }
+}
+
+/// Waits until interactions are recorded, but not longer than Discord's patience allows.
+pub(crate) async fn recorded_soon(recording: RecordingFuture) {
+    // A store that is slow must not keep Discord waiting for a response.
+    let _ = timeout(RECORD_WITHIN, recording).await;
+}

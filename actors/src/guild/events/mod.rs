@@ -1,0 +1,26 @@
+//! Handles the events of one guild in order. A handler's output is stored in the same commit as its completion, so a replay after
+//! a crash neither loses nor repeats it.
+//!
+//! ```text
+//!  mailbox ─▶ guild ─▶ handlers: rules, webhooks
+//!                 │         │ slow or failed
+//!                 ▼         └──▶ inbox ─▶ handlers, in order, until they succeed
+//!               acks
+//! ```
+
+pub(crate) mod actor;
+pub(crate) mod context;
+pub(crate) mod crashed_events;
+#[cfg(test)]
+pub(crate) mod crashed_events_tests;
+pub(crate) mod handler_commit;
+pub(crate) mod handler_set;
+pub(crate) mod inbox;
+pub(crate) mod interaction;
+pub(crate) mod interaction_recorder;
+#[cfg(test)]
+pub(crate) mod interaction_recorder_tests;
+pub(crate) mod mailbox;
+pub(crate) mod registry;
+pub(crate) mod routed_event;
+pub(crate) mod state_keys;

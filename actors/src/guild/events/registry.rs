@@ -1,0 +1,191 @@
+//! The handlers of this process: those that new events go to, and those that events which came before a reload still go to.
+//!
+//! ```text
+//!  numbers   0   1   2 │ 3   4   5   6 │ …          a reload adds a block and makes it current
+//!            first set   │ second set      │            events keep the numbers that they were routed with
+//! ```
+//!
+//! A number means the same handler for as long as the process lives, so an event that is under way finishes with the handler that
+//! it was given to, and nothing has to stop for a reload.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use guildhall_core::event::handler::{EventHandler, EventHandlers};
+
+use crate::ports::WebhookClient;
+use crate::telemetry::events::HandlerMeters;
+
+/// How many handlers a process can have had, over all reloads.
+const MOST: usize = 16_384;
+
+/// All handlers that there were.
+pub(crate) struct HandlerRegistry {
+    /// Filled from the front, and never changed after that.
+    slots: Box<[OnceLock<Box<HandlerSlot>>]>,
+    current: RwLock<Arc<CurrentHandlers>>,
+    /// How often the current set was replaced.
+    generation: AtomicU64,
+}
+
+/// A handler of a set.
+pub(crate) struct HandlerSlot {
+    /// It and the others of its set, and its place among them.
+    handlers: EventHandlers,
+    place: usize,
+    pub(crate) meters: HandlerMeters,
+    /// What its webhook is reached by.
+    pub(crate) brain: Arc<dyn WebhookClient>,
+    /// The first number that a handler of this name had: what waits for the name waits under this one.
+    line: usize,
+}
+
+impl HandlerSlot {
+    pub(crate) fn handler(&self) -> &EventHandler {
+        self.handlers.get(self.place).expect("invariant: a slot names a handler of its set")
+    }
+}
+
+/// The handlers that new events go to.
+struct CurrentHandlers {
+    handlers: EventHandlers,
+    /// The number of the first.
+    base: usize,
+    numbers: HashMap<Arc<str>, usize>,
+    /// The line of each name that there ever was.
+    lines: HashMap<Arc<str>, usize>,
+}
+
+/// The handlers of a process were replaced so often that there is no room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the handlers of this process were replaced too often: restart it to use the new ones")]
+pub struct TooManyHandlers;
+
+impl HandlerRegistry {
+    pub(crate) fn new(handlers: EventHandlers, brain: &Arc<dyn WebhookClient>) -> Self {
+        let most = MOST.max(4 * handlers.len());
+        let empty = CurrentHandlers {
+            handlers: EventHandlers::default(),
+            base: 0,
+            numbers: HashMap::new(),
+            lines: HashMap::new(),
+        };
+        let registry = Self {
+            slots: (0..most).map(|_| OnceLock::new()).collect(),
+            current: RwLock::new(Arc::new(empty)),
+            generation: AtomicU64::new(0),
+        };
+        registry.replace(handlers, brain).expect("invariant: there is room for the first handlers");
+        registry
+    }
+
+    /// New events go to these handlers from now on.
+    pub(crate) fn replace(
+        &self,
+        handlers: EventHandlers,
+        brain: &Arc<dyn WebhookClient>,
+    ) -> Result<(), TooManyHandlers> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let base = current.base + current.handlers.len();
+        let room = self.slots.get(base..base + handlers.len()).ok_or(TooManyHandlers)?;
+        let mut next = CurrentHandlers { handlers, base, numbers: HashMap::new(), lines: current.lines.clone() };
+        for (place, (handler, slot)) in next.handlers.iter().zip(room).enumerate() {
+            let name = &handler.name;
+            let line = *next.lines.entry(Arc::clone(name)).or_insert(base + place);
+            next.numbers.insert(Arc::clone(name), base + place);
+            let (handlers, brain) = (next.handlers.clone(), Arc::clone(brain));
+            let filled = HandlerSlot { handlers, place, meters: HandlerMeters::new(name), brain, line };
+            let is_new = slot.set(Box::new(filled)).is_ok();
+            debug_assert!(is_new, "numbers are given once");
+        }
+        *current = Arc::new(next);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<CurrentHandlers> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes whenever the current handlers do.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The handler of a number.
+    pub(crate) fn slot(&self, number: usize) -> &HandlerSlot {
+        let slot = self.slots.get(number).and_then(OnceLock::get);
+        slot.expect("invariant: numbers come from the handlers themselves")
+    }
+
+    /// Those of the current handlers that want to hear of events of this name, in order.
+    pub(crate) fn matching(&self, name: &str) -> Vec<usize> {
+        let current = self.current();
+        current.handlers.matching(name).into_iter().map(|place| current.base + place).collect()
+    }
+
+    /// The current handler of this name.
+    pub(crate) fn number(&self, name: &str) -> Option<usize> {
+        self.current().numbers.get(name).copied()
+    }
+
+    /// What stands for all handlers that had the name of this one.
+    pub(crate) fn line(&self, number: usize) -> usize {
+        self.slot(number).line
+    }
+
+    /// What stands for all handlers that ever had this name.
+    pub(crate) fn line_of(&self, name: &str) -> Option<usize> {
+        self.current().lines.get(name).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ports::{WebhookBody, WebhookCall, WebhookCallError, WebhookCallFuture};
+
+    struct Deaf;
+
+    fn deaf() -> Arc<dyn WebhookClient> {
+        Arc::new(Deaf)
+    }
+
+    impl WebhookClient for Deaf {
+        fn ask(&self, _: WebhookCall, _: WebhookBody) -> WebhookCallFuture<'_> {
+            Box::pin(async { Err(WebhookCallError::Never { why: "deaf".to_owned() }) })
+        }
+    }
+
+    fn handlers(names: &[&str], on: &str) -> EventHandlers {
+        let all: Vec<_> = names.iter().map(|name| json!({ "name": name, "on": [on], "do": [] })).collect();
+        EventHandlers::parse(&json!({ "handlers": all })).unwrap()
+    }
+
+    #[test]
+    fn numbers_keep_their_meaning_over_reloads() {
+        let registry = HandlerRegistry::new(handlers(&["a", "b"], "message.create"), &deaf());
+        let (before, generation) = (registry.matching("message.create"), registry.generation());
+        assert_eq!((before.clone(), registry.number("b")), (vec![0, 1], Some(1)));
+        registry.replace(handlers(&["b", "c"], "guild.create"), &deaf()).unwrap();
+        assert_ne!(registry.generation(), generation);
+        assert_eq!((registry.number("a"), registry.number("b"), registry.number("c")), (None, Some(2), Some(3)));
+        assert_eq!((registry.matching("message.create"), registry.matching("guild.create")), (vec![], vec![2, 3]));
+        let names: Vec<_> = before.iter().map(|number| &*registry.slot(*number).handler().name).collect();
+        assert_eq!(names, ["a", "b"]);
+        // What waits for a name waits in one line, whichever definition it was given to.
+        assert_eq!((registry.line(1), registry.line(2), registry.line_of("a")), (1, 1, Some(0)));
+    }
+
+    #[test]
+    fn reloads_are_refused_when_there_is_no_room() {
+        let registry = HandlerRegistry::new(handlers(&["a"], "guild.create"), &deaf());
+        let two = handlers(&["a", "b"], "guild.create");
+        let refused = std::iter::repeat_with(|| registry.replace(two.clone(), &deaf())).find(Result::is_err);
+        assert_eq!(refused, Some(Err(TooManyHandlers)));
+        assert!(registry.number("b").is_some(), "the last set is in use");
+    }
+}

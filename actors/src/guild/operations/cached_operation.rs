@@ -1,0 +1,277 @@
+//! What a guild knows of one operation besides its place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guildhall_core::access::{Bounds, ScopeSet};
+use guildhall_core::lane::Lane;
+use guildhall_core::operation::{
+    Failure, FailureClass, ManagedKind, Marker, OperationId, OperationKind, OperationState, Payload, Progress,
+    ProgressStep, Queue, Reference, Repeatability,
+};
+use guildhall_core::time::UnixMs;
+use guildhall_core::trace::TraceContext;
+
+use super::disposition::expired;
+use crate::guild::Journal;
+use crate::lease_guard::LeaseGuard;
+use crate::ports::{
+    Binding, Execution, Fence, IntentUpdate, OperationUpdate, ProgressUpdate, UnknownOutcome, UnresolvedReference,
+};
+use crate::supervisor::operations::wakeups::ReleasedConditions;
+use crate::telemetry::operations::{OperationEnded, OperationRef};
+
+/// What is needed of an operation besides its place.
+#[derive(Debug)]
+pub(super) struct CachedOperation {
+    pub(super) id: OperationId,
+    pub(super) guild: Option<u64>,
+    pub(super) tenant: Arc<str>,
+    pub(super) bounds: Bounds,
+    pub(super) caller: Arc<str>,
+    pub(super) scopes: ScopeSet,
+    pub(super) kind: OperationKind,
+    pub(super) sends: Repeatability,
+    pub(super) lane: Lane,
+    pub(super) reason: Option<String>,
+    pub(super) trace: Option<TraceContext>,
+    pub(super) created_at: UnixMs,
+    pub(super) attempts: u32,
+    pub(super) max_attempts: u32,
+    pub(super) delays: u32,
+    /// When a call of it was first about to be sent, if that is stored: unless it is certain that none had an effect.
+    pub(super) intent: Option<UnixMs>,
+    /// Whether the present execution has opened the intent.
+    pub(super) has_opened: bool,
+    /// What it has done so far.
+    pub(super) progress: Progress,
+    /// How much of the progress is stored: steps, and bytes of JSON.
+    pub(super) stored: (usize, usize),
+    /// Set if an attempt may have taken effect.
+    pub(super) unknown_outcome: Option<UnknownOutcome>,
+    /// Why it is delayed or looked for later.
+    pub(super) waits: Option<Box<Failure>>,
+    pub(super) payload: CachedPayload,
+}
+
+/// A payload, if it is kept.
+#[derive(Debug)]
+pub(super) enum CachedPayload {
+    /// It has to be read again.
+    No,
+    /// It is not what its kind takes.
+    Wrong(String),
+    Yes {
+        payload: Box<Payload>,
+        bytes: usize,
+    },
+}
+
+impl CachedOperation {
+    /// A change that says where it stands, and nothing else.
+    pub(super) fn change(&self, queue: Queue, fence: Fence, state: OperationState, now: UnixMs) -> OperationUpdate {
+        OperationUpdate {
+            queue,
+            fence,
+            id: self.id,
+            guild: self.guild,
+            state,
+            attempts: self.attempts,
+            delays: self.delays,
+            eligible_at: now,
+            parked: false,
+            error: None,
+            result: None,
+            made: None,
+            intent: IntentUpdate::Keep,
+            progress: None,
+            attempt: None,
+            unknown_outcome: None,
+            bind: Vec::new(),
+            unbind: Vec::new(),
+            at: now,
+        }
+    }
+
+    /// Whether a change of the gate releases it.
+    pub(super) fn is_held_by(&self, released: &ReleasedConditions) -> bool {
+        let held_by = self.waits.as_ref().and_then(|failure| failure.held_by.as_ref());
+        held_by.is_some_and(|condition| released.includes(condition))
+    }
+
+    /// It is done.
+    pub(super) const fn close(&mut self) -> IntentUpdate {
+        self.has_opened = false;
+        match self.intent.take() {
+            None => IntentUpdate::Keep,
+            Some(_) => IntentUpdate::Close,
+        }
+    }
+
+    /// The present execution was refused, or sent nothing: its intent is closed, unless an earlier call or an earlier step may
+    /// have had an effect.
+    pub(super) fn close_if_untouched(&mut self) -> IntentUpdate {
+        if self.has_opened && self.progress.is_empty() {
+            return self.close();
+        }
+        self.has_opened = false;
+        IntentUpdate::Keep
+    }
+
+    /// Steps were done.
+    pub(super) fn advance(&mut self, steps: Vec<ProgressStep>) {
+        steps.into_iter().for_each(|step| self.progress.add(step));
+    }
+
+    /// Whether a step is not stored that would make a second object if it were done again.
+    pub(super) fn has_unstored_object(&self) -> bool {
+        self.progress.steps().iter().skip(self.stored.0).any(ProgressStep::creates)
+    }
+
+    /// Puts the steps into a change that are not stored yet, and the objects that they made.
+    pub(super) fn with_progress(&mut self, change: OperationUpdate) -> OperationUpdate {
+        let (steps, bytes) = self.stored;
+        let unstored = self.progress.steps().get(steps..).unwrap_or_default();
+        let Some(json) = self.progress.to_json().filter(|_| !unstored.is_empty()) else { return change };
+        let mut bind: Vec<Binding> = unstored.iter().filter_map(binding).collect();
+        bind.extend(change.bind);
+        self.stored = (self.progress.steps().len(), json.len());
+        let progress = Some(ProgressUpdate { grown: json.len().saturating_sub(bytes), json });
+        OperationUpdate { progress, bind, ..change }
+    }
+
+    /// When a call of it was first about to be sent, or may have taken effect.
+    fn first_sent(&self) -> Option<UnixMs> {
+        self.intent.into_iter().chain(self.unknown_outcome.as_ref().map(|unknown| unknown.since)).min()
+    }
+
+    /// Why it ends when its deadline has passed.
+    pub(super) fn expired(&self) -> Failure {
+        if self.progress.is_empty() {
+            return expired(self.attempts);
+        }
+        Failure::new(FailureClass::Expired, "its deadline passed before all of it was done")
+    }
+
+    /// A failure, with what was done before it.
+    pub(super) fn with_steps(&self, failure: Failure) -> Failure {
+        if self.progress.is_empty() {
+            return failure;
+        }
+        Failure { message: format!("{}; before that it {}", failure.message, self.progress), ..failure }
+    }
+
+    pub(super) fn take_payload(&mut self, bytes: &mut usize) -> Option<Box<Payload>> {
+        match std::mem::replace(&mut self.payload, CachedPayload::No) {
+            CachedPayload::No => None,
+            wrong @ CachedPayload::Wrong(_) => {
+                self.payload = wrong;
+                None
+            }
+            CachedPayload::Yes { payload, bytes: taken } => {
+                *bytes -= taken;
+                Some(payload)
+            }
+        }
+    }
+
+    pub(super) fn work(
+        &self,
+        payload: Payload,
+        bound: Option<(u64, Option<u64>)>,
+        max_wait: Duration,
+        now: UnixMs,
+        right: LeaseGuard,
+    ) -> Execution {
+        Execution {
+            id: self.id,
+            guild: self.guild,
+            tenant: Arc::clone(&self.tenant),
+            bounds: self.bounds,
+            caller: Arc::clone(&self.caller),
+            scopes: self.scopes,
+            payload,
+            bound,
+            marker: Marker::of(self.id),
+            reason: self.reason.clone(),
+            lane: self.lane,
+            max_wait,
+            progress: self.progress.clone(),
+            intent_at: self.first_sent().unwrap_or(now),
+            right,
+            journal: Journal::none(),
+            // A part of its own for each try.
+            trace: self.subject().trace().map(|trace| trace.child(fastrand::u64(..))),
+        }
+    }
+
+    pub(super) const fn subject(&self) -> OperationRef {
+        OperationRef { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts, asked_by: self.trace }
+    }
+
+    pub(super) fn ended<'a>(
+        &self,
+        state: OperationState,
+        error: Option<&'a Failure>,
+        now: UnixMs,
+    ) -> OperationEnded<'a> {
+        OperationEnded { of: self.subject(), state, error, accepted: self.created_at, now }
+    }
+}
+
+/// The object that a step made, if it has a key: it is known by that even if the operation is never completed.
+fn binding(step: &ProgressStep) -> Option<Binding> {
+    match step {
+        ProgressStep::MessageSent { channel_id, message_id, key } => Some(Binding {
+            kind: ManagedKind::Message,
+            key: key.clone()?,
+            discord_id: *message_id,
+            channel: Some(*channel_id),
+            origin: "created",
+        }),
+        ProgressStep::MessageEdited { .. }
+        | ProgressStep::RoleOverwriteSet { .. }
+        | ProgressStep::MemberOverwriteSet { .. } => None,
+    }
+}
+
+/// What the store has to be asked before a payload can be carried out: what it refers to, and what its own key stands
+/// for.
+pub(super) fn wanted(payload: &Payload) -> Vec<UnresolvedReference> {
+    let mut wanted: Vec<UnresolvedReference> = Vec::new();
+    wanted.extend(own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned())));
+    wanted.extend(payload.references().into_iter().filter_map(|(kind, reference)| match reference {
+        Reference::Id(_) => None,
+        Reference::Key(key) => Some(UnresolvedReference::Key(kind, key.clone())),
+        Reference::Operation(id) => Some(UnresolvedReference::Operation(*id)),
+    }));
+    wanted
+}
+
+/// The key of what a payload sees to.
+pub(super) fn own_key(payload: &Payload) -> Option<(ManagedKind, &str)> {
+    match payload {
+        Payload::EnsureRole(ensure) => Some((ManagedKind::Role, &ensure.key)),
+        Payload::EnsureChannel(ensure) => Some((ManagedKind::Channel, &ensure.key)),
+        Payload::EnsureMessage(ensure) => Some((ManagedKind::Message, &ensure.key)),
+        Payload::CreateRole(_)
+        | Payload::DeleteRole(_)
+        | Payload::AssignRole(_)
+        | Payload::RemoveRole(_)
+        | Payload::CreateChannel(_)
+        | Payload::DeleteChannel(_)
+        | Payload::UpdatePermissions(_)
+        | Payload::SetMemberRoles(_)
+        | Payload::ReplaceOverwrites(_)
+        | Payload::Reorder(_)
+        | Payload::SendMessage(_)
+        | Payload::EditMessage(_)
+        | Payload::DeleteMessage(_)
+        | Payload::SendDm(_)
+        | Payload::DeferReply(_)
+        | Payload::SendFollowup(_)
+        | Payload::EditOriginal(_)
+        | Payload::Read(_)
+        | Payload::Request(_) => None,
+    }
+}

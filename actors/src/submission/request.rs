@@ -1,0 +1,280 @@
+//! What is asked of the service, and how an operation is written as JSON.
+
+use std::time::Duration;
+
+use guildhall_core::operation::{OperationId, OperationKind, OperationState};
+use guildhall_core::time::UnixMs;
+use guildhall_core::trace::TraceContext;
+use serde_json::{Map, Value};
+
+use crate::access::Caller;
+use crate::ports::DelayedBy;
+
+/// Operations that somebody asks for together: all of them are accepted, or none.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Who asks. Idempotency keys are each caller's own.
+    pub caller: Caller,
+    /// Which guild they are about, if any.
+    pub guild: Option<u64>,
+    /// The operations, in the order in which they are to be done; those that cannot even be read with what is wrong.
+    pub operations: Vec<Result<OperationRequest, Vec<FieldError>>>,
+}
+
+/// An operation that somebody asks for.
+#[derive(Clone, Debug)]
+pub struct OperationRequest {
+    /// What it does.
+    pub kind: OperationKind,
+    /// Its payload, not looked at yet.
+    pub payload: Value,
+    /// Its caller's idempotency key.
+    pub key: Option<String>,
+    /// How often it may be tried, if not as often as others.
+    pub max_attempts: Option<u32>,
+    /// Not before so long from now.
+    pub delay: Duration,
+    /// Who wants this delay.
+    pub delayed_by: DelayedBy,
+    /// Not after so long from now.
+    pub deadline: Option<Duration>,
+    /// For Discord's audit log.
+    pub reason: Option<String>,
+    /// The trace it belongs to, if it is not that of whoever asks.
+    pub trace: Option<TraceContext>,
+}
+
+/// What is wrong with one field of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Which field: `payload.role_id`; empty for the operation itself.
+    pub field: String,
+    /// What is wrong with it, and what it should be.
+    pub message: String,
+}
+
+impl FieldError {
+    /// Something wrong with a field.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+/// What became of one operation that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedOperation {
+    /// What it is called.
+    pub id: OperationId,
+    /// What it does.
+    pub kind: OperationKind,
+    /// Which guild it is about.
+    pub guild: Option<u64>,
+    /// What has become of it.
+    pub state: OperationState,
+    /// When it is due, unless it was there before.
+    pub eligible_at: Option<UnixMs>,
+    /// What came of it, as JSON.
+    pub result: Option<String>,
+    /// Whether its key was used before for the same, so that nothing new was accepted.
+    pub replayed: bool,
+}
+
+/// The longest idempotency key.
+const KEY_LONGEST: usize = 255;
+/// The longest reason: what Discord keeps of one, less the marker.
+const REASON_LONGEST: usize = 480;
+/// The most attempts that may be asked for.
+const ATTEMPTS_MOST: u64 = 20;
+/// The longest delay or deadline that may be asked for: thirty days.
+const LATEST_MS: u64 = 30 * 24 * 3_600_000;
+
+/// What an operation may hold as JSON.
+const FIELDS: [&str; 8] = ["kind", "payload", "key", "max_attempts", "delay_ms", "deadline_ms", "reason", "trace"];
+
+impl OperationRequest {
+    /// An operation with nothing said but what it does.
+    #[must_use]
+    pub fn new(kind: OperationKind, payload: Value) -> Self {
+        Self {
+            kind,
+            payload,
+            key: None,
+            max_attempts: None,
+            delay: Duration::ZERO,
+            delayed_by: DelayedBy::Caller,
+            deadline: None,
+            reason: None,
+            trace: None,
+        }
+    }
+
+    /// Reads an operation: `{"kind": …, "payload": {…}, "key"?, "max_attempts"?, "delay_ms"?, "deadline_ms"?, "reason"?,
+    /// "trace"?}`. The payload itself is looked at when it is submitted.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, at once.
+    pub fn read(value: Value) -> Result<Self, Vec<FieldError>> {
+        let Value::Object(mut fields) = value else {
+            return Err(vec![FieldError::new("", "must be an object with `kind` and `payload`")]);
+        };
+        let mut wrong = Vec::new();
+        for name in fields.keys().filter(|name| !FIELDS.contains(&name.as_str())).take(10) {
+            let shown: String = name.chars().take(64).collect();
+            wrong.push(FieldError::new(
+                shown,
+                format!("is not a field of an operation; those are {}", FIELDS.join(", ")),
+            ));
+        }
+        let kind = kind(&mut fields, &mut wrong);
+        let payload = fields.remove("payload").unwrap_or_else(|| Value::Object(Map::new()));
+        let key = text(&mut fields, "key", &mut wrong, key_problem);
+        let reason = text(&mut fields, "reason", &mut wrong, reason_problem);
+        let trace = text(&mut fields, "trace", &mut wrong, trace_problem).and_then(|trace| TraceContext::read(&trace));
+        let max_attempts = number(&mut fields, "max_attempts", 1, ATTEMPTS_MOST, &mut wrong);
+        let delay = number(&mut fields, "delay_ms", 0, LATEST_MS, &mut wrong).unwrap_or(0);
+        let deadline = number(&mut fields, "deadline_ms", 1, LATEST_MS, &mut wrong);
+        if deadline.is_some_and(|deadline| deadline <= delay) {
+            wrong.push(FieldError::new("deadline_ms", "must be later than `delay_ms`; both count from now"));
+        }
+        match kind {
+            Some(kind) if wrong.is_empty() => Ok(Self {
+                kind,
+                payload,
+                key,
+                max_attempts: max_attempts.and_then(|most| u32::try_from(most).ok()),
+                delay: Duration::from_millis(delay),
+                delayed_by: DelayedBy::Caller,
+                deadline: deadline.map(Duration::from_millis),
+                reason,
+                trace,
+            }),
+            Some(_) | None => Err(wrong),
+        }
+    }
+}
+
+fn kind(fields: &mut Map<String, Value>, wrong: &mut Vec<FieldError>) -> Option<OperationKind> {
+    let names = || OperationKind::ALL.map(OperationKind::name).join(", ");
+    let message = match fields.remove("kind") {
+        Some(Value::String(name)) => match OperationKind::from_name(&name) {
+            Some(kind) => return Some(kind),
+            None => {
+                let shown: String = name.chars().take(64).collect();
+                format!("`{shown}` is no kind of operation; those are {}", names())
+            }
+        },
+        Some(_) => format!("must be a string, one of {}", names()),
+        None => format!("is missing; it is one of {}", names()),
+    };
+    wrong.push(FieldError::new("kind", message));
+    None
+}
+
+/// A text that may be missing or `null`.
+fn text(
+    fields: &mut Map<String, Value>,
+    name: &str,
+    wrong: &mut Vec<FieldError>,
+    problem: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    let message = match fields.remove(name) {
+        None | Some(Value::Null) => return None,
+        Some(Value::String(text)) => match problem(&text) {
+            None => return Some(text),
+            Some(message) => message,
+        },
+        Some(_) => "must be a string".to_owned(),
+    };
+    wrong.push(FieldError::new(name, message));
+    None
+}
+
+/// A whole number that may be missing or `null`.
+fn number(fields: &mut Map<String, Value>, name: &str, min: u64, max: u64, wrong: &mut Vec<FieldError>) -> Option<u64> {
+    let given = match fields.remove(name) {
+        None | Some(Value::Null) => return None,
+        Some(given) => given.as_u64().filter(|number| (min..=max).contains(number)),
+    };
+    if given.is_none() {
+        wrong.push(FieldError::new(name, format!("must be a whole number from {min} to {max}")));
+    }
+    given
+}
+
+/// What is wrong with an idempotency key, if anything is.
+#[must_use]
+pub fn key_problem(key: &str) -> Option<String> {
+    let fits = (1..=KEY_LONGEST).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    (!fits).then(|| format!("must be 1 to {KEY_LONGEST} printable ASCII characters"))
+}
+
+fn reason_problem(reason: &str) -> Option<String> {
+    let fits = reason.chars().count() <= REASON_LONGEST && !reason.chars().any(char::is_control);
+    (!fits).then(|| format!("must be at most {REASON_LONGEST} characters, none of them a control character"))
+}
+
+fn trace_problem(trace: &str) -> Option<String> {
+    (TraceContext::read(trace).is_none())
+        .then(|| "must be a W3C traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(value: Value) -> Vec<String> {
+        OperationRequest::read(value).unwrap_err().into_iter().map(|wrong| wrong.field).collect()
+    }
+
+    #[test]
+    fn an_operation_is_read_with_all_that_it_says() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let asked = OperationRequest::read(json!({
+            "kind": "delete_role", "payload": {"role_id": "1"}, "key": "k", "max_attempts": 5, "delay_ms": 10,
+            "deadline_ms": 20, "reason": "tidying", "trace": trace,
+        }))
+        .unwrap();
+        assert_eq!(
+            (asked.kind, asked.key.as_deref(), asked.max_attempts),
+            (OperationKind::DeleteRole, Some("k"), Some(5))
+        );
+        assert_eq!((asked.delay.as_millis(), asked.deadline), (10, Some(Duration::from_millis(20))));
+        assert_eq!((asked.reason.as_deref(), asked.trace), (Some("tidying"), TraceContext::read(trace)));
+    }
+
+    #[test]
+    fn what_is_not_said_or_null_has_its_default() {
+        let asked = OperationRequest::read(json!({"kind": "send_dm", "key": null, "delay_ms": null})).unwrap();
+        assert_eq!((asked.payload, asked.key, asked.delay, asked.deadline), (json!({}), None, Duration::ZERO, None));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_told_at_once() {
+        let wrong = json!({
+            "kind": "make_role", "key": "", "max_attempts": 0, "delay_ms": -1, "deadline_ms": "soon", "reason": "a\nb",
+            "trace": "00-0-0-0", "playload": {},
+        });
+        let mut told = fields(wrong);
+        told.sort();
+        assert_eq!(told, ["deadline_ms", "delay_ms", "key", "kind", "max_attempts", "playload", "reason", "trace"]);
+        assert_eq!(fields(json!([])), [""]);
+        assert_eq!(fields(json!({"kind": 7})), ["kind"]);
+        assert_eq!(fields(json!({"kind": "send_dm", "delay_ms": 5, "deadline_ms": 5})), ["deadline_ms"]);
+    }
+
+    #[test]
+    fn words_about_huge_input_stay_short() {
+        let huge = "x".repeat(100_000);
+        let mut object = Map::new();
+        for n in 0..1_000 {
+            object.insert(format!("{n}{huge}"), Value::Null);
+        }
+        object.insert("kind".to_owned(), Value::String(huge));
+        let wrong = OperationRequest::read(Value::Object(object)).unwrap_err();
+        let said: usize = wrong.iter().map(|wrong| wrong.field.len() + wrong.message.len()).sum();
+        assert!(said < 8_000, "{said}");
+    }
+}

@@ -1,0 +1,99 @@
+//! What guilds are done with, until sessions are told of it: for all guilds of a thread together, since to lock a session's
+//! ledger and to free a shard's credit would cost more than most events do.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use guildhall_core::event::Event;
+use tokio::time::Instant;
+
+use crate::guild::events::context::EventContext;
+use crate::guild::events::mailbox::GuildMailbox;
+use crate::guild::events::routed_event::{CreditReturn, QueuedEvent};
+use crate::telemetry::emit;
+use crate::telemetry::events::{EventsCompleted, HandlerRan};
+
+/// Room for so many is kept, however many there were at once.
+const ROOM: usize = 4_096;
+
+/// What guilds are done with.
+pub(crate) struct AckBuffer {
+    done: RefCell<Vec<QueuedEvent>>,
+    /// How long each handler took, and with how many.
+    took: RefCell<HashMap<usize, (Duration, u32), RandomState>>,
+    /// Who tells sessions.
+    teller: RefCell<Option<Waker>>,
+    tellings: Cell<u64>,
+}
+
+impl AckBuffer {
+    pub(crate) fn new() -> Self {
+        Self { done: RefCell::default(), took: RefCell::default(), teller: RefCell::default(), tellings: Cell::new(0) }
+    }
+
+    /// All handlers are done with the first `count` events of a mailbox.
+    pub(crate) fn put(&self, tray: &GuildMailbox, count: usize) {
+        let mut done = self.done.borrow_mut();
+        let was_empty = done.is_empty();
+        tray.pop(count, &mut done);
+        if was_empty && let Some(teller) = &*self.teller.borrow() {
+            teller.wake_by_ref();
+        }
+    }
+
+    /// A handler took so long with an event.
+    pub(crate) fn took(&self, handler: usize, time: Duration) {
+        let mut took = self.took.borrow_mut();
+        let (sum, count) = took.entry(handler).or_default();
+        (*sum, *count) = (*sum + time, *count + 1);
+    }
+
+    /// Is woken when there is something to tell.
+    pub(crate) fn wakes(&self, waker: &Waker) {
+        let mut teller = self.teller.borrow_mut();
+        if !teller.as_ref().is_some_and(|teller| teller.will_wake(waker)) {
+            *teller = Some(waker.clone());
+        }
+    }
+
+    /// Tells sessions, meters and who watches of all that is done.
+    pub(crate) fn tell(&self, hub: &EventContext) {
+        let mut done = self.done.take();
+        if done.is_empty() {
+            return;
+        }
+        // Those of one session mostly follow each other.
+        for of_one in done.chunk_by(|one, next| Arc::ptr_eq(&one.reading.session, &next.reading.session)) {
+            let Some(session) = of_one.first().map(|parcel| &parcel.reading.session) else { continue };
+            let mut arrived = CreditReturn::default();
+            of_one.iter().filter(|parcel| parcel.routed.counts).for_each(|parcel| arrived.add(parcel.event()));
+            session.done(of_one.iter().map(|parcel| parcel.event().origin.seq), arrived);
+        }
+        hub.on_answered(done.iter().filter(|parcel| parcel.event().interaction.is_some()).count());
+        self.tell_meters(&done, hub);
+        if let Some(watch) = &hub.watch {
+            watch.done(&mut done.iter().map(|parcel| -> &Event { parcel.event() }));
+        }
+        done.clear();
+        if done.capacity() <= ROOM {
+            *self.done.borrow_mut() = done;
+        }
+    }
+
+    fn tell_meters(&self, done: &[QueuedEvent], hub: &EventContext) {
+        let (now, telling) = (Instant::now(), self.tellings.get() + 1);
+        self.tellings.set(telling);
+        for parcel in done {
+            if parcel.reading.told.replace(telling) != telling {
+                emit(EventsCompleted { meters: &hub.flow, took: now.duration_since(parcel.reading.read_at) });
+            }
+        }
+        for (number, (sum, count)) in self.took.borrow_mut().drain() {
+            emit(HandlerRan { meters: hub.meters(number), took: sum / count });
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Setting aside events that ended processes.
+
+use std::sync::Arc;
+
+use guildhall_core::event::Event;
+
+use super::EventRouter;
+use crate::crash::CrashedInput;
+use crate::guild::events::routed_event::{CreditReturn, GatewaySession};
+use crate::supervision::{Part, spawn_finite};
+use crate::telemetry::crash::EventSetAside;
+use crate::telemetry::emit;
+
+impl EventRouter {
+    /// Stores an event as dead events instead of routing it, and confirms it once that is committed.
+    pub(super) fn set_aside(&mut self, event: &Event, crashed: CrashedInput, session: &Arc<GatewaySession>) {
+        emit(EventSetAside { crashed: &crashed });
+        let done = self.sessions.done_before(&event.origin.session, event.origin.seq);
+        let dead = self.hub.dead_events(event, &crashed, &done);
+        let mut arrived = CreditReturn::default();
+        arrived.add(event);
+        let (hub, session, seq) = (Arc::clone(&self.hub), Arc::clone(session), event.origin.seq);
+        // If it broke, the session would never be confirmed past it.
+        spawn_finite(Part::EventRouter, async move {
+            hub.commit(dead).await;
+            session.done(std::iter::once(seq), arrived);
+            hub.forget_crash(&crashed.input).await;
+        });
+    }
+}

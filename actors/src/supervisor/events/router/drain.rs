@@ -1,0 +1,102 @@
+//! Waiting until what came is done: before the process ends, or before another one has a shard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture};
+use tokio::time::Instant;
+
+use super::{EventRouter, ObserveEvents};
+
+/// How often it is looked whether events are done that are waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Wait until all events that came are done, then keep that they are.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "bool")]
+pub(crate) struct DrainEvents {
+    pub(crate) within: Duration,
+}
+
+impl Takes<DrainEvents> for EventRouter {
+    type Result = ResponseFuture<bool>;
+
+    fn handle(&mut self, DrainEvents { within }: DrainEvents, ctx: &mut Context<Self>) -> Self::Result {
+        let router = ctx.address();
+        Box::pin(async move {
+            let deadline = Instant::now() + within;
+            let mut drained = false;
+            while !drained && Instant::now() < deadline {
+                drained = router.send(ObserveEvents).await.is_ok_and(|seen| seen.undone == 0);
+                if !drained {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+            }
+            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
+            drained && kept.is_ok()
+        })
+    }
+}
+
+/// Wait until all events of a shard that came are done, then keep that they are.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "bool")]
+pub(crate) struct DrainShard {
+    pub(crate) shard: u32,
+    pub(crate) within: Duration,
+}
+
+impl Takes<DrainShard> for EventRouter {
+    type Result = ResponseFuture<bool>;
+
+    fn handle(&mut self, DrainShard { shard, within }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
+        let router = ctx.address();
+        Box::pin(async move {
+            let deadline = Instant::now() + within;
+            let is_done = async || router.send(CountPendingEvents { shard }).await.is_ok_and(|undone| undone == 0);
+            let mut drained = is_done().await;
+            while !drained && Instant::now() < deadline {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                drained = is_done().await;
+            }
+            if within.is_zero() {
+                return drained;
+            }
+            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(SaveSessions)).await;
+            drained && kept.is_ok()
+        })
+    }
+}
+
+/// How many events of a shard are not done.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "usize")]
+struct CountPendingEvents {
+    shard: u32,
+}
+
+impl Takes<CountPendingEvents> for EventRouter {
+    type Result = usize;
+
+    fn handle(&mut self, CountPendingEvents { shard }: CountPendingEvents, _: &mut Context<Self>) -> usize {
+        self.sessions.undone_of(shard)
+    }
+}
+
+/// Keep how far all sessions are confirmed, now.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+struct SaveSessions;
+
+impl Takes<SaveSessions> for EventRouter {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: SaveSessions, _: &mut Context<Self>) -> Self::Result {
+        let (hub, sessions) = (Arc::clone(&self.hub), self.sessions.unkept());
+        Box::pin(async move {
+            if !sessions.is_empty() {
+                hub.until_kept("sessions", || hub.store.keep_sessions(sessions.clone())).await;
+            }
+        })
+    }
+}

@@ -1,0 +1,432 @@
+//! The event side of the supervisor: takes what shards tell, finds who wants to hear of it, and keeps the guilds.
+//!
+//! ```text
+//!  feeds ─▶ ledger (received, gaps) ─▶ nobody wants it: done
+//!                                   └▶ batch ─▶ supervisor ─▶ guild ─▶ acks ─▶ credit back, session confirmed
+//! ```
+
+mod crashed_events;
+mod drain;
+mod routing;
+pub(crate) mod sessions;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture, WrapFuture as _,
+};
+use foldhash::fast::RandomState;
+use futures_util::FutureExt as _;
+use guildhall_core::event::handler::trace;
+use guildhall_core::event::{Event, EventClass, EventName, EventOrigin, EventText};
+use guildhall_core::session::Receipt;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+pub(crate) use self::drain::{DrainEvents, DrainShard};
+use self::routing::RoutingResult;
+pub(crate) use self::sessions::ObserveSessions;
+use self::sessions::SessionTable;
+use crate::crash::{self, CrashedInput};
+use crate::failpoint;
+use crate::guild::HttpInteractionResponse;
+use crate::guild::events::context::EventContext;
+use crate::guild::events::handler_set::HandlerSet;
+use crate::guild::events::inbox;
+use crate::guild::events::interaction;
+use crate::guild::events::interaction::deferral;
+use crate::guild::events::routed_event::{DeferralFuture, GatewaySession, RoutedBatch, RoutedEvent};
+use crate::ports::StoredSession;
+use crate::shard::EventBatch;
+use crate::shard::{Credit, ShardMessage};
+use crate::supervision::{Part, PartGuard, spawn_work};
+use crate::telemetry::emit;
+use crate::telemetry::events::{EventGap, EventGuildsCounted, EventsReceived};
+
+/// A session that goes on.
+#[derive(Debug)]
+pub(crate) struct ResumedSession {
+    pub(crate) session: StoredSession,
+    /// Which handlers are done with which of its events that are not confirmed.
+    pub(crate) handled: Vec<(u64, Arc<str>)>,
+    /// Those of its events that are to be set aside.
+    pub(crate) crashed: Vec<CrashedInput>,
+}
+
+/// Names whose handlers are remembered. Some names are chosen by anybody.
+const NAMES: usize = 10_000;
+
+/// How often it is told how much waits.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// Routes events.
+pub struct EventRouter {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
+    hub: Arc<EventContext>,
+    told: Option<mpsc::Receiver<ShardMessage>>,
+    sessions: SessionTable,
+    matching: HashMap<EventName, HandlerSet, RandomState>,
+    /// Which handlers `matching` is about.
+    generation: u64,
+    /// What is to go to its guilds next, and the way there.
+    lots: Vec<RoutedBatch>,
+    seats: mpsc::Sender<RoutedBatch>,
+    /// Whether it is being kept how far sessions are confirmed.
+    keeping: bool,
+}
+
+impl std::fmt::Debug for EventRouter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventRouter").field("guilds", &self.hub.guilds()).finish_non_exhaustive()
+    }
+}
+
+impl EventRouter {
+    pub(crate) fn new(
+        hub: Arc<EventContext>,
+        told: mpsc::Receiver<ShardMessage>,
+        seats: mpsc::Sender<RoutedBatch>,
+    ) -> Self {
+        let sessions = SessionTable::new(Arc::clone(&hub));
+        let generation = hub.handlers_generation();
+        Self {
+            _guard: PartGuard::new(Part::EventRouter),
+            hub,
+            told: Some(told),
+            sessions,
+            matching: HashMap::default(),
+            generation,
+            lots: Vec::new(),
+            seats,
+            keeping: false,
+        }
+    }
+
+    /// Hands on what was heard, then takes what shards tell, again and again.
+    fn listen(&mut self, mut told: mpsc::Receiver<ShardMessage>, ctx: &mut Context<Self>) {
+        const AT_ONCE: usize = 16;
+        let (lots, seats) = (std::mem::take(&mut self.lots), self.seats.clone());
+        let heard = async move {
+            for lot in lots {
+                // Without the guilds' thread there is nobody to hand it to, and the process is ending.
+                let _ = seats.send(lot).await;
+            }
+            let mut news = Vec::with_capacity(AT_ONCE);
+            told.recv_many(&mut news, AT_ONCE).await;
+            (told, news)
+        };
+        ctx.spawn(heard.into_actor(self).map(|(told, news), actor, ctx| {
+            if news.is_empty() {
+                return;
+            }
+            for one in news {
+                actor.hear(one, ctx);
+            }
+            actor.listen(told, ctx);
+        }));
+    }
+
+    fn hear(&mut self, told: ShardMessage, ctx: &mut Context<Self>) {
+        failpoint::message(Part::EventRouter);
+        match told {
+            ShardMessage::Began { shard, session, resume_url } => self.begin(shard, session, resume_url),
+            ShardMessage::Passed { shard, session, seq } => {
+                let Some(session) = self.sessions.current(shard, &session) else { return };
+                let received = session.ledger().on_received(seq);
+                self.after(&session, received);
+                session.ledger().on_done(seq);
+                // A new session is kept at once: until then a restart would have to begin another one.
+                if self.sessions.is_new(shard) {
+                    self.keep(ctx);
+                }
+            }
+            ShardMessage::Events(batch) => self.take(batch),
+            // Who waited may have given up.
+            ShardMessage::Ended { heard } => drop(heard.send(())),
+        }
+    }
+
+    /// A shard has a new session.
+    fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) {
+        let Some(old) = self.sessions.begin(shard, id, resume_url) else { return };
+        // What Discord had to tell after the last one that came is lost; nobody knows how much that is.
+        let first = old.ledger().received() + 1;
+        old.ledger().on_received(first);
+        let mut routing = RoutingResult::new(&old, Instant::now(), 1);
+        self.tell_of_gap(first, None, &mut routing);
+        self.routed(routing);
+    }
+
+    /// Something may be missing before what was received.
+    fn after(&mut self, session: &Arc<GatewaySession>, received: Receipt) {
+        if let Receipt::AfterGap { first, last } = received {
+            let mut routing = RoutingResult::new(session, Instant::now(), 1);
+            self.tell_of_gap(first, Some(last), &mut routing);
+            self.routed(routing);
+        }
+    }
+
+    fn tell_of_gap(&mut self, first: u64, last: Option<u64>, routing: &mut RoutingResult) {
+        let session = Arc::clone(&routing.lot.reading.session);
+        emit(EventGap { shard: session.shard, session: &session.id, first, last });
+        let data = json!({ "shard": session.shard, "session": &*session.id, "first": first, "last": last }).to_string();
+        let whole = 0..data.len();
+        let event = Event {
+            origin: EventOrigin { session: Arc::clone(&session.id), shard: session.shard, seq: last.unwrap_or(first) },
+            name: EventName::Known("gateway.gap"),
+            class: EventClass::Gateway,
+            guild: None,
+            channel: None,
+            user: None,
+            interaction: None,
+            received_at: self.hub.clock.now(),
+            text: EventText::new(data, whole),
+        };
+        self.route(Arc::new(event), false, routing);
+    }
+
+    fn take(&mut self, batch: EventBatch) {
+        let EventBatch { events, read_at } = batch;
+        let Some(first) = events.first() else { return };
+        let Some(session) = self.sessions.current(first.origin.shard, &first.origin.session) else {
+            // Of a session that nobody began: nothing can be confirmed of it.
+            let bytes = events.iter().map(|event| event.text.bytes()).sum();
+            if let Some(credit) = self.sessions.credit(first.origin.shard) {
+                credit.give_back(events.len(), bytes);
+            }
+            return;
+        };
+        emit(EventsReceived { meters: &self.hub.flow, count: events.len() });
+        let mut received = Vec::with_capacity(events.len());
+        {
+            let mut ledger = session.ledger();
+            received.extend(events.iter().map(|event| ledger.on_received(event.origin.seq)));
+        }
+        let mut routing = RoutingResult::new(&session, read_at, events.len());
+        routing.recording = self.hub.record(events.iter().map(|event| &**event));
+        let scope = crash::enter_events(&session.id);
+        for (event, received) in events.into_iter().zip(received) {
+            scope.at(event.origin.seq);
+            match received {
+                Receipt::Next => {}
+                Receipt::Before => {
+                    routing.arrived.add(&event);
+                    continue;
+                }
+                Receipt::AfterGap { first, last } => self.tell_of_gap(first, Some(last), &mut routing),
+            }
+            match self.sessions.crashed(&event.origin) {
+                Some(crashed) => self.set_aside(&event, crashed, &session),
+                None => {
+                    failpoint::input(Part::EventRouter, || event.text.data());
+                    self.route(event, true, &mut routing);
+                }
+            }
+        }
+        drop(scope);
+        self.routed(routing);
+    }
+
+    fn matching(&mut self, name: &EventName) -> HandlerSet {
+        let generation = self.hub.handlers_generation();
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.matching.clear();
+        }
+        if let Some(found) = self.matching.get(name) {
+            return found.clone();
+        }
+        if self.matching.len() >= NAMES {
+            self.matching.clear();
+        }
+        let found = HandlerSet::from(self.hub.matching(name.as_str()));
+        self.matching.insert(name.clone(), found.clone());
+        found
+    }
+
+    /// Finds out who wants to hear of an event.
+    fn route(&mut self, event: Arc<Event>, counts: bool, routing: &mut RoutingResult) {
+        let mut to = self.matching(&event.name);
+        for handler in self.sessions.done_before(&event.origin.session, event.origin.seq) {
+            to.remove(handler);
+        }
+        let recording = routing.recording.as_ref().filter(|_| event.interaction.is_some());
+        if to.is_nobody() && recording.is_some() {
+            routing.unhandled.push(event.origin.seq);
+            if counts {
+                routing.unhandled_arrived.add(&event);
+            }
+            return;
+        }
+        if to.is_nobody() {
+            routing.unwanted.push(event.origin.seq);
+            if counts {
+                routing.arrived.add(&event);
+            }
+            return;
+        }
+        let recording = recording.cloned().map(Box::new);
+        let deferring = self.defer(&event, &to);
+        routing.lot.routed.push(RoutedEvent { event, to, counts, deferring, recording });
+    }
+
+    /// Hands on what somebody wants to hear of; the others are done.
+    fn routed(&mut self, mut routing: RoutingResult) {
+        routing.confirm_recorded();
+        let RoutingResult { lot, unwanted, arrived, .. } = routing;
+        lot.reading.session.done(unwanted.into_iter(), arrived);
+        if !lot.routed.is_empty() {
+            self.lots.push(lot);
+        }
+    }
+
+    /// Tells Discord at once that an answer is on its way, before anything else is done.
+    fn defer(&self, event: &Event, to: &HandlerSet) -> Option<Box<DeferralFuture>> {
+        let interaction = event.interaction.as_ref()?;
+        self.hub.on_asked();
+        let first = deferral(&self.hub, interaction, to.iter())?;
+        let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
+        // It goes on although nobody waits for it yet.
+        spawn_work(told.clone().map(drop));
+        Some(Box::new(told))
+    }
+
+    /// Keeps how far sessions are confirmed, if that has changed.
+    fn keep(&mut self, ctx: &mut Context<Self>) {
+        if self.keeping {
+            return;
+        }
+        let sessions = self.sessions.unkept();
+        if sessions.is_empty() {
+            return;
+        }
+        self.keeping = true;
+        let hub = Arc::clone(&self.hub);
+        let kept = async move {
+            hub.until_kept("sessions", || hub.store.keep_sessions(sessions.clone())).await;
+            sessions
+        };
+        ctx.spawn(kept.into_actor(self).map(|sessions, actor, ctx| {
+            actor.keeping = false;
+            actor.sessions.on_kept(&sessions);
+            // One that has begun meanwhile does not wait for the next time.
+            if actor.sessions.have_new() {
+                actor.keep(ctx);
+            }
+        }));
+    }
+
+    /// Tells how much waits, and how far sessions are behind.
+    fn count(&mut self) {
+        let inbox = self.hub.inbox_len();
+        let interactions = self.hub.interactions();
+        let events = (self.sessions.held() + self.sessions.undone() + inbox).saturating_sub(interactions);
+        emit(EventGuildsCounted { active: self.hub.guilds(), inbox, events, interactions });
+        self.sessions.tell_lags();
+    }
+}
+
+impl Actor for EventRouter {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some(told) = self.told.take() {
+            self.listen(told, ctx);
+        }
+        ctx.run_interval(self.hub.config.keep_every, Self::keep);
+        self.count();
+        ctx.run_interval(COUNT_EVERY, |actor, _| actor.count());
+        let hub = Arc::clone(&self.hub);
+        ctx.spawn(async move { inbox::work(hub).await }.into_actor(self));
+    }
+}
+
+/// A shard is this process's own.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct AttachShard {
+    pub(crate) shard: u32,
+    pub(crate) credit: Arc<Credit>,
+    /// Its session, if it had one.
+    pub(crate) resumed: Option<ResumedSession>,
+}
+
+impl Takes<AttachShard> for EventRouter {
+    type Result = ();
+
+    fn handle(&mut self, take: AttachShard, _: &mut Context<Self>) {
+        self.sessions.take(take);
+    }
+}
+
+/// A shard is somebody else's.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct DetachShard {
+    pub(crate) shard: u32,
+}
+
+impl Takes<DetachShard> for EventRouter {
+    type Result = ();
+
+    fn handle(&mut self, DetachShard { shard }: DetachShard, _: &mut Context<Self>) {
+        self.sessions.let_go(shard);
+    }
+}
+
+/// Somebody began an interaction, and it came over HTTP.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "HttpInteractionResponse")]
+pub(crate) struct HandleInteraction {
+    pub(crate) event: Event,
+}
+
+impl Takes<HandleInteraction> for EventRouter {
+    type Result = ResponseFuture<HttpInteractionResponse>;
+
+    fn handle(&mut self, HandleInteraction { event }: HandleInteraction, _: &mut Context<Self>) -> Self::Result {
+        Box::pin(interaction::take(Arc::clone(&self.hub), event))
+    }
+}
+
+/// Look into the inbox: somebody has put something there.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct WakeInbox;
+
+impl Takes<WakeInbox> for EventRouter {
+    type Result = ();
+
+    fn handle(&mut self, _: WakeInbox, _: &mut Context<Self>) {
+        self.hub.on_put();
+    }
+}
+
+/// Show how everything stands.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "EventsSnapshot")]
+pub(crate) struct ObserveEvents;
+
+/// How the events of this process stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EventsSnapshot {
+    /// Guilds that have had events lately.
+    pub guilds: usize,
+    /// Events that came and are not done.
+    pub undone: usize,
+    /// Events in the inbox.
+    pub inbox: usize,
+}
+
+impl Takes<ObserveEvents> for EventRouter {
+    type Result = actix::MessageResult<ObserveEvents>;
+
+    fn handle(&mut self, _: ObserveEvents, _: &mut Context<Self>) -> Self::Result {
+        let inbox = self.hub.inbox_len();
+        actix::MessageResult(EventsSnapshot { guilds: self.hub.guilds(), undone: self.sessions.undone(), inbox })
+    }
+}

@@ -1,0 +1,18 @@
+//! Supervision of guilds: which guild handles an event or an operation, and what happens when one ends.
+//!
+//! ```text
+//!  shard ──batches──▶ events: router ─▶ event supervisor ─▶ guild (events)
+//!  API, handlers ──wake-ups──▶ operations: supervisor ─────▶ guild (operations)
+//! ```
+
+pub(crate) mod events;
+pub(crate) mod operations;
+
+pub use self::events::config::EventsConfig;
+pub use self::events::handle::{AttachedShard, EventPorts, EventsHandle, PreparedEvents};
+pub use self::events::router::sessions::SessionView;
+pub use self::events::router::{EventRouter, EventsSnapshot};
+pub use self::operations::config::OperationsConfig;
+pub use self::operations::handle::OperationsHandle;
+pub use self::operations::wakeups::QueueSignal;
+pub use self::operations::{OperationsSnapshot, SpawnGuild, Supervisor};

@@ -1,0 +1,204 @@
+//! Taking queues, as far as there is room.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
+use guildhall_core::operation::Queue;
+use guildhall_core::time::UnixMs;
+
+use super::child::is_interaction;
+use super::{POLLS_BETWEEN_PAUSES, Supervisor, within};
+use crate::ports::{Claim, ClaimFrom, StoreError};
+use crate::telemetry::emit;
+use crate::telemetry::operations::StoreRetried;
+
+/// What a poll of the store found.
+#[derive(Debug)]
+enum PollResult {
+    /// Queues that have something due; as many as were asked for, or all there are.
+    Claims(Vec<Claim>),
+    /// Nothing was taken; when something is due.
+    Nothing(Option<UnixMs>),
+}
+
+impl Supervisor {
+    /// How many more queues may be looked after that are no interactions.
+    fn room(&self) -> usize {
+        self.config.most_active.saturating_sub(self.kept.len() - self.interactions)
+    }
+
+    fn interaction_room(&self) -> usize {
+        self.config.most_interactions.saturating_sub(self.interactions)
+    }
+
+    /// Something is new of a queue that nobody looks after here.
+    pub(super) fn want(&mut self, queue: Queue) {
+        // Past the bound, a poll of the store finds it.
+        if self.in_wanted.len() < self.config.most_told && self.in_wanted.insert(queue) {
+            // Somebody waits for an interaction's answer.
+            if is_interaction(queue) { self.wanted.push_front(queue) } else { self.wanted.push_back(queue) }
+        }
+    }
+
+    /// Takes what is wanted, as far as there is room, and makes room for the rest.
+    pub(super) fn claim_wanted(&mut self, ctx: &mut Context<Self>) {
+        if self.claiming || self.draining || self.wanted.is_empty() {
+            return;
+        }
+        let (mut room, mut interaction_room) = (self.room(), self.interaction_room());
+        let (mut batch, mut kept_waiting) = (Vec::new(), Vec::new());
+        while batch.len() < self.config.claim_batch
+            && let Some(queue) = self.wanted.pop_front()
+        {
+            let left = if is_interaction(queue) { &mut interaction_room } else { &mut room };
+            if *left == 0 {
+                kept_waiting.push(queue);
+                if kept_waiting.len() >= self.config.claim_batch {
+                    break;
+                }
+                continue;
+            }
+            *left -= 1;
+            self.in_wanted.remove(&queue);
+            batch.push(queue);
+        }
+        for queue in kept_waiting.iter().rev() {
+            self.wanted.push_front(*queue);
+        }
+        self.make_room_for(&kept_waiting, ctx);
+        if batch.is_empty() {
+            return;
+        }
+        self.claiming = true;
+        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
+        let asked = {
+            let batch = batch.clone();
+            async move { within(limit, store.claim(ClaimFrom::Queues(batch))).await }
+        };
+        ctx.spawn(asked.into_actor(self).map(move |claimed, actor, ctx| {
+            actor.claiming = false;
+            let failed = match claimed {
+                Ok(claims) => {
+                    actor.take(claims, ctx);
+                    false
+                }
+                Err(error) => {
+                    batch.into_iter().for_each(|queue| actor.want(queue));
+                    actor.claim_later(&error, ctx);
+                    true
+                }
+            };
+            if std::mem::take(&mut actor.poll_again) {
+                // What is wanted comes after it.
+                actor.poll(ctx);
+            } else if !failed {
+                actor.claim_wanted(ctx);
+            }
+        }));
+    }
+
+    fn claim_later(&self, error: &StoreError, ctx: &mut Context<Self>) {
+        let wait = self.config.store_backoff.delay(1, fastrand::f64());
+        emit(StoreRetried { queue: None, what: "claim", error, tried: 1, wait });
+        ctx.run_later(wait, Self::claim_wanted);
+    }
+
+    /// Starts guilds for queues that were taken.
+    fn take(&mut self, claims: Vec<Claim>, ctx: &mut Context<Self>) {
+        for claim in claims {
+            if self.in_wanted.remove(&claim.queue) {
+                self.wanted.retain(|queue| *queue != claim.queue);
+            }
+            if self.draining {
+                self.give_back(claim.queue, claim.fence, ctx);
+            } else {
+                self.seat(claim, ctx);
+            }
+        }
+        self.check_drained();
+    }
+
+    /// Polls now, and from then on as usual.
+    pub(super) fn poll_soon(&mut self, ctx: &mut Context<Self>) {
+        self.poll_after(Duration::ZERO, ctx);
+    }
+
+    fn poll_after(&mut self, wait: Duration, ctx: &mut Context<Self>) {
+        if let Some(next) = self.next_poll.take() {
+            ctx.cancel_future(next);
+        }
+        self.next_poll = Some(ctx.run_later(wait, |actor, ctx| {
+            actor.next_poll = None;
+            actor.poll(ctx);
+        }));
+    }
+
+    /// Looks for queues that have something due and that nobody looks after, and for guilds that have nothing to do.
+    pub(super) fn poll(&mut self, ctx: &mut Context<Self>) {
+        if self.draining {
+            return;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_BETWEEN_PAUSES) {
+            self.look_at_pauses(ctx);
+        }
+        self.let_idle_go(ctx);
+        if self.claiming {
+            // As soon as that is over: there may be something new that nobody will tell of.
+            self.poll_again = true;
+            return;
+        }
+        self.claiming = true;
+        let (store, limit, now) = (Arc::clone(&self.store), self.config.store_timeout, self.clock.now());
+        let most = self.room().min(self.config.claim_batch);
+        let asked = async move {
+            if most > 0 {
+                let claims = within(limit, store.claim(ClaimFrom::Due { now, limit: most })).await?;
+                if !claims.is_empty() {
+                    return Ok(PollResult::Claims(claims));
+                }
+            }
+            Ok(PollResult::Nothing(within(limit, store.next_due()).await?))
+        };
+        ctx.spawn(asked.into_actor(self).map(move |found: Result<PollResult, StoreError>, actor, ctx| {
+            actor.claiming = false;
+            actor.on_polled(found, most, ctx);
+            if std::mem::take(&mut actor.poll_again) {
+                actor.poll_soon(ctx);
+            }
+            actor.check_drained();
+            actor.claim_wanted(ctx);
+        }));
+    }
+
+    fn on_polled(&mut self, found: Result<PollResult, StoreError>, most: usize, ctx: &mut Context<Self>) {
+        let every = self.config.poll;
+        let wait = match found {
+            Ok(PollResult::Claims(claims)) => {
+                let all = claims.len() < most;
+                self.take(claims, ctx);
+                if all { every } else { Duration::ZERO }
+            }
+            Ok(PollResult::Nothing(due)) => {
+                let due = due.map(|due| self.clock.until(due));
+                match due {
+                    // It is due, and there is no room for it, or another process was faster.
+                    Some(Duration::ZERO) => {
+                        if most == 0 {
+                            self.make_room_for_guilds(self.config.claim_batch, ctx);
+                        }
+                        every
+                    }
+                    Some(due) => due.min(every),
+                    None => every,
+                }
+            }
+            Err(error) => {
+                emit(StoreRetried { queue: None, what: "claim", error: &error, tried: 1, wait: every });
+                every
+            }
+        };
+        self.poll_after(wait, ctx);
+    }
+}

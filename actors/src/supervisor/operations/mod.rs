@@ -1,0 +1,445 @@
+//! The actor that keeps the guilds: it takes queues that have something due, starts a guild for each, and lets those go
+//! that have nothing to do.
+//!
+//! ```text
+//!  bell (submit, cancel, retry) ─▶ claim ─▶ guild ◀── wakes
+//!  store (what nobody looks after) ─▶ ▲        └── gone: left, fenced, or broke ─▶ claim again
+//! ```
+
+mod child;
+mod claims;
+pub(crate) mod config;
+pub(crate) mod handle;
+mod release_held;
+mod restarts;
+mod shutdown;
+#[cfg(test)]
+mod tests;
+pub(crate) mod throttle;
+pub(crate) mod wakeups;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, Message, ResponseFuture, SpawnHandle,
+    WrapFuture as _,
+};
+use guildhall_core::operation::Queue;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use self::child::{Child, ChildState, is_interaction};
+use self::release_held::HeldRelease;
+use crate::failpoint;
+use crate::guild::operations::{GuildShared, Observe as ObserveGuild, Pause, Resume, Stop, StopMode};
+use crate::guild::{Guild, GuildSnapshot, GuildSpec};
+use crate::ports::{Claim, OperationExecutor, OperationStore, StoreError, StoreFuture};
+use crate::supervision::{Part, PartGuard};
+use crate::supervisor::OperationsConfig;
+use crate::supervisor::operations::throttle::Throttle;
+use crate::supervisor::operations::wakeups::{ReleasedConditions, WakeupSet, Wakeups};
+use crate::telemetry::emit;
+use crate::telemetry::operations::GuildsCounted;
+use crate::wall_clock::WallClock;
+
+/// Starts a guild, where guilds should run.
+pub type SpawnGuild = Box<dyn Fn(GuildSpec) -> Addr<Guild> + Send>;
+
+/// Every so many polls, it is looked at what is paused: a person may have told another process.
+const POLLS_BETWEEN_PAUSES: u32 = 5;
+
+/// Keeps the guilds.
+pub struct Supervisor {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
+    store: Arc<dyn OperationStore>,
+    perform: Arc<dyn OperationExecutor>,
+    clock: WallClock,
+    config: Arc<OperationsConfig>,
+    throttle: Arc<Throttle>,
+    bell: Arc<WakeupSet>,
+    spawn: SpawnGuild,
+    kept: HashMap<Queue, Child>,
+    /// Of them, those of interactions.
+    interactions: usize,
+    generations: u64,
+    /// Queues that something is new of and that nobody looks after here, in order.
+    wanted: VecDeque<Queue>,
+    in_wanted: HashSet<Queue>,
+    claiming: bool,
+    /// Queues that are being given back by this actor itself.
+    releasing: usize,
+    next_poll: Option<SpawnHandle>,
+    /// It was to be polled while the store was being asked for something else.
+    poll_again: bool,
+    polls: u32,
+    all_paused: bool,
+    /// Queues that were paused by themselves when it last looked.
+    paused_queues: usize,
+    looking: PauseCheck,
+    draining: bool,
+    drained: Vec<oneshot::Sender<()>>,
+    releasing_held: HeldRelease,
+}
+
+/// Whether the store is being asked what is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PauseCheck {
+    No,
+    Yes {
+        /// It may have changed since it was asked.
+        again: bool,
+    },
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("kept", &self.kept.len()).finish_non_exhaustive()
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        store: Arc<dyn OperationStore>,
+        perform: Arc<dyn OperationExecutor>,
+        clock: WallClock,
+        config: OperationsConfig,
+        bell: Arc<WakeupSet>,
+        spawn: SpawnGuild,
+    ) -> Self {
+        let throttle = Arc::new(Throttle::new(config.max_running, config.per_second));
+        Self {
+            _guard: PartGuard::new(Part::OperationSupervisor),
+            store,
+            perform,
+            clock,
+            config: Arc::new(config),
+            throttle,
+            bell,
+            spawn,
+            kept: HashMap::new(),
+            interactions: 0,
+            generations: 0,
+            wanted: VecDeque::new(),
+            in_wanted: HashSet::new(),
+            claiming: false,
+            releasing: 0,
+            next_poll: None,
+            poll_again: false,
+            polls: 0,
+            all_paused: false,
+            paused_queues: 0,
+            looking: PauseCheck::No,
+            draining: false,
+            drained: Vec::new(),
+            releasing_held: HeldRelease::default(),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
+    pub(crate) fn run(self) -> Addr<Self> {
+        Self::create(|ctx| {
+            ctx.set_mailbox_capacity(self.config.mailbox);
+            self
+        })
+    }
+
+    /// Waits for the bell, again and again.
+    fn listen(&self, ctx: &mut Context<Self>) {
+        let bell = Arc::clone(&self.bell);
+        let heard = async move { bell.heard().await };
+        ctx.spawn(heard.into_actor(self).map(|rung, actor, ctx| {
+            actor.on_rung(rung, ctx);
+            actor.listen(ctx);
+        }));
+    }
+
+    fn on_rung(&mut self, Wakeups { queues, all, released }: Wakeups, ctx: &mut Context<Self>) {
+        failpoint::message(Part::OperationSupervisor);
+        if released != ReleasedConditions::Nothing {
+            for kept in self.kept.values_mut() {
+                kept.vitals.release(&released);
+                if let ChildState::Leaving { again, .. } = &mut kept.care {
+                    // It may give its queue back without having heard.
+                    *again = true;
+                }
+            }
+            self.release_held(ctx);
+        }
+        if all {
+            self.kept.values().for_each(|kept| kept.vitals.wake([]));
+            self.poll_soon(ctx);
+        }
+        for (queue, words) in queues {
+            match self.kept.get_mut(&queue) {
+                None => self.want(queue),
+                Some(kept) => {
+                    kept.vitals.wake(words);
+                    match &mut kept.care {
+                        ChildState::Leaving { again, .. } => *again = true,
+                        ChildState::Active(_) | ChildState::Broken => {}
+                    }
+                }
+            }
+        }
+        self.claim_wanted(ctx);
+    }
+
+    /// Starts a guild for a queue that is this process's own now.
+    fn seat(&mut self, Claim { queue, fence, paused }: Claim, ctx: &Context<Self>) {
+        self.generations += 1;
+        let generation = self.generations;
+        let vitals = Arc::new(GuildShared::new());
+        let poison = self.kept.get(&queue).and_then(|kept| kept.poison);
+        let paused = paused || self.all_paused;
+        let seat = GuildSpec {
+            queue,
+            fence,
+            generation,
+            paused,
+            poison,
+            store: Arc::clone(&self.store),
+            perform: Arc::clone(&self.perform),
+            clock: self.clock.clone(),
+            config: Arc::clone(&self.config),
+            throttle: Arc::clone(&self.throttle),
+            vitals: Arc::clone(&vitals),
+            supervisor: ctx.address().downgrade(),
+        };
+        let next = Child::new((self.spawn)(seat), fence, generation, vitals, paused);
+        match self.kept.get_mut(&queue) {
+            Some(kept) => {
+                // There should be none any more; one that there is has lost its right to write.
+                if let ChildState::Active(addr) | ChildState::Leaving { addr, .. } = &kept.care {
+                    let _ = addr.try_send(Stop(StopMode::Now));
+                }
+                kept.on_restarted(next);
+            }
+            None => {
+                self.interactions += usize::from(is_interaction(queue));
+                self.kept.insert(queue, next);
+            }
+        }
+        self.count();
+    }
+
+    /// It is not looked after here any more.
+    fn forget(&mut self, queue: Queue) {
+        if self.kept.remove(&queue).is_some() {
+            self.interactions -= usize::from(is_interaction(queue));
+        }
+        self.count();
+    }
+
+    fn count(&self) {
+        emit(GuildsCounted { active: self.kept.len(), waiting: self.wanted.len() });
+    }
+
+    /// Looks at what is paused; once at a time, and again if it may have changed meanwhile.
+    fn look_at_pauses(&mut self, ctx: &mut Context<Self>) {
+        if let PauseCheck::Yes { again } = &mut self.looking {
+            *again = true;
+            return;
+        }
+        self.looking = PauseCheck::Yes { again: false };
+        let store = Arc::clone(&self.store);
+        let limit = self.config.store_timeout;
+        let asked = async move { within(limit, store.paused()).await };
+        ctx.spawn(asked.into_actor(self).map(|paused, actor, ctx| {
+            // If it does not say, it is asked again.
+            if let Ok((all, queues)) = paused {
+                actor.apply_pauses(all, &queues.into_iter().collect(), ctx);
+            }
+            if matches!(std::mem::replace(&mut actor.looking, PauseCheck::No), PauseCheck::Yes { again: true }) {
+                actor.look_at_pauses(ctx);
+            }
+        }));
+    }
+
+    fn apply_pauses(&mut self, all: bool, queues: &HashSet<Queue>, ctx: &mut Context<Self>) {
+        let mut changed = self.all_paused != all;
+        self.all_paused = all;
+        for (queue, kept) in &mut self.kept {
+            let paused = all || queues.contains(queue);
+            if kept.paused == paused {
+                continue;
+            }
+            let told = match &kept.care {
+                ChildState::Broken => Ok(()),
+                ChildState::Active(addr) | ChildState::Leaving { addr, .. } if paused => {
+                    addr.try_send(Pause).map_err(drop)
+                }
+                ChildState::Active(addr) | ChildState::Leaving { addr, .. } => addr.try_send(Resume).map_err(drop),
+            };
+            // One whose mailbox is full is told next time.
+            if told.is_ok() {
+                kept.paused = paused;
+                changed = true;
+            }
+        }
+        // Queues that go on and that nobody looks after are among those that are due.
+        if changed || self.paused_queues != queues.len() {
+            self.release_held(ctx);
+            self.paused_queues = queues.len();
+            self.poll_soon(ctx);
+        }
+    }
+}
+
+/// A call to the store, for as long as one may take.
+async fn within<T>(limit: std::time::Duration, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+    let late = || StoreError::Unavailable("it did not answer in time".to_owned());
+    timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
+}
+
+impl Actor for Supervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.listen(ctx);
+        self.look_at_pauses(ctx);
+        // What the gate held back when the process before this one ended.
+        self.release_held(ctx);
+        self.poll(ctx);
+    }
+}
+
+/// A guild is gone. `broke`: it did not come to its end by itself.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct GuildExited {
+    pub(crate) queue: Queue,
+    pub(crate) generation: u64,
+    pub(crate) broke: bool,
+}
+
+impl Handler<GuildExited> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, GuildExited { queue, generation, broke }: GuildExited, ctx: &mut Context<Self>) {
+        match self.kept.get(&queue) {
+            Some(kept) if kept.generation == generation => {}
+            Some(_) | None => return,
+        }
+        if broke { self.on_broken(queue, ctx) } else { self.on_left(queue, ctx) }
+    }
+}
+
+/// What is paused may have changed.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct PausesChanged;
+
+impl Handler<PausesChanged> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: PausesChanged, ctx: &mut Context<Self>) {
+        self.look_at_pauses(ctx);
+    }
+}
+
+/// Other processes have come or gone: some queues may belong elsewhere, others here.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct MembersChanged;
+
+impl Handler<MembersChanged> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: MembersChanged, ctx: &mut Context<Self>) {
+        self.move_elsewhere(ctx);
+        // One that is gone may have heard of a release and not stored it.
+        self.release_held(ctx);
+        self.poll_soon(ctx);
+    }
+}
+
+/// This process was taken for dead: all that it had is somebody else's.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct LeaseLost;
+
+impl Handler<LeaseLost> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: LeaseLost, ctx: &mut Context<Self>) {
+        self.give_all_up(ctx);
+        self.poll_soon(ctx);
+    }
+}
+
+/// Start nothing more, wait for what is under way, and give every queue back. Answers when that is done.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct Drain;
+
+impl Handler<Drain> for Supervisor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Drain, ctx: &mut Context<Self>) -> Self::Result {
+        let drained = self.drain(ctx);
+        Box::pin(async move {
+            let _ = drained.await;
+        })
+    }
+}
+
+/// Show how everything stands.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "OperationsSnapshot")]
+pub(crate) struct Observe;
+
+/// How the guilds of this process stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OperationsSnapshot {
+    /// Queues that are looked after.
+    pub active: usize,
+    /// Of them, those of interactions.
+    pub interactions: usize,
+    /// Of them, those that have something to do.
+    pub busy: usize,
+    /// Of them, those whose guild broke and has not been started again.
+    pub broken: usize,
+    /// Queues that wait until there is room to look after them.
+    pub waiting: usize,
+    /// Whether everything is paused.
+    pub all_paused: bool,
+    /// Whether this process is coming to its end.
+    pub draining: bool,
+}
+
+impl Handler<Observe> for Supervisor {
+    type Result = actix::MessageResult<Observe>;
+
+    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+        let broken = |kept: &&Child| matches!(kept.care, ChildState::Broken);
+        actix::MessageResult(OperationsSnapshot {
+            active: self.kept.len(),
+            interactions: self.interactions,
+            busy: self.kept.values().filter(|kept| kept.vitals.resting_since().is_none() && !broken(kept)).count(),
+            broken: self.kept.values().filter(broken).count(),
+            waiting: self.wanted.len(),
+            all_paused: self.all_paused,
+            draining: self.draining,
+        })
+    }
+}
+
+/// Show how one guild stands; nothing if it is not looked after here.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Option<GuildSnapshot>")]
+pub(crate) struct ObserveQueue(pub(crate) Queue);
+
+impl Handler<ObserveQueue> for Supervisor {
+    type Result = ResponseFuture<Option<GuildSnapshot>>;
+
+    fn handle(&mut self, ObserveQueue(queue): ObserveQueue, _: &mut Context<Self>) -> Self::Result {
+        let asked = self.kept.get(&queue).and_then(|kept| match &kept.care {
+            ChildState::Active(addr) | ChildState::Leaving { addr, .. } => Some(addr.send(ObserveGuild)),
+            ChildState::Broken => None,
+        });
+        Box::pin(async move { asked?.await.ok() })
+    }
+}

@@ -1,0 +1,64 @@
+//! Starting guilds again that broke.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
+use guildhall_core::operation::Queue;
+
+use super::{Supervisor, within};
+use crate::ports::{ClaimFrom, StoreError};
+use crate::telemetry::emit;
+use crate::telemetry::operations::{GuildCrashed, StoreRetried};
+
+impl Supervisor {
+    /// A guild broke: the next one starts at once, or after a rest if that happens too often.
+    pub(super) fn on_broken(&mut self, queue: Queue, ctx: &mut Context<Self>) {
+        let Some(kept) = self.kept.get_mut(&queue) else { return };
+        let executing = kept.vitals.executing();
+        let rests = kept.on_broken(executing, self.clock.now(), self.config.most_restarts).then_some(self.config.rest);
+        let (generation, fence) = (kept.generation, kept.fence);
+        emit(GuildCrashed { queue, executing, rests });
+        if self.draining {
+            self.forget(queue);
+            self.give_back(queue, fence, ctx);
+            return;
+        }
+        ctx.run_later(rests.unwrap_or(Duration::ZERO), move |actor, ctx| actor.restart(queue, generation, ctx));
+    }
+
+    /// Takes the queue anew, so that nothing that the broken guild left under way can be written any more, and starts a
+    /// guild for it.
+    fn restart(&mut self, queue: Queue, generation: u64, ctx: &mut Context<Self>) {
+        let fence = match self.kept.get(&queue) {
+            Some(kept) if kept.generation == generation && !self.draining => kept.fence,
+            Some(_) | None => return,
+        };
+        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
+        let asked = async move {
+            within(limit, store.release(queue, fence)).await?;
+            within(limit, store.claim(ClaimFrom::Queues(vec![queue]))).await
+        };
+        self.releasing += 1;
+        ctx.spawn(asked.into_actor(self).map(move |claimed: Result<_, StoreError>, actor, ctx| {
+            actor.releasing -= 1;
+            match claimed {
+                Err(error) => {
+                    let wait = actor.config.store_backoff.delay(1, fastrand::f64());
+                    emit(StoreRetried { queue: Some(queue), what: "restart", error: &error, tried: 1, wait });
+                    ctx.run_later(wait, move |actor, ctx| actor.restart(queue, generation, ctx));
+                }
+                Ok(claims) => match claims.into_iter().next() {
+                    Some(claim) if actor.draining => {
+                        actor.forget(queue);
+                        actor.give_back(queue, claim.fence, ctx);
+                    }
+                    Some(claim) => actor.seat(claim, ctx),
+                    // Another process was faster.
+                    None => actor.forget(queue),
+                },
+            }
+            actor.check_drained();
+        }));
+    }
+}

@@ -1,0 +1,396 @@
+//! Processes end at any moment, stores do not answer, guilds break: nothing is lost, nothing is done twice.
+
+use std::time::Duration;
+
+use guildhall_core::operation::{FailureClass, OperationId, OperationKind, OperationState, Queue};
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::LocalSet;
+
+use crate::ports::{HoldScope, NewOperation, OperationStore, PauseTarget};
+use crate::supervisor::OperationsHandle;
+use crate::testing::operations::{Fault, ScriptedResult, ScriptedSearch, TestCluster, paused};
+
+const GUILD: u64 = 7;
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Lets processes live one after the other, each until it is killed, until all is done. How many there were.
+fn live(runtime: &Runtime, world: &TestCluster) -> usize {
+    for process in 1.. {
+        assert!(process < 100, "it does not come to an end");
+        let local = LocalSet::new();
+        let killed = local.block_on(runtime, async {
+            let _operations = world.start();
+            tokio::select! {
+                () = world.until_done() => false,
+                () = world.chaos.killed() => true,
+            }
+        });
+        // Everything that it had under way ends with it.
+        drop(local);
+        if !killed {
+            return process;
+        }
+        world.store.orphan();
+    }
+    unreachable!("the loop ends by itself");
+}
+
+/// A world in which everything that can happen does: it is found, lost, held, tried again.
+fn eventful() -> (TestCluster, Vec<OperationId>) {
+    let world = TestCluster::new();
+    let hold = ScriptedResult::Hold { wait: Some(Duration::from_secs(2)), hold: HoldScope::Route };
+    let ensured = json!({ "key": "rules", "channel_id": "1", "content": "be kind", "pin": true });
+    let ids = vec![
+        world.create(GUILD),
+        world.assign(GUILD, 100, 1),
+        world.create(GUILD),
+        world.create(GUILD),
+        world.create(GUILD),
+        world.create(GUILD),
+        world.submit(world.operation(GUILD, OperationKind::EnsureMessage, &ensured)),
+    ];
+    world.discord.script(ids[6], [ScriptedResult::SendThenHold(Duration::from_secs(2))]);
+    world.discord.script(ids[0], [hold]);
+    world.discord.script(ids[2], [ScriptedResult::DoUnheard]);
+    world.discord.script(ids[3], [ScriptedResult::Fail(FailureClass::Ambiguous)]);
+    world.discord.script(ids[4], [ScriptedResult::Fail(FailureClass::Transient)]);
+    (world, ids)
+}
+
+/// Everything was done, nothing was made twice, and nothing was sent after one that comes later.
+fn check(world: &TestCluster, ids: &[OperationId]) {
+    for id in ids {
+        let row = world.store.row(*id);
+        assert_eq!(row.stored.state, OperationState::Succeeded, "{id}: {:?}", row.stored.error);
+        let happened = world.discord.happened(*id);
+        assert!(happened == 1 || (happened > 1 && row.stored.operation.kind.name() == "assign_role"), "{happened}");
+        assert_eq!(row.stored.intent, None);
+    }
+    let mut sent = world.discord.sent();
+    sent.dedup();
+    assert_eq!(sent, ids);
+}
+
+/// How many calls to the outside an eventful life takes.
+fn calls() -> usize {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let (world, ids) = eventful();
+    assert_eq!(live(&runtime, &world), 1);
+    check(&world, &ids);
+    world.chaos.calls()
+}
+
+#[test]
+fn fails_at_each_step_and_nothing_is_lost_or_doubled() {
+    let calls = calls();
+    assert!(calls > 20, "{calls}");
+    for fault in [Fault::KillBefore, Fault::KillAfter, Fault::Refuse, Fault::LoseAnswer] {
+        for step in 0..calls {
+            let runtime = runtime();
+            let _guard = runtime.enter();
+            let (world, ids) = eventful();
+            world.chaos.plan([(step, fault)]);
+            live(&runtime, &world);
+            check(&world, &ids);
+        }
+    }
+}
+
+#[test]
+fn repeats_each_step_and_nothing_is_lost_or_doubled() {
+    let calls = calls();
+    for step in 0..calls {
+        let runtime = runtime();
+        let _guard = runtime.enter();
+        let (world, ids) = eventful();
+        // The process ends there, and its successors soon after each other.
+        world.chaos.plan([(step, Fault::KillAfter), (step + 4, Fault::KillBefore), (step + 8, Fault::KillAfter)]);
+        live(&runtime, &world);
+        check(&world, &ids);
+    }
+}
+
+#[test]
+fn while_the_store_does_not_answer_nothing_is_sent_and_what_happened_is_not_forgotten() {
+    paused(async {
+        let world = TestCluster::new();
+        let (first, second) = (world.create(GUILD), world.create(GUILD));
+        world.discord.script(first, [ScriptedResult::Wait]);
+        let operations = world.start();
+        world.discord.began().await;
+        let next = world.chaos.calls();
+        world.chaos.plan((next..next + 20).map(|call| (call, Fault::Refuse)));
+        world.discord.go_on();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!((world.discord.sent(), world.state(first)), (vec![first], OperationState::Running));
+        assert_eq!(operations.observe().await.unwrap().busy, 1);
+        world.until_done().await;
+        assert_eq!(world.discord.sent(), [first, second]);
+        assert!(world.discord.happened(first) == 1 && world.discord.happened(second) == 1);
+    });
+}
+
+#[test]
+fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for_or_sent_again() {
+    for sends_again in [false, true] {
+        let runtime = runtime();
+        let _guard = runtime.enter();
+        let world = TestCluster::new();
+        let id = if sends_again { world.assign(GUILD, 100, 1) } else { world.create(GUILD) };
+        // The claim, the page, the start; then the process ends, and nobody knows whether it was sent.
+        world.chaos.plan([(3, Fault::KillAfter)]);
+        let killed_at = world.clock.now();
+        live(&runtime, &world);
+        assert_eq!((world.state(id), world.discord.happened(id)), (OperationState::Succeeded, 1));
+        assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
+    }
+}
+
+#[test]
+fn what_was_cut_short_is_not_taken_back_although_it_is_held_later_and_used_no_attempt() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let world = TestCluster::new();
+    let id = world.assign(GUILD, 100, 1);
+    // The claim, the page, the start; then the process ends, and nobody knows whether it was sent.
+    world.chaos.plan([(2, Fault::KillAfter)]);
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        let _operations = world.start();
+        world.chaos.killed().await;
+    });
+    drop(local);
+    world.store.orphan();
+    world.discord.script(id, [ScriptedResult::Hold { wait: Some(Duration::from_secs(10)), hold: HoldScope::Route }]);
+    LocalSet::new().block_on(&runtime, async {
+        let _operations = world.start();
+        world.until_state(id, OperationState::Delayed).await;
+        assert_eq!(world.store.row(id).stored.attempts, 0);
+        let taken_back = world.store.cancel(id, world.clock.now()).await.unwrap();
+        assert_eq!(taken_back, Some((OperationState::Delayed, Queue::Guild(GUILD))));
+        world.until_state(id, OperationState::Succeeded).await;
+        assert_eq!(world.store.row(id).stored.intent, None);
+    });
+}
+
+/// A guild has done one operation, and the store does not keep for a few seconds that the second is about to be sent.
+async fn about_to_send(world: &TestCluster, second: NewOperation) -> (OperationsHandle, OperationId) {
+    let (first, second) = (world.create(GUILD), world.submit(second));
+    world.discord.script(first, [ScriptedResult::Wait]);
+    let operations = world.start();
+    world.discord.began().await;
+    let next = world.chaos.calls();
+    world.chaos.plan((next..next + 8).map(|call| (call, Fault::Refuse)));
+    world.discord.go_on();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.state(first), OperationState::Running);
+    (operations, second)
+}
+
+#[test]
+fn one_whose_time_is_up_when_the_store_answers_at_last_is_not_sent() {
+    paused(async {
+        let world = TestCluster::new();
+        let mut dated = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
+        dated.deadline_at = Some(dated.created_at + Duration::from_secs(2));
+        let (_operations, dated) = about_to_send(&world, dated).await;
+        world.until_done().await;
+        let row = world.store.row(dated).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (OperationState::Dead, 0, None));
+        assert_eq!(world.discord.happened(dated), 0);
+    });
+}
+
+#[test]
+fn one_that_was_paused_before_the_store_answered_is_not_sent_before_it_may_go_on() {
+    paused(async {
+        let world = TestCluster::new();
+        let second = world.operation(GUILD, OperationKind::CreateRole, &json!({ "name": "Mods" }));
+        let (operations, second) = about_to_send(&world, second).await;
+        operations.pause(PauseTarget::Queue(Queue::Guild(GUILD)), true).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let row = world.store.row(second).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (OperationState::Queued, 0, None));
+        assert_eq!(world.discord.happened(second), 0);
+        operations.pause(PauseTarget::Queue(Queue::Guild(GUILD)), false).await.unwrap();
+        world.until_state(second, OperationState::Succeeded).await;
+    });
+}
+
+#[test]
+fn a_guild_whose_queue_another_process_took_sends_nothing_more() {
+    paused(async {
+        let world = TestCluster::new();
+        let (first, second) = (world.create(GUILD), world.create(GUILD));
+        world.discord.script(first, [ScriptedResult::Wait]);
+        let operations = world.start();
+        world.discord.began().await;
+        world.store.steal(Queue::Guild(GUILD));
+        world.discord.go_on();
+        for _ in 0..100 {
+            if operations.observe().await.unwrap().active == 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(operations.observe().await.unwrap().active, 0);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.discord.sent(), [first]);
+        assert_eq!((world.state(first), world.state(second)), (OperationState::Running, OperationState::Queued));
+    });
+}
+
+#[test]
+fn one_that_breaks_its_guild_is_taken_out_and_the_others_go_on() {
+    paused(async {
+        let world = TestCluster::new();
+        let (before, poison, after) = (world.create(GUILD), world.create(GUILD), world.create(GUILD));
+        let harmless = world.assign(GUILD, 100, 1);
+        let last = world.create(GUILD);
+        world.discord.script(poison, [ScriptedResult::Panic]);
+        world.discord.script(harmless, [ScriptedResult::Panic]);
+        let _operations = world.start();
+        world.until_done().await;
+        for id in [poison, harmless] {
+            let row = world.store.row(id).stored;
+            assert_eq!((row.state, row.error.unwrap().class), (OperationState::Dead, FailureClass::Poison));
+        }
+        assert_eq!(world.discord.sent(), [before, after, last]);
+    });
+}
+
+#[test]
+fn unreadable_rows_are_set_aside_and_the_rest_goes_on_in_order() {
+    paused(async {
+        let world = TestCluster::new();
+        let page = world.config.page;
+        let first = world.create(GUILD);
+        // More than a page of them, one after the other.
+        let damaged: Vec<_> = (0..page + 3).map(|_| world.create(GUILD)).collect();
+        let last = world.create(GUILD);
+        for id in &damaged {
+            world.store.damage(*id, "the kind \"juggle\"");
+        }
+        let _operations = world.start();
+        world.until_done().await;
+        for id in damaged {
+            let row = world.store.row(id).stored;
+            let error = row.error.unwrap();
+            assert_eq!((row.state, error.class), (OperationState::Dead, FailureClass::Poison));
+            assert!(error.message.contains("the kind \"juggle\"") && error.message.contains("redrive"), "{error:?}");
+        }
+        assert_eq!(world.discord.sent(), [first, last]);
+    });
+}
+
+#[test]
+fn one_that_broke_its_guild_when_it_had_happened_is_found() {
+    paused(async {
+        let world = TestCluster::new();
+        let poison = world.create(GUILD);
+        // It happens, and what comes of looking for it breaks the guild.
+        world.discord.script(poison, [ScriptedResult::DoUnheard]);
+        world.discord.script_search(poison, [ScriptedSearch::Panic]);
+        let next = world.create(GUILD);
+        let _operations = world.start();
+        world.until_done().await;
+        assert_eq!((world.state(poison), world.discord.happened(poison)), (OperationState::Succeeded, 1));
+        assert_eq!(world.state(next), OperationState::Succeeded);
+    });
+}
+
+#[test]
+fn one_that_breaks_its_guild_whenever_it_is_looked_for_is_left_to_a_person() {
+    paused(async {
+        let world = TestCluster::new();
+        let (poison, next) = (world.create(GUILD), world.create(GUILD));
+        world.discord.script(poison, [ScriptedResult::Panic]);
+        world.discord.script_search(poison, [ScriptedSearch::Panic]);
+        let _operations = world.start();
+        world.until_done().await;
+        assert_eq!((world.state(poison), world.state(next)), (OperationState::NeedsReview, OperationState::Succeeded));
+    });
+}
+
+#[test]
+fn a_guild_that_breaks_again_and_again_is_left_alone_for_a_while() {
+    paused(async {
+        let mut world = TestCluster::new();
+        // Each is checked before it ends; five have to break within a minute.
+        world.config.request_timeout = Duration::from_secs(1);
+        let ids: Vec<_> = (0..8).map(|_| world.assign(GUILD, 100, 1)).collect();
+        ids.iter().for_each(|id| world.discord.script(*id, [ScriptedResult::Panic]));
+        let operations = world.start();
+        world.until("five are taken out", || ids[..5].iter().all(|id| world.state(*id) == OperationState::Dead)).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(operations.observe().await.unwrap().broken, 1);
+        assert_eq!(world.store.unfinished(), 3);
+        world.until_done().await;
+    });
+}
+
+fn scripts() -> impl Strategy<Value = Vec<ScriptedResult>> {
+    let one = prop_oneof![
+        2 => Just(ScriptedResult::Hold { wait: Some(Duration::from_secs(3)), hold: HoldScope::Route }),
+        1 => Just(ScriptedResult::Hold { wait: None, hold: HoldScope::All }),
+        2 => Just(ScriptedResult::Fail(FailureClass::Transient)),
+        2 => Just(ScriptedResult::Fail(FailureClass::Ambiguous)),
+        2 => Just(ScriptedResult::DoUnheard),
+        1 => Just(ScriptedResult::Fail(FailureClass::Forbidden)),
+        1 => Just(ScriptedResult::Panic),
+    ];
+    prop::collection::vec(one, 0..3)
+}
+
+fn faults() -> impl Strategy<Value = Vec<(usize, Fault)>> {
+    let fault =
+        prop_oneof![Just(Fault::Refuse), Just(Fault::LoseAnswer), Just(Fault::KillBefore), Just(Fault::KillAfter),];
+    prop::collection::vec((0_usize..120, fault), 0..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_nothing_is_lost_or_made_twice_and_the_order_is_kept(
+        makes in prop::collection::vec((1_u64..4, any::<bool>(), scripts()), 1..20),
+        faults in faults(),
+        page in 1_usize..6,
+    ) {
+        let runtime = runtime();
+        let _guard = runtime.enter();
+        let mut world = TestCluster::new();
+        world.config.page = page;
+        world.config.payload_bytes = 60;
+        let mut ids = Vec::new();
+        for (guild, creates, script) in makes {
+            let id = if creates { world.create(guild) } else { world.assign(guild, ids.len() as u64 + 1, 1) };
+            world.discord.script(id, script);
+            ids.push((guild, creates, id));
+        }
+        world.chaos.plan(faults);
+        live(&runtime, &world);
+        for &(_, creates, id) in &ids {
+            let (state, happened) = (world.state(id), world.discord.happened(id));
+            prop_assert!(state.is_final());
+            prop_assert!(!creates || happened <= 1, "{id} was made {happened} times");
+            match state {
+                OperationState::Succeeded => prop_assert!(happened >= 1),
+                OperationState::Dead => prop_assert_eq!(happened, 0),
+                _ => prop_assert!(false, "{state:?}"),
+            }
+        }
+        for guild in 1..4 {
+            let order: Vec<_> = ids.iter().filter(|(of, _, _)| *of == guild).map(|(_, _, id)| *id).collect();
+            let places: Vec<_> = world.discord.sent_in(guild).iter()
+                .map(|sent| order.iter().position(|id| id == sent).unwrap()).collect();
+            prop_assert!(places.is_sorted(), "{places:?}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! How much is done at once, and how fast, over all guilds.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep_until};
+
+/// The right to do one operation; dropping it lets another begin.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Admission {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Admission {
+    /// For what no limit counts.
+    pub(crate) const fn free() -> Self {
+        Self { _permit: None }
+    }
+}
+
+/// Limits how much is done at once, and how many begin a second.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    running: Option<Arc<Semaphore>>,
+    pace: Option<Pacer>,
+}
+
+/// Starts that keep a distance, so that no second has more than it should.
+#[derive(Debug)]
+struct Pacer {
+    distance: Duration,
+    next: Mutex<Option<Instant>>,
+}
+
+impl Pacer {
+    /// A start that need not wait, if there is one.
+    fn try_book(&self) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let free = next.is_none_or(|next| next <= now);
+        if free {
+            *next = Some(now + self.distance);
+        }
+        free
+    }
+
+    /// A place of its own for a start, in order.
+    fn book(&self) -> Instant {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
+        *next = Some(start + self.distance);
+        start
+    }
+}
+
+impl Throttle {
+    /// 0 is no limit.
+    pub(crate) fn new(max_running: usize, per_second: u32) -> Self {
+        let running = (max_running > 0).then(|| Arc::new(Semaphore::new(max_running.min(Semaphore::MAX_PERMITS))));
+        let pace =
+            (per_second > 0).then(|| Pacer { distance: Duration::from_secs(1) / per_second, next: Mutex::new(None) });
+        Self { running, pace }
+    }
+
+    /// The right to begin now, if nobody has to wait for it.
+    pub(crate) fn try_admit(&self) -> Option<Admission> {
+        let admission = match &self.running {
+            None => Admission::free(),
+            // Permits go to those who wait first: there is none left over for one who does not.
+            Some(running) => Admission { _permit: Some(Arc::clone(running).try_acquire_owned().ok()?) },
+        };
+        self.pace.as_ref().is_none_or(Pacer::try_book).then_some(admission)
+    }
+
+    /// Waits for the right to begin.
+    pub(crate) async fn admit(&self) -> Admission {
+        let permit = match &self.running {
+            None => None,
+            // It is never closed.
+            Some(running) => Arc::clone(running).acquire_owned().await.ok(),
+        };
+        if let Some(pace) = &self.pace {
+            sleep_until(pace.book()).await;
+        }
+        Admission { _permit: permit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_second_has_more_starts_than_it_should() {
+        let throttle = Throttle::new(0, 10);
+        let begun = Instant::now();
+        for _ in 0..21 {
+            let _admission = throttle.admit().await;
+        }
+        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_many_run_at_once_as_may_and_one_that_ends_lets_another_begin() {
+        let throttle = Throttle::new(2, 0);
+        let (first, _second) = (throttle.try_admit().unwrap(), throttle.try_admit().unwrap());
+        assert!(throttle.try_admit().is_none());
+        drop(first);
+        let _third = throttle.admit().await;
+        assert!(throttle.try_admit().is_none());
+    }
+}

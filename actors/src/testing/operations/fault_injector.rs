@@ -1,0 +1,102 @@
+//! What goes wrong, at which call.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The store does nothing, and says so. Discord is not concerned.
+    Refuse,
+    /// The store does what it should, and seems not to have.
+    LoseAnswer,
+    /// The process ends before anything happens.
+    KillBefore,
+    /// The process ends when it has happened.
+    KillAfter,
+}
+
+/// Counts calls to the outside, and breaks those that should be broken.
+#[derive(Debug, Default)]
+pub(crate) struct FaultInjector {
+    calls: AtomicUsize,
+    faults: Mutex<BTreeMap<usize, Fault>>,
+    killed: Notify,
+    stalls: AtomicBool,
+    stalls_claim: AtomicBool,
+    stalled: Notify,
+    go_on: Notify,
+}
+
+impl FaultInjector {
+    pub(crate) fn plan(&self, faults: impl IntoIterator<Item = (usize, Fault)>) {
+        self.faults.lock().unwrap().extend(faults);
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the process should end.
+    pub(crate) async fn killed(&self) {
+        self.killed.notified().await;
+    }
+
+    /// The next queue that is given back has to wait for [`Chaos::go_on`].
+    pub(crate) fn stall_release(&self) {
+        self.stalls.store(true, Ordering::SeqCst);
+    }
+
+    /// The next time that queues are taken has to wait for [`Chaos::go_on`].
+    pub(crate) fn stall_claim(&self) {
+        self.stalls_claim.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until one has to wait.
+    pub(crate) async fn stalled(&self) {
+        self.stalled.notified().await;
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.go_on.notify_one();
+    }
+
+    pub(crate) async fn at_release(&self) {
+        self.stall(&self.stalls).await;
+    }
+
+    pub(crate) async fn at_claim(&self) {
+        self.stall(&self.stalls_claim).await;
+    }
+
+    async fn stall(&self, stalls: &AtomicBool) {
+        if stalls.swap(false, Ordering::SeqCst) {
+            self.stalled.notify_one();
+            self.go_on.notified().await;
+        }
+    }
+
+    pub(crate) async fn before(&self) -> Option<Fault> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        let fault = self.faults.lock().unwrap().remove(&call);
+        if fault == Some(Fault::KillBefore) {
+            self.kill().await;
+        }
+        fault
+    }
+
+    pub(crate) async fn after(&self, fault: Option<Fault>) {
+        if fault == Some(Fault::KillAfter) {
+            self.kill().await;
+        }
+    }
+
+    async fn kill(&self) {
+        self.killed.notify_one();
+        pending::<()>().await;
+    }
+}

@@ -1,0 +1,376 @@
+//! A store in memory that keeps the port's promises, over the ends of processes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
+use guildhall_core::operation::{ManagedKind, OperationId, OperationState, Queue};
+use guildhall_core::time::UnixMs;
+use guildhall_core::usage::UsageScope;
+
+use super::fault_injector::{Fault, FaultInjector};
+use super::ownership::Ownership;
+use super::tables::{Row, Tables};
+use crate::access::AuditRecord;
+use crate::lease_guard::LeaseGuard;
+use crate::ports::{
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
+    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StoreError, StoreFuture,
+    StoreUsage, StoredOperation, SubmitError, SubmitResult, SweepSummary, UnreadableOperation, UnresolvedReference,
+    UpdateResult,
+};
+
+/// A process's way to the store.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryStore {
+    tables: Arc<Mutex<Tables>>,
+    members: Ownership,
+    chaos: Arc<FaultInjector>,
+    owner: u32,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(chaos: Arc<FaultInjector>) -> Self {
+        Self { tables: Arc::default(), members: Ownership::default(), chaos, owner: 0 }
+    }
+
+    pub(crate) fn process(&self, owner: u32) -> Self {
+        Self { owner, ..self.clone() }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap()
+    }
+
+    /// All processes are gone, and their leases have ended.
+    pub(crate) fn orphan(&self) {
+        self.tables().queues.values_mut().for_each(|standing| standing.owner = None);
+    }
+
+    /// Another process takes a queue, whoever has it.
+    pub(crate) fn steal(&self, queue: Queue) {
+        let mut tables = self.tables();
+        let standing = tables.queues.get_mut(&queue).unwrap();
+        (standing.owner, standing.fence) = (Some(99), standing.fence + 1);
+    }
+
+    /// A queue belongs to this process from now on, the first being 1, whoever has it.
+    pub(crate) fn give(&self, queue: Queue, process: u32) {
+        self.members.give(queue, process);
+    }
+
+    /// Whoever has a queue may no longer act for it, although the store still takes its word.
+    pub(crate) fn end_right(&self, queue: Queue) {
+        let fence = self.tables().queues[&queue].fence;
+        self.members.lose(queue, Fence(fence));
+    }
+
+    pub(crate) fn owner(&self, queue: Queue) -> Option<u32> {
+        self.tables().queues.get(&queue).and_then(|standing| standing.owner)
+    }
+
+    pub(crate) fn row(&self, id: OperationId) -> Row {
+        self.tables().rows[&id].clone()
+    }
+
+    pub(crate) fn state(&self, id: OperationId) -> OperationState {
+        self.tables().rows[&id].stored.state
+    }
+
+    pub(crate) fn is_owned(&self, queue: Queue) -> bool {
+        self.owner(queue).is_some()
+    }
+
+    pub(crate) fn unfinished(&self) -> usize {
+        let tables = self.tables();
+        let scheduled: usize = tables.queues.values().map(|standing| standing.scheduled.len()).sum();
+        tables.lines.values().map(BTreeMap::len).sum::<usize>() + scheduled
+    }
+
+    /// The row of an operation cannot be read from now on.
+    pub(crate) fn damage(&self, id: OperationId, problem: &str) {
+        self.tables().damaged.insert(id, problem.to_owned());
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.tables().commits
+    }
+
+    pub(crate) fn accept(&self, operation: NewOperation) {
+        self.tables().accept(operation);
+    }
+
+    /// Does a call, with what goes wrong at it.
+    async fn call<T>(&self, act: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
+        let fault = self.chaos.before().await;
+        if fault == Some(Fault::Refuse) {
+            return Err(StoreError::Unavailable("told to".to_owned()));
+        }
+        let answer = act(&mut self.tables());
+        self.chaos.after(fault).await;
+        if fault == Some(Fault::LoseAnswer) {
+            return Err(StoreError::Unavailable("the connection broke".to_owned()));
+        }
+        Ok(answer)
+    }
+}
+
+fn queue_of(stored: &StoredOperation) -> Queue {
+    stored.operation.queue.queue(&stored.operation.tenant)
+}
+
+impl OperationStore for MemoryStore {
+    fn noting(self: Arc<Self>, _: AuditRecord) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError> {
+        batch.into_iter().for_each(|operation| self.accept(operation));
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        let owner = self.owner;
+        let members = self.members.clone();
+        let is_ours = move |queue: &Queue| !members.is_elsewhere(*queue, owner);
+        let claimed = self.call(move |tables| match from {
+            ClaimFrom::Queues(queues) => {
+                queues.into_iter().filter(is_ours).filter_map(|queue| tables.claim(queue, owner)).collect()
+            }
+            ClaimFrom::Due { .. } if tables.all_paused => Vec::new(),
+            ClaimFrom::Due { now, limit } => {
+                let mut due: Vec<(UnixMs, Queue)> = tables
+                    .queues
+                    .keys()
+                    .filter(|queue| tables.is_free(**queue) && is_ours(queue))
+                    .filter_map(|queue| Some((tables.due(*queue).filter(|due| *due <= now)?, *queue)))
+                    .collect();
+                due.sort_unstable();
+                due.into_iter().take(limit).filter_map(|(_, queue)| tables.claim(queue, owner)).collect()
+            }
+        });
+        Box::pin(async move {
+            self.chaos.at_claim().await;
+            let claimed: Result<Vec<Claim>, StoreError> = claimed.await;
+            let mut tables = self.tables();
+            match &claimed {
+                Ok(claims) => tables.told.extend(claims.iter().map(|claim| (claim.queue, claim.fence.0))),
+                Err(_) => tables.give_untold_back(owner),
+            }
+            drop(tables);
+            claimed
+        })
+    }
+
+    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        self.members.right(queue, fence)
+    }
+
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        queues.iter().copied().filter(|queue| self.members.is_elsewhere(*queue, self.owner)).collect()
+    }
+
+    fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            self.chaos.at_release().await;
+            let give_back = |tables: &mut Tables| match tables.queues.get_mut(&queue) {
+                Some(standing) if standing.fence == fence.0 => {
+                    standing.owner = None;
+                    true
+                }
+                Some(_) | None => false,
+            };
+            self.call(give_back).await
+        })
+    }
+
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
+        Box::pin(self.call(move |tables| {
+            let line = tables.lines.get(&queue).into_iter().flat_map(|line| line.range(after + 1..));
+            let mut page = OperationPage { scheduled: tables.first_scheduled(queue), ..OperationPage::default() };
+            for stored in line.take(limit).map(|(_, id)| &tables.rows[id].stored) {
+                match tables.damaged.get(&stored.operation.id) {
+                    None => page.operations.push(stored.clone()),
+                    Some(problem) => page.unreadable.push(UnreadableOperation {
+                        id: stored.operation.id,
+                        guild: stored.operation.guild,
+                        seq: stored.seq,
+                        attempts: stored.attempts,
+                        delays: stored.delays,
+                        may_have_been_sent: stored.intent.is_some(),
+                        problem: problem.clone(),
+                    }),
+                }
+            }
+            page
+        }))
+    }
+
+    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.call(move |tables| tables.join(queue, now, limit)))
+    }
+
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+        let tables = self.tables();
+        let count = tables.queues.get(&queue).map_or(0, |standing| standing.scheduled.len().min(limit));
+        Box::pin(async move { Ok(count as u64) })
+    }
+
+    fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
+        Box::pin(self.call(move |tables| {
+            for (index, change) in changes.iter().enumerate() {
+                let twice = changes[..index].iter().any(|earlier| earlier.id == change.id);
+                assert!(!twice, "an operation is changed twice at once");
+            }
+            tables.commits += 1;
+            changes.iter().map(|change| tables.record(change)).collect()
+        }))
+    }
+
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>> {
+        Box::pin(self.call(move |tables| {
+            let resolved = wanted.into_iter().map(|wanted| match wanted {
+                UnresolvedReference::Key(kind, key) => match tables.bindings.get(&(guild, kind, key)) {
+                    Some(&(id, channel)) => ResolvedReference::Object { id, channel },
+                    None => ResolvedReference::Nothing(None),
+                },
+                UnresolvedReference::Operation(id) => match tables.rows.get(&id) {
+                    Some(Row { made: Some(id), .. }) => ResolvedReference::Object { id: *id, channel: None },
+                    Some(row) if row.stored.state.is_final() => ResolvedReference::Nothing(Some(row.stored.state)),
+                    Some(_) => ResolvedReference::Pending,
+                    None => ResolvedReference::Nothing(None),
+                },
+            });
+            resolved.collect()
+        }))
+    }
+
+    fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize> {
+        let count = self.tables().release_held(now, limit);
+        Box::pin(async move { Ok(count) })
+    }
+
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.call(|tables| {
+            let free = tables.queues.keys().filter(|queue| tables.is_free(**queue));
+            free.filter_map(|queue| tables.due(*queue)).min()
+        }))
+    }
+
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
+        let shown = self.tables().rows.get(&id).cloned().map(|row| OperationDetails {
+            stored: row.stored,
+            result: row.result,
+            updated_at: UnixMs::default(),
+            finished_at: None,
+            attempts: row.attempts,
+            waits_for: None,
+        });
+        Box::pin(async { Ok(shown) })
+    }
+
+    fn list(&self, _: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        let mut tables = self.tables();
+        if tables.rows.get(&id).is_some_and(|row| row.stored.state == OperationState::Scheduled) {
+            tables.unschedule(id, now, OperationState::Cancelled);
+        }
+        let cancelled = tables.rows.get_mut(&id).map(|row| {
+            let untried = row.stored.attempts == 0 && row.stored.intent.is_none() && row.stored.progress.is_empty();
+            if row.stored.state.may_cancel() && untried {
+                row.stored.state = OperationState::Cancelled;
+            }
+            (row.stored.state, queue_of(&row.stored), row.stored.seq)
+        });
+        let answer = cancelled.map(|(state, queue, seq)| {
+            if state == OperationState::Cancelled {
+                tables.lines.entry(queue).or_default().remove(&seq);
+            }
+            (state, queue)
+        });
+        Box::pin(async move { Ok(answer) })
+    }
+
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        let mut tables = self.tables();
+        if tables.rows.get(&id).is_some_and(|row| row.stored.state == OperationState::Scheduled) {
+            tables.unschedule(id, now, OperationState::Queued);
+        }
+        let hastened = tables.rows.get_mut(&id).map(|row| {
+            row.stored.operation.eligible_at = now;
+            (row.stored.state, queue_of(&row.stored))
+        });
+        Box::pin(async move { Ok(hastened) })
+    }
+
+    fn letters(&self, _: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn redrive(&self, _: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn discard(&self, _: DeadLetterFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
+        let mut tables = self.tables();
+        match what {
+            PauseTarget::All => tables.all_paused = paused,
+            PauseTarget::Queue(queue) => tables.queues.entry(queue).or_default().paused = paused,
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
+        let tables = self.tables();
+        let queues = tables.queues.iter().filter(|(_, standing)| standing.paused).map(|(queue, _)| *queue);
+        let paused = (tables.all_paused, queues.collect());
+        Box::pin(async move { Ok(paused) })
+    }
+
+    fn received_interactions(&self, _: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
+        Box::pin(async { Ok(BTreeMap::new()) })
+    }
+
+    fn usage(&self, _: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage> {
+        Box::pin(async { Ok(StoreUsage::default()) })
+    }
+
+    fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, SweepSummary> {
+        Box::pin(async { Ok(SweepSummary::default()) })
+    }
+
+    fn state(&self, _: &str) -> StoreFuture<'_, Option<String>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn set_state(&self, _: &str, _: Option<String>, _: Option<UnixMs>) -> StoreFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -1,0 +1,59 @@
+//! Which process a queue belongs to, and which rights have ended.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use guildhall_core::operation::Queue;
+
+use crate::lease_guard::{LeaseCheck, LeaseGuard};
+use crate::ports::Fence;
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Queues that one process should look after rather than others.
+    belongs: BTreeMap<Queue, u32>,
+    /// Claims that no longer give a right.
+    lost: HashSet<(Queue, Fence)>,
+}
+
+/// What processes that share a store know of each other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ownership(Arc<Mutex<Inner>>);
+
+impl Ownership {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
+    /// It belongs to this process from now on.
+    pub(crate) fn give(&self, queue: Queue, process: u32) {
+        self.inner().belongs.insert(queue, process);
+    }
+
+    /// Whether another process should look after it.
+    pub(crate) fn is_elsewhere(&self, queue: Queue, process: u32) -> bool {
+        self.inner().belongs.get(&queue).is_some_and(|other| *other != process)
+    }
+
+    /// What was claimed so gives no right any more.
+    pub(crate) fn lose(&self, queue: Queue, fence: Fence) {
+        self.inner().lost.insert((queue, fence));
+    }
+
+    pub(crate) fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        LeaseGuard::while_held(Arc::new(OwnershipCheck { members: self.clone(), queue, fence }))
+    }
+}
+
+/// The right that a claim gives.
+struct OwnershipCheck {
+    members: Ownership,
+    queue: Queue,
+    fence: Fence,
+}
+
+impl LeaseCheck for OwnershipCheck {
+    fn holds(&self) -> bool {
+        !self.members.inner().lost.contains(&(self.queue, self.fence))
+    }
+}
