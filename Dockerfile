@@ -13,17 +13,17 @@ COPY migrations/Cargo.toml migrations/
 COPY sim/Cargo.toml sim/
 RUN for package in . actors core migrations sim; do mkdir -p "$package/src" && touch "$package/src/lib.rs"; done \
     && for package in . benches; do mkdir -p "$package/src" && echo 'fn main() {}' > "$package/src/main.rs"; done \
-    && cargo build --release --locked --package guildhall
+    && cargo build --profile dist --locked --package guildhall
 
 COPY . .
 # The empty sources above are newer than the real ones; cargo goes by time.
 RUN find . -name '*.rs' -not -path './target/*' -exec touch {} + \
-    && cargo build --release --locked --package guildhall
+    && cargo build --profile dist --locked --package guildhall
 
 FROM debian:bookworm-slim
 RUN groupadd --system --gid 10001 guildhall \
     && useradd --system --uid 10001 --gid guildhall --home-dir /guildhall --create-home guildhall
-COPY --from=build /build/target/release/guildhall /usr/local/bin/guildhall
+COPY --from=build /build/target/dist/guildhall /usr/local/bin/guildhall
 USER 10001:10001
 WORKDIR /guildhall
 
