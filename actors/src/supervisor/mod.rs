@@ -6,7 +6,10 @@
 //! ```
 
 pub(crate) mod events;
+pub(crate) mod exit_notifier;
 pub(crate) mod operations;
+pub(crate) mod restart_policy;
+pub(crate) mod store_retry;
 
 pub use self::events::config::EventsConfig;
 pub use self::events::handle::{AttachedShard, EventPorts, EventsHandle, PreparedEvents};

@@ -11,7 +11,6 @@ use tracing::{debug, info, warn};
 
 use super::span::{self, Span, SpanKind};
 use super::{InternalEvent, Metric};
-use crate::ports::StoreError;
 
 /// Events that arrived at the router.
 pub const RECEIVED: &str = "guildhall_events_received_total";
@@ -454,20 +453,5 @@ impl InternalEvent for InteractionResponseFailed<'_> {
     fn emit(self) {
         warn!(why = self.why, "an interaction was neither deferred nor answered");
         counter!(INTERACTIONS, "how" => "failed").increment(1);
-    }
-}
-
-/// The store did not answer.
-pub(crate) struct EventStoreRetried<'a> {
-    pub(crate) what: &'static str,
-    pub(crate) error: &'a StoreError,
-    pub(crate) tried: u32,
-    pub(crate) wait: Duration,
-}
-
-impl InternalEvent for EventStoreRetried<'_> {
-    fn emit(self) {
-        let Self { what, error, tried, wait } = self;
-        warn!(what, %error, tried, ?wait, "the store did not answer about events; it is asked again");
     }
 }

@@ -1,9 +1,9 @@
-//! The event side of a guild: its events go to their handlers one after the other.
+//! The event side of a guild: passes its events to their handlers, one after the other.
 //!
 //! ```text
-//!  mailbox ─▶ rules: applied at once, kept together ─────────────────────▶ done
-//!     └──▶ webhook: asked ─ in time ─▶ kept ──────────────────────────▶ done
-//!                         └ slow, or it failed ─▶ inbox, kept ────────▶ done (the inbox goes on with it)
+//!  mailbox ─▶ rules: applied at once, committed together ──────────────────────▶ acks
+//!     └──▶ webhook: called ─ in time ─▶ committed ────────────────────────▶ acks
+//!                         └ slow, or failed ─▶ stored in the inbox ───────▶ acks (the inbox continues)
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,83 +11,71 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix::{
-    Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler as Takes, Message, MessageResult, WeakAddr,
-    WrapFuture as _,
+    Actor, ActorContext as _, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, Message, MessageResult,
+    WeakAddr, WrapFuture as _,
 };
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, body, trace};
+use guildhall_core::event::handler::{EventView, HandlerAction, body, trace};
+use guildhall_core::time::UnixMs;
 use serde::Serialize;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
 
-use super::context::{EventContext, HandlerOutcome, WebhookTask, again_at};
-use super::interaction::{answers_at_once, first_response};
+use super::context::EventContext;
+use super::handler_runner::{EventDisposition, HandlerOutcome, Retries, StartedHandler, WebhookTask};
+use super::inbox_entry::{commit_dead, commit_entry, inbox_entry};
+use super::interaction::{first_response, responds_at_once};
 use super::interaction_recorder::{RecordingFuture, recorded_soon};
 use super::mailbox::GuildMailbox;
 use super::routed_event::{DeferralFuture, QueuedEvent};
-use super::state_keys::answered;
+use super::state_keys::webhook_outcome;
 use crate::failpoint;
 use crate::ports::{CommitResult, HandlerCommit, InitialResponse, ResponseResult, SubmitError};
 use crate::supervision::Part;
 use crate::supervisor::events::acks::AckBuffer;
-use crate::supervisor::events::event_supervisor::{EventGuildExited, EventSupervisor};
+use crate::supervisor::events::event_supervisor::EventSupervisor;
+use crate::supervisor::exit_notifier::ExitNotifier;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
     EventDelivered, EventHandled, EventPostponed, HandlerRan, HandlingOutcome, InteractionAnswered,
-    InteractionResponseFailed, ShadowHandlerRan,
+    InteractionResponseFailed,
 };
 
-/// Events that are handled together at most.
-const BATCH: usize = 64;
+/// The maximum number of events that are handled together.
+const BATCH_SIZE: usize = 64;
 
-/// What a guild of events needs to begin.
+/// What a guild needs to handle events.
 pub(crate) struct GuildEventSpec {
     pub(crate) lane: i64,
+    /// Distinguishes successive actors of one lane.
     pub(crate) generation: u64,
-    pub(crate) hub: Arc<EventContext>,
-    pub(crate) tray: Rc<GuildMailbox>,
-    pub(crate) outbox: Rc<AckBuffer>,
-    pub(crate) seats: WeakAddr<EventSupervisor>,
+    pub(crate) context: Arc<EventContext>,
+    pub(crate) mailbox: Rc<GuildMailbox>,
+    pub(crate) acks: Rc<AckBuffer>,
+    pub(crate) supervisor: WeakAddr<EventSupervisor>,
 }
 
 impl GuildEventSpec {
-    /// Runs the guild where the caller runs.
+    /// Runs the guild on the current thread.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub(crate) fn run(self) -> Addr<GuildEventActor> {
         GuildEventActor::new(self).start()
     }
 }
 
-/// Handles the events of one guild, or of whatever else keeps them in order.
+/// Handles the events of one lane: of a guild, an interaction, or a channel or user outside of guilds.
 #[derive(Debug)]
 pub struct GuildEventActor {
     worker: Rc<EventWorker>,
-    _farewell: ExitNotifier,
-}
-
-/// Tells the event supervisor that a guild has ended, whatever the cause.
-#[derive(Debug)]
-struct ExitNotifier {
-    lane: i64,
-    generation: u64,
-    seats: WeakAddr<EventSupervisor>,
-}
-
-impl Drop for ExitNotifier {
-    fn drop(&mut self) {
-        if let Some(seats) = self.seats.upgrade() {
-            // Past the mailbox's bound if need be: there is one of these a guild, and it must not get lost.
-            seats.do_send(EventGuildExited { lane: self.lane, generation: self.generation });
-        }
-    }
+    _exit_notifier: ExitNotifier<EventSupervisor, i64>,
 }
 
 impl GuildEventActor {
-    fn new(seat: GuildEventSpec) -> Self {
-        let GuildEventSpec { lane, generation, hub, tray, outbox, seats } = seat;
+    fn new(spec: GuildEventSpec) -> Self {
+        let GuildEventSpec { lane, generation, context, mailbox, acks, supervisor } = spec;
         Self {
-            worker: Rc::new(EventWorker { lane, hub, tray, outbox }),
-            _farewell: ExitNotifier { lane, generation, seats },
+            worker: Rc::new(EventWorker { lane, context, mailbox, acks }),
+            _exit_notifier: ExitNotifier::new(lane, generation, supervisor),
         }
     }
 }
@@ -97,38 +85,38 @@ impl Actor for GuildEventActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         let worker = Rc::clone(&self.worker);
-        let work = async move { worker.work().await };
-        ctx.spawn(work.into_actor(self).map(|(), _, ctx| actix::ActorContext::stop(ctx)));
+        let run = async move { worker.run().await };
+        ctx.spawn(run.into_actor(self).map(|(), _, ctx| ctx.stop()));
     }
 }
 
-/// Show how it stands.
+/// Returns the state of the guild.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "GuildEventsSnapshot")]
 pub struct ObserveGuildEvents;
 
-/// How a guild of events stands.
+/// State of the event side of a guild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GuildEventsSnapshot {
-    /// Which.
+    /// Its lane.
     pub lane: i64,
-    /// Events that wait for it.
+    /// Events in its mailbox.
     pub waiting: usize,
 }
 
-impl Takes<ObserveGuildEvents> for GuildEventActor {
+impl Handler<ObserveGuildEvents> for GuildEventActor {
     type Result = MessageResult<ObserveGuildEvents>;
 
     fn handle(&mut self, _: ObserveGuildEvents, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(GuildEventsSnapshot { lane: self.worker.lane, waiting: self.worker.tray.len() })
+        MessageResult(GuildEventsSnapshot { lane: self.worker.lane, waiting: self.worker.mailbox.len() })
     }
 }
 
 struct EventWorker {
     lane: i64,
-    hub: Arc<EventContext>,
-    tray: Rc<GuildMailbox>,
-    outbox: Rc<AckBuffer>,
+    context: Arc<EventContext>,
+    mailbox: Rc<GuildMailbox>,
+    acks: Rc<AckBuffer>,
 }
 
 impl std::fmt::Debug for EventWorker {
@@ -137,281 +125,252 @@ impl std::fmt::Debug for EventWorker {
     }
 }
 
-/// Events that were handled together, before what they gave is kept.
+/// Events whose rules were applied together, before the output is committed.
 #[derive(Default)]
 struct RuleBatch {
-    /// How many, of those that wait.
+    /// How many events from the front of the mailbox.
     count: usize,
-    /// What is to be kept, and of which of them.
-    items: Vec<HandlerCommit>,
-    whose: Vec<(usize, usize)>,
+    commits: Vec<HandlerCommit>,
+    /// For each commit, the position of its event in the mailbox and its handler.
+    origins: Vec<(usize, usize)>,
 }
 
 impl EventWorker {
-    async fn work(&self) {
-        while self.tray.filled().await {
+    async fn run(&self) {
+        while self.mailbox.filled().await {
             failpoint::message(Part::EventGuild);
-            let round = self.apply_rules();
-            if round.count > 0 {
-                self.settle(round).await;
-            } else if let Some(parcel) = self.first() {
-                // Apart, so that a guild that waits for events does not hold the room that this needs.
-                Box::pin(self.handle(&parcel)).await;
-                emit(EventDelivered { event: parcel.event(), now: self.hub.clock.now() });
-                self.outbox.put(&self.tray, 1);
+            let batch = self.apply_rules();
+            if batch.count > 0 {
+                self.finish_batch(batch).await;
+            } else if let Some(queued) = self.first() {
+                // Boxed, so that a guild that waits for events does not hold the memory that this needs.
+                Box::pin(self.handle(&queued)).await;
+                emit(EventDelivered { event: queued.event(), now: self.now() });
+                self.acks.put(&self.mailbox, 1);
             }
-            // Others have their turn, too.
+            // Lets other guilds of this thread run.
             consume_budget().await;
         }
     }
 
-    fn first(&self) -> Option<QueuedEvent> {
-        self.tray.waiting().front().cloned()
+    fn now(&self) -> UnixMs {
+        self.context.clock.now()
     }
 
-    fn handler(&self, handler: usize) -> &EventHandler {
-        self.hub.handler(handler)
+    fn first(&self) -> Option<QueuedEvent> {
+        self.mailbox.waiting().front().cloned()
     }
 
     /// Whether all its handlers are rules that need nothing but the event.
-    fn is_simple(&self, parcel: &QueuedEvent) -> bool {
-        parcel.event().interaction.is_none()
-            && parcel.routed.to.iter().all(|handler| {
-                let simple = self.handler(handler);
-                matches!(simple.does, HandlerAction::Rule(_))
-                    && !simple.needs_state()
-                    && !self.hub.is_behind(self.lane, handler)
+    fn is_simple(&self, queued: &QueuedEvent) -> bool {
+        queued.event().interaction.is_none()
+            && queued.routed.to.iter().all(|number| {
+                let handler = self.context.handlers.handler(number);
+                matches!(handler.does, HandlerAction::Rule(_))
+                    && !handler.needs_state()
+                    && !self.context.backlog.is_waiting(self.lane, number)
             })
     }
 
-    /// What the rules of the first events have to keep, up to the first that needs more than its rules.
+    /// Applies the rules of the first events, up to the first event that is not simple.
     fn apply_rules(&self) -> RuleBatch {
-        let (mut round, waiting) = (RuleBatch::default(), self.tray.waiting());
-        let mut began = Instant::now();
-        for (place, parcel) in waiting.iter().take(BATCH).take_while(|parcel| self.is_simple(parcel)).enumerate() {
-            let view = EventView::new(parcel.event());
-            for number in parcel.routed.to.iter() {
-                let handler = self.handler(number);
-                // If this breaks the guild, it was this event and this handler.
-                self.tray.executes(place, number);
+        let (mut batch, waiting) = (RuleBatch::default(), self.mailbox.waiting());
+        let runner = &self.context.runner;
+        let mut started = Instant::now();
+        for (position, queued) in
+            waiting.iter().take(BATCH_SIZE).take_while(|queued| self.is_simple(queued)).enumerate()
+        {
+            let view = EventView::new(queued.event());
+            for number in queued.routed.to.iter() {
+                let handler = self.context.handlers.handler(number);
+                // If the guild panics now, this event and this handler are the cause.
+                self.mailbox.executes(position, number);
                 if handler.wants(&view) {
-                    let ran = self.hub.apply(handler, &view, &BTreeMap::new());
-                    if let Some(handled) = self.hub.keeps(parcel.event(), number, ran) {
-                        round.items.push(handled);
-                        round.whose.push((place, number));
+                    let outcome = runner.apply_rule(handler, &view, &BTreeMap::new());
+                    let disposition = runner.decide(queued.event(), number, outcome, 1, Retries::Allowed);
+                    if let Some(commit) = self.commit_of(number, queued.event(), disposition) {
+                        batch.commits.push(commit);
+                        batch.origins.push((position, number));
                     }
                 }
                 let now = Instant::now();
-                self.outbox.took(number, now.duration_since(began));
-                began = now;
+                self.acks.took(number, now.duration_since(started));
+                started = now;
             }
-            self.tray.rests();
-            round.count += 1;
+            self.mailbox.rests();
+            batch.count += 1;
         }
-        round
+        batch
     }
 
-    /// Keeps what several events have given, and lets go of them.
-    async fn settle(&self, round: RuleBatch) {
-        let RuleBatch { count, items, whose } = round;
-        if !items.is_empty() {
-            Box::pin(self.keep(items, whose)).await;
+    /// What has to be stored for a disposition. A retry is not expected of a rule, and stored as a dead event.
+    fn commit_of(&self, number: usize, event: &Event, disposition: EventDisposition) -> Option<HandlerCommit> {
+        match disposition {
+            EventDisposition::Skipped => None,
+            EventDisposition::Finished(commit) => {
+                let meters = self.context.handlers.meters(number);
+                emit(EventHandled { meters, outcome: HandlingOutcome::Handled });
+                commit
+            }
+            EventDisposition::Retry { reason, .. } | EventDisposition::Dead { reason } => {
+                Some(commit_dead(event, self.context.handlers.handler(number), reason, 1, self.now()))
+            }
         }
-        self.outbox.put(&self.tray, count);
     }
 
-    async fn keep(&self, items: Vec<HandlerCommit>, whose: Vec<(usize, usize)>) {
-        let (committed, mut told) = (self.hub.commit(items).await, None);
-        for ((place, handler), committed) in whose.into_iter().zip(committed) {
-            // They wait until all of this is over.
-            let Some(event) = self.tray.event(place) else { continue };
-            if told.replace(place) != Some(place) {
-                emit(EventDelivered { event: &event, now: self.hub.clock.now() });
+    /// Commits the output of a batch, and removes its events from the mailbox.
+    async fn finish_batch(&self, batch: RuleBatch) {
+        let RuleBatch { count, commits, origins } = batch;
+        if !commits.is_empty() {
+            Box::pin(self.commit_batch(commits, origins)).await;
+        }
+        self.acks.put(&self.mailbox, count);
+    }
+
+    async fn commit_batch(&self, commits: Vec<HandlerCommit>, origins: Vec<(usize, usize)>) {
+        let (committed, mut reported) = (self.context.committer.commit(commits).await, None);
+        for ((position, number), committed) in origins.into_iter().zip(committed) {
+            // The events stay in the mailbox until all of this is finished.
+            let Some(event) = self.mailbox.event(position) else { continue };
+            if reported.replace(position) != Some(position) {
+                emit(EventDelivered { event: &event, now: self.now() });
             }
             if let CommitResult::Refused(error) = committed {
-                self.refused(handler, &event, &error).await;
+                self.on_refused(number, &event, &error).await;
             }
         }
     }
 
-    /// Tells all handlers of one event, one after the other.
-    async fn handle(&self, parcel: &QueuedEvent) {
-        if let Some(deferring) = &parcel.routed.deferring {
+    /// Runs all handlers of one event, one after the other.
+    async fn handle(&self, queued: &QueuedEvent) {
+        if let Some(deferring) = &queued.routed.deferring {
             match DeferralFuture::clone(deferring).await {
                 ResponseResult::Now | ResponseResult::Before => emit(InteractionAnswered { how: "deferred" }),
                 ResponseResult::TooLate => {
-                    // Nobody waits for it any more, and nobody can be answered.
+                    // The interaction has expired: no response can reach the user any more.
                     emit(InteractionAnswered { how: "too_late" });
                     return;
                 }
-                // The answer may get through all the same.
-                ResponseResult::Failed(why) => emit(InteractionResponseFailed { why: &why }),
+                // The response may succeed all the same.
+                ResponseResult::Failed(reason) => emit(InteractionResponseFailed { why: &reason }),
             }
         }
-        match (&parcel.routed.recording, &parcel.routed.deferring) {
+        match (&queued.routed.recording, &queued.routed.deferring) {
             (Some(recording), Some(_)) => RecordingFuture::clone(recording).await,
             (Some(recording), None) => recorded_soon(RecordingFuture::clone(recording)).await,
             (None, _) => {}
         }
-        for handler in parcel.routed.to.iter() {
-            self.tell(parcel.event(), handler).await;
+        for number in queued.routed.to.iter() {
+            // It is the first event of the mailbox. If the guild panics now, this event and this handler are the cause.
+            self.mailbox.executes(0, number);
+            self.run_handler(queued.event(), number).await;
+            self.mailbox.rests();
         }
     }
 
-    /// Tells one handler.
-    async fn tell(&self, event: &Event, number: usize) {
-        // It is the first that waits. If this breaks the guild, it was this event and this handler.
-        self.tray.executes(0, number);
-        self.tell_one(event, number).await;
-        self.tray.rests();
-    }
-
-    async fn tell_one(&self, event: &Event, number: usize) {
-        let (handler, view) = (self.handler(number), EventView::new(event));
-        if !handler.wants(&view) {
+    async fn run_handler(&self, event: &Event, number: usize) {
+        let EventContext { handlers, runner, config, .. } = &*self.context;
+        let handler = handlers.handler(number);
+        if !handler.wants(&EventView::new(event)) {
             return;
         }
-        let is_synchronous = answers_at_once(&self.hub, event, handler);
-        if !is_synchronous && self.hub.is_behind(self.lane, number) {
-            let entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
-            return self.put_off(number, self.hub.put(entry), None).await;
+        let at_once = responds_at_once(config, event, handler);
+        if !at_once && self.context.backlog.is_waiting(self.lane, number) {
+            let entry = inbox_entry(event, handler, body(event, &BTreeMap::new()), self.now());
+            return self.put_into_inbox(number, commit_entry(entry), None).await;
         }
-        let state = match self.hub.needs(handler, &view).await {
-            Ok(Some(state)) => state,
-            Ok(None) => {
-                return emit(EventHandled { meters: self.hub.meters(number), outcome: HandlingOutcome::Cooldown });
-            }
-            Err(why) => return self.keep_one(number, event, Some(self.hub.bury(event, handler, why, 1))).await,
+        let timeout = if at_once { config.answer_within } else { config.within };
+        let outcome = match runner.start(number, event, None, timeout).await {
+            StartedHandler::Finished(outcome) => outcome,
+            StartedHandler::Calling { call, .. } if at_once => runner.finish_call(number, event, call).await,
+            StartedHandler::Calling { call, body } => return self.wait_for_webhook(number, event, body, call).await,
         };
-        match &handler.does {
-            HandlerAction::Rule(_) => {
-                let began = Instant::now();
-                let ran = self.hub.apply(handler, &view, &state);
-                emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
-                if is_synchronous {
-                    return self.answer(number, event, ran).await;
-                }
-                let kept = self.hub.keeps(event, number, ran);
-                self.keep_one(number, event, kept).await;
-            }
-            HandlerAction::Webhook(_) => {
-                let written = body(event, &state);
-                let within = if is_synchronous { self.hub.config.answer_within } else { self.hub.config.within };
-                let asking = self.hub.ask(number, event, written.clone(), within);
-                if is_synchronous {
-                    let began = Instant::now();
-                    let ran = answered(handler, event, asking.await);
-                    emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
-                    return self.answer(number, event, ran).await;
-                }
-                self.hear(number, event, written, asking).await;
-            }
+        if at_once {
+            return self.respond(number, event, outcome).await;
+        }
+        let disposition = runner.decide(event, number, outcome, 1, Retries::Allowed);
+        self.store_disposition(number, event, disposition, None).await;
+    }
+
+    /// Waits for a webhook, but not for long: a slow one continues in the inbox.
+    async fn wait_for_webhook(&self, number: usize, event: &Event, body: String, mut call: WebhookTask) {
+        let EventContext { handlers, runner, config, .. } = &*self.context;
+        let handler = handlers.handler(number);
+        let started = Instant::now();
+        let response = timeout(config.slow, &mut call).await;
+        emit(HandlerRan { meters: handlers.meters(number), took: started.elapsed() });
+        let Ok(response) = response else {
+            emit(EventPostponed { handler: &handler.name, event, why: "slow" });
+            let entry = inbox_entry(event, handler, body, self.now());
+            return self.put_into_inbox(number, commit_entry(entry), Some(call)).await;
+        };
+        let outcome = webhook_outcome(handler, event, response);
+        let disposition = runner.decide(event, number, outcome, 1, Retries::Allowed);
+        self.store_disposition(number, event, disposition, Some(body)).await;
+    }
+
+    /// Stores what became of an event after the first run of a handler. `written` is its body, if there is one already.
+    async fn store_disposition(
+        &self,
+        number: usize,
+        event: &Event,
+        disposition: EventDisposition,
+        written: Option<String>,
+    ) {
+        if let EventDisposition::Retry { at, .. } = disposition {
+            let handler = self.context.handlers.handler(number);
+            let body = written.unwrap_or_else(|| body(event, &BTreeMap::new()));
+            let mut entry = inbox_entry(event, handler, body, self.now());
+            (entry.attempts, entry.eligible_at) = (1, at);
+            return self.put_into_inbox(number, commit_entry(entry), None).await;
+        }
+        let commit = self.commit_of(number, event, disposition);
+        let committed = self.context.committer.commit(commit.into_iter().collect()).await;
+        if let Some(CommitResult::Refused(error)) = committed.first() {
+            self.on_refused(number, event, error).await;
         }
     }
 
-    /// Waits for a brain, but not for long.
-    async fn hear(&self, number: usize, event: &Event, written: String, mut asking: WebhookTask) {
-        let handler = self.handler(number);
-        let began = Instant::now();
-        let said = timeout(self.hub.config.slow, &mut asking).await;
-        emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
-        let retry_after = match said {
-            Err(_) => {
-                let entry = self.hub.entry(event, handler, written);
-                emit(EventPostponed { handler: &handler.name, event, why: "slow" });
-                return self.put_off(number, self.hub.put(entry), Some(asking)).await;
-            }
-            Ok(said) => match answered(handler, event, said) {
-                HandlerOutcome::Later { why, retry_after } => {
-                    emit(EventPostponed { handler: &handler.name, event, why: &why });
-                    retry_after
-                }
-                ran @ (HandlerOutcome::Gave(_) | HandlerOutcome::Passed | HandlerOutcome::Never { .. }) => {
-                    let kept = self.hub.keeps(event, number, ran);
-                    // A webhook has been told: that has to be known, though it gave nothing.
-                    return self.keep_one(number, event, kept).await;
-                }
-            },
-        };
-        let mut entry = self.hub.entry(event, handler, written);
-        entry.attempts = 1;
-        entry.eligible_at = again_at(&self.hub, 1, retry_after);
-        self.put_off(number, self.hub.put(entry), None).await;
+    /// The operations of a handler were not accepted.
+    async fn on_refused(&self, number: usize, event: &Event, error: &SubmitError) {
+        let disposition = self.context.runner.decide_refused(event, number, error, 1, Retries::Allowed);
+        // Boxed, as a dead event is committed again. That has no operations, so it is not refused.
+        Box::pin(self.store_disposition(number, event, disposition, None)).await;
     }
 
     /// Puts an event into the inbox, once there is room.
-    async fn put_off(&self, handler: usize, handled: HandlerCommit, asking: Option<WebhookTask>) {
-        loop {
-            let room = self.hub.inbox_room.notified();
-            if self.hub.inbox_len() < self.hub.config.inbox_most {
-                break;
-            }
-            room.await;
-        }
-        let key = handled.key.clone();
-        let is_new = self.hub.expect(self.lane, handler, &key, asking);
-        let committed = self.hub.commit(vec![handled]).await;
+    async fn put_into_inbox(&self, number: usize, commit: HandlerCommit, call: Option<WebhookTask>) {
+        let EventContext { backlog, committer, config, .. } = &*self.context;
+        backlog.has_room(config.inbox_most).await;
+        let key = commit.key.clone();
+        let is_new = backlog.add(self.lane, number, &key, call);
+        let committed = committer.commit(vec![commit]).await;
         match committed.first() {
-            Some(CommitResult::Done(_)) => self.hub.on_put(),
+            Some(CommitResult::Done(_)) => backlog.wake(),
             Some(CommitResult::Before | CommitResult::Refused(_)) | None if is_new => {
-                self.hub.on_taken(self.lane, handler, &key);
+                backlog.remove(self.lane, number, &key);
             }
             Some(CommitResult::Before | CommitResult::Refused(_)) | None => {}
         }
     }
 
-    /// Keeps what one handler gave.
-    async fn keep_one(&self, handler: usize, event: &Event, handled: Option<HandlerCommit>) {
-        let committed = self.hub.commit(handled.into_iter().collect()).await;
-        if let Some(CommitResult::Refused(error)) = committed.first() {
-            self.refused(handler, event, error).await;
-        }
-    }
-
-    /// The operations of a handler were not accepted: it is tried again later if that can help, else given up.
-    async fn refused(&self, number: usize, event: &Event, error: &SubmitError) {
-        let handler = self.handler(number);
-        match error {
-            SubmitError::Full { .. } | SubmitError::OverBound(_) | SubmitError::Store(_) => {
-                emit(EventPostponed { handler: &handler.name, event, why: "refused" });
-                let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
-                (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));
-                self.put_off(number, self.hub.put(entry), None).await;
-            }
-            SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } | SubmitError::NotYours { .. } => {
-                let buried = self.hub.bury(event, handler, error.to_string(), 1);
-                self.hub.commit(vec![buried]).await;
-            }
-        }
-    }
-
-    /// Answers an interaction at once, with what its handler replied.
-    async fn answer(&self, number: usize, event: &Event, ran: HandlerOutcome) {
-        let handler = self.handler(number);
+    /// Responds to an interaction at once, with its handler's reply.
+    async fn respond(&self, number: usize, event: &Event, mut outcome: HandlerOutcome) {
+        let handler = self.context.handlers.handler(number);
         let Some(interaction) = event.interaction.clone() else { return };
-        let mut given = match ran {
-            HandlerOutcome::Gave(given) => given,
-            HandlerOutcome::Passed => return,
-            HandlerOutcome::Later { why, .. } | HandlerOutcome::Never { why } => {
-                let buried = self.hub.bury(event, handler, why, 1);
-                self.hub.commit(vec![buried]).await;
-                return;
-            }
-        };
-        if handler.shadow {
-            emit(ShadowHandlerRan { handler: &handler.name, event, given: &given });
-            return;
-        }
-        if let Some(reply) = given.reply.take() {
-            let whole = InitialResponse::Whole(first_response(interaction.kind, reply));
-            match self.hub.answers.tell(interaction, whole, trace(&event.origin)).await {
+        if let HandlerOutcome::Produced(output) = &mut outcome
+            && !handler.shadow
+            && let Some(reply) = output.reply.take()
+        {
+            let response = InitialResponse::Whole(first_response(interaction.kind, reply));
+            match self.context.responder.tell(interaction, response, trace(&event.origin)).await {
                 ResponseResult::Now => emit(InteractionAnswered { how: "answered" }),
                 ResponseResult::Before => emit(InteractionAnswered { how: "answered_before" }),
                 ResponseResult::TooLate => emit(InteractionAnswered { how: "too_late" }),
-                ResponseResult::Failed(why) => emit(InteractionResponseFailed { why: &why }),
+                ResponseResult::Failed(reason) => emit(InteractionResponseFailed { why: &reason }),
             }
         }
-        let kept = self.hub.keeps(event, number, HandlerOutcome::Gave(given));
-        self.keep_one(number, event, kept).await;
+        let disposition = self.context.runner.decide(event, number, outcome, 1, Retries::Forbidden);
+        self.store_disposition(number, event, disposition, None).await;
     }
 }

@@ -9,11 +9,14 @@ use guildhall_core::event::{self, Event, EventClass, EventName, EventOrigin, Eve
 use guildhall_core::time::UnixMs;
 use serde_json::Value;
 
-use super::context::{EventContext, lane_of};
+use super::durable_store::DurableEventStore;
+use super::inbox_entry::{commit_entry, inbox_entry, lane_of};
+use super::registry::HandlerRegistry;
 use crate::crash::{CrashedInput, Input};
 use crate::ports::{HandlerCommit, InboxEntry, InboxKey};
 use crate::telemetry::emit;
 use crate::telemetry::events::EventDeadLettered;
+use crate::wall_clock::WallClock;
 
 /// The handler of a dead event whose frame could not be read, or that no handler wants. No handler can have this name.
 pub(crate) const UNREAD: &str = "(unread)";
@@ -39,19 +42,25 @@ pub fn unread_event(frame: String, origin: EventOrigin, received_at: UnixMs) -> 
     }
 }
 
-/// Entries of the inbox that are to be set aside.
-#[derive(Debug, Default)]
-pub(crate) struct CrashedEntries {
+/// Events and inbox entries that ended processes, and how they are set aside.
+pub(crate) struct CrashedEvents {
+    store: DurableEventStore,
+    handlers: Arc<HandlerRegistry>,
+    clock: WallClock,
     entries: Mutex<HashMap<InboxKey, CrashedInput>>,
 }
 
-impl CrashedEntries {
+impl CrashedEvents {
+    pub(crate) fn new(store: DurableEventStore, handlers: Arc<HandlerRegistry>, clock: WallClock) -> Self {
+        Self { store, handlers, clock, entries: Mutex::default() }
+    }
+
     fn entries(&self) -> MutexGuard<'_, HashMap<InboxKey, CrashedInput>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These inputs ended processes.
-    pub(crate) fn learn(&self, crashed: &[CrashedInput]) {
+    /// Adds the inbox entries among these inputs.
+    pub(crate) fn add(&self, crashed: &[CrashedInput]) {
         let mut entries = self.entries();
         for one in crashed {
             match &one.input {
@@ -61,21 +70,20 @@ impl CrashedEntries {
         }
     }
 
-    /// How often an entry ended processes, if it is to be set aside.
-    pub(crate) fn of(&self, key: &InboxKey) -> Option<CrashedInput> {
+    /// How often an inbox entry ended processes, if it must be set aside.
+    pub(crate) fn get(&self, key: &InboxKey) -> Option<CrashedInput> {
         self.entries().get(key).cloned()
     }
 
-    /// It was set aside.
-    pub(crate) fn forget(&self, key: &InboxKey) {
+    /// Removes an inbox entry that was set aside.
+    pub(crate) async fn remove(&self, key: &InboxKey, crashed: &CrashedInput) {
+        self.store.forget_crash(&crashed.input).await;
         self.entries().remove(key);
     }
-}
 
-impl EventContext {
-    /// Forgets that an input ended processes.
-    pub(crate) async fn forget_crash(&self, input: &Input) {
-        self.until_kept("crashes", || self.crashes.forget_crashes(vec![input.clone()])).await;
+    /// Forgets that an event ended processes.
+    pub(crate) async fn forget(&self, input: &Input) {
+        self.store.forget_crash(input).await;
     }
 
     /// What is stored of an event that is set aside: a dead event for each of its handlers but those that are done with it.
@@ -95,16 +103,16 @@ impl EventContext {
         let EventOrigin { session, shard, .. } = &unread.origin;
         let frame = event::read(unread.text.data().to_owned(), *shard, session, unread.received_at);
         let Ok(Frame::Event(event)) = frame else { return None };
-        let wanted = self.matching(event.name.as_str());
+        let wanted = self.handlers.matching(event.name.as_str());
         if wanted.is_empty() {
             return None;
         }
         let left = wanted.into_iter().filter(|number| !done.contains(number));
         Some(
             left.map(|number| {
-                let handler = self.handler(number);
-                let entry = self.entry(&event, handler, body(&event, &BTreeMap::new()));
-                self.bury_crashed(entry, &event.origin, crashed)
+                let handler = self.handlers.handler(number);
+                let entry = inbox_entry(&event, handler, body(&event, &BTreeMap::new()), self.clock.now());
+                commit_crashed(entry, &event.origin, crashed)
             })
             .collect(),
         )
@@ -132,13 +140,13 @@ impl EventContext {
             dead: None,
             created_at: now,
         };
-        self.bury_crashed(entry, &unread.origin, crashed)
+        commit_crashed(entry, &unread.origin, crashed)
     }
+}
 
-    fn bury_crashed(&self, mut entry: InboxEntry, origin: &EventOrigin, crashed: &CrashedInput) -> HandlerCommit {
-        let why = crashed.reason();
-        emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace: trace(origin), why: &why });
-        (entry.dead, entry.attempts) = (Some(why), crashed.crashes);
-        self.put(entry)
-    }
+fn commit_crashed(mut entry: InboxEntry, origin: &EventOrigin, crashed: &CrashedInput) -> HandlerCommit {
+    let reason = crashed.reason();
+    emit(EventDeadLettered { handler: &entry.key.handler, event: &entry.name, trace: trace(origin), why: &reason });
+    (entry.dead, entry.attempts) = (Some(reason), crashed.crashes);
+    commit_entry(entry)
 }

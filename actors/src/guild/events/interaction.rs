@@ -9,21 +9,22 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{OptionFuture, join};
-use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, body};
+use guildhall_core::event::handler::{EventHandler, EventView, body};
 use guildhall_core::event::{Event, Interaction, InteractionKind};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::context::{EventContext, HandlerOutcome, lane_of};
+use super::context::EventContext;
+use super::handler_runner::{EventDisposition, HandlerOutcome, Retries};
+use super::inbox_entry::{commit_dead, commit_entry, inbox_entry, lane_of};
 use super::interaction_recorder::recorded_soon;
-use super::state_keys::answered;
 use crate::ports::{CommitResult, HandlerCommit, InboxKey, InitialResponse};
 use crate::supervision::spawn_work;
+use crate::supervisor::EventsConfig;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventDelivered, EventHandled, HandlerRan, HandlingOutcome, InteractionAnswered, InteractionResponseFailed,
-    ShadowHandlerRan,
+    EventDelivered, EventHandled, HandlingOutcome, InteractionAnswered, InteractionResponseFailed,
 };
 
 /// Interactions over HTTP that may be under way at once.
@@ -78,59 +79,62 @@ impl InteractionLimiter {
     }
 }
 
-/// Whether Discord waits for the answer of this handler itself.
-pub(crate) fn answers_at_once(hub: &EventContext, event: &Event, handler: &EventHandler) -> bool {
+/// Whether Discord waits for this handler's response itself, because the interaction is not deferred.
+pub(crate) fn responds_at_once(config: &EventsConfig, event: &Event, handler: &EventHandler) -> bool {
     event.interaction.as_ref().is_some_and(|interaction| match interaction.kind {
         InteractionKind::Autocomplete => true,
-        InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => !hub.defers(handler),
+        InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => !config.defers(handler),
     })
 }
 
-/// Whether an interaction is deferred that these handlers hear of.
+/// The deferral of an interaction that is routed to these handlers, if one of them defers.
 pub(crate) fn deferral(
-    hub: &EventContext,
+    context: &EventContext,
     interaction: &Interaction,
     to: impl Iterator<Item = usize>,
 ) -> Option<InitialResponse> {
     if interaction.kind == InteractionKind::Autocomplete {
         return None;
     }
-    let defer: Vec<_> = to.map(|number| hub.handler(number)).filter(|handler| hub.defers(handler)).collect();
-    let ephemeral = defer.iter().any(|handler| hub.is_ephemeral(handler));
+    let EventContext { handlers, config, .. } = context;
+    let defer: Vec<_> = to.map(|number| handlers.handler(number)).filter(|handler| config.defers(handler)).collect();
+    let ephemeral = defer.iter().any(|handler| config.is_ephemeral(handler));
     defer.iter().any(|handler| !handler.shadow).then_some(InitialResponse::Deferred { ephemeral })
 }
 
-/// Takes an interaction that came over HTTP. What its handlers are told later is kept before this answers; nothing is lost
-/// by a crash after Discord was told.
-pub(crate) async fn take(hub: Arc<EventContext>, event: Event) -> HttpInteractionResponse {
-    let deadline = Instant::now() + hub.config.answer_within;
+/// Handles an interaction that came over HTTP. What handlers do later is stored before this returns, so a crash after the
+/// response to Discord loses nothing.
+pub(crate) async fn handle(context: Arc<EventContext>, event: Event) -> HttpInteractionResponse {
+    let EventContext { handlers, config, .. } = &*context;
+    let deadline = Instant::now() + config.answer_within;
     let Some(interaction) = event.interaction.clone() else { return HttpInteractionResponse::Nobody };
     let view = EventView::new(&event);
-    let mut to = hub.matching(event.name.as_str());
-    to.retain(|number| hub.handler(*number).wants(&view));
+    let mut to = handlers.matching(event.name.as_str());
+    to.retain(|number| handlers.handler(*number).wants(&view));
     drop(view);
     if to.is_empty() {
         return HttpInteractionResponse::Nobody;
     }
-    let Ok(permit) = Arc::clone(&hub.door.room).try_acquire_owned() else { return busy("too many are under way") };
-    emit(EventDelivered { event: &event, now: hub.clock.now() });
-    let at_once = to.iter().all(|number| answers_at_once(&hub, &event, hub.handler(*number)));
-    if at_once {
-        if let Some(recording) = hub.record(std::iter::once(&event)) {
+    let Ok(permit) = Arc::clone(&context.interactions.room).try_acquire_owned() else {
+        return busy("too many are in flight");
+    };
+    emit(EventDelivered { event: &event, now: context.clock.now() });
+    if to.iter().all(|number| responds_at_once(config, &event, handlers.handler(*number))) {
+        if let Some(recording) = context.recorder.start(std::iter::once(&event)) {
             recorded_soon(recording).await;
         }
-        return tell(&hub, event, &interaction, &to, deadline, permit).await;
+        return respond(&context, event, &interaction, &to, deadline, permit).await;
     }
-    let first = deferral(&hub, &interaction, to.iter().copied());
-    if hub.inbox_len() + to.len() > hub.config.inbox_most {
-        return busy("too much waits in the inbox");
+    let first = deferral(&context, &interaction, to.iter().copied());
+    if context.backlog.len() + to.len() > config.inbox_most {
+        return busy("the inbox is full");
     }
-    // It goes on although nobody waits for it: what was kept has to be counted.
-    let putting = spawn_work(put(Arc::clone(&hub), event, to, permit));
-    match timeout_at(deadline, putting).await {
+    // It continues after a timeout: what was stored has to be counted.
+    let storing = spawn_work(put_into_inbox(Arc::clone(&context), event, to, permit));
+    match timeout_at(deadline, storing).await {
         Ok(Ok(())) => {}
-        Ok(Err(_)) => return busy("keeping it broke"),
-        Err(_) => return busy("the store did not answer in time"),
+        Ok(Err(_)) => return busy("storing it failed"),
+        Err(_) => return busy("the store did not respond in time"),
     }
     match first {
         Some(first) => {
@@ -141,114 +145,109 @@ pub(crate) async fn take(hub: Arc<EventContext>, event: Event) -> HttpInteractio
     }
 }
 
-fn busy(why: &str) -> HttpInteractionResponse {
-    emit(InteractionResponseFailed { why });
+fn busy(reason: &str) -> HttpInteractionResponse {
+    emit(InteractionResponseFailed { why: reason });
     HttpInteractionResponse::Busy
 }
 
-/// Puts an event into the inbox, for each handler that is not done with it.
-async fn put(hub: Arc<EventContext>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
-    let written = body(&event, &BTreeMap::new());
-    let entry = |number: &usize| hub.put(hub.entry(&event, hub.handler(*number), written.clone()));
-    let entries: Vec<HandlerCommit> = to.iter().map(entry).collect();
-    let keys: Vec<_> = entries.iter().map(|handled| handled.key.clone()).collect();
-    // Another process looks after the events of its own guilds, and finds this one there.
-    let (ours, lane) = (hub.own.has(&event), lane_of(&event));
-    let expects = |(number, key): (&usize, &InboxKey)| ours && hub.expect(lane, *number, key, None);
-    let expected: Vec<bool> = to.iter().zip(&keys).map(expects).collect();
-    let recording = hub.recording(std::iter::once(&event));
-    // The first of the two is written first, or with the other: a handler that takes the entry finds the interaction recorded.
-    let (_, committed) = join(OptionFuture::from(recording), hub.commit(entries)).await;
-    for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(expected).zip(committed) {
+/// Puts an event into the inbox, for each of its handlers.
+async fn put_into_inbox(context: Arc<EventContext>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
+    let EventContext { handlers, backlog, .. } = &*context;
+    let (written, now) = (body(&event, &BTreeMap::new()), context.clock.now());
+    let commit = |number: &usize| commit_entry(inbox_entry(&event, handlers.handler(*number), written.clone(), now));
+    let commits: Vec<HandlerCommit> = to.iter().map(commit).collect();
+    let keys: Vec<_> = commits.iter().map(|commit| commit.key.clone()).collect();
+    // The process that owns the event's guild finds it in the inbox.
+    let (ours, lane) = (context.ownership.has(&event), lane_of(&event));
+    let add = |(number, key): (&usize, &InboxKey)| ours && backlog.add(lane, *number, key, None);
+    let added: Vec<bool> = to.iter().zip(&keys).map(add).collect();
+    let recording = context.recorder.prepare(std::iter::once(&event));
+    // The recording is written first, or together with the entries: a handler that takes an entry finds it.
+    let (_, committed) = join(OptionFuture::from(recording), context.committer.commit(commits)).await;
+    for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(added).zip(committed) {
         match committed {
-            CommitResult::Done(_) => hub.on_put(),
-            CommitResult::Before | CommitResult::Refused(_) if is_new => hub.on_taken(lane, *number, key),
+            CommitResult::Done(_) => backlog.wake(),
+            CommitResult::Before | CommitResult::Refused(_) if is_new => backlog.remove(lane, *number, key),
             CommitResult::Before | CommitResult::Refused(_) => {}
         }
     }
     drop(permit);
 }
 
-/// Tells handlers one after the other; the first reply is the answer.
-async fn tell(
-    hub: &Arc<EventContext>,
+/// Runs handlers one after the other; the first reply is the response.
+async fn respond(
+    context: &Arc<EventContext>,
     event: Event,
     interaction: &Interaction,
     to: &[usize],
     deadline: Instant,
     permit: OwnedSemaphorePermit,
 ) -> HttpInteractionResponse {
-    if !hub.door.is_first(interaction.id) {
+    if !context.interactions.is_first(interaction.id) {
         emit(InteractionAnswered { how: "answered_before" });
         return HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: false });
     }
-    let mut answer = None;
-    let mut kept = Vec::new();
+    let EventContext { handlers, runner, .. } = &**context;
+    let mut response = None;
+    let mut commits = Vec::new();
     for number in to {
-        let handler = hub.handler(*number);
-        let began = Instant::now();
-        let ran = match timeout_at(deadline, run(hub, *number, &event, deadline)).await {
-            Ok(ran) => ran,
-            Err(_) => HandlerOutcome::Never { why: "it took longer than Discord waits for an answer".to_owned() },
-        };
-        emit(HandlerRan { meters: hub.meters(*number), took: began.elapsed() });
-        let ran = match ran {
-            HandlerOutcome::Gave(given) if handler.shadow => {
-                emit(ShadowHandlerRan { handler: &handler.name, event: &event, given: &given });
-                continue;
+        let handler = handlers.handler(*number);
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let mut outcome = match timeout_at(deadline, runner.run(*number, &event, None, remaining)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                HandlerOutcome::Permanent { reason: "it took longer than Discord waits for a response".to_owned() }
             }
-            HandlerOutcome::Gave(mut given) => {
-                let reply =
-                    given.reply.take().map(|reply| InitialResponse::Whole(first_response(interaction.kind, reply)));
-                answer = answer.or(reply);
-                HandlerOutcome::Gave(given)
-            }
-            ran @ (HandlerOutcome::Passed | HandlerOutcome::Later { .. } | HandlerOutcome::Never { .. }) => ran,
         };
-        kept.extend(hub.keeps(&event, *number, ran).map(|handled| (*number, handled)));
+        if let HandlerOutcome::Produced(output) = &mut outcome
+            && !handler.shadow
+        {
+            let reply = output.reply.take();
+            response = response.or(reply.map(|reply| InitialResponse::Whole(first_response(interaction.kind, reply))));
+        }
+        let commit = match runner.decide(&event, *number, outcome, 1, Retries::Forbidden) {
+            EventDisposition::Skipped => None,
+            EventDisposition::Finished(commit) => {
+                emit(EventHandled { meters: handlers.meters(*number), outcome: HandlingOutcome::Handled });
+                commit
+            }
+            EventDisposition::Retry { reason, .. } | EventDisposition::Dead { reason } => {
+                Some(commit_dead(&event, handler, reason, 1, context.clock.now()))
+            }
+        };
+        commits.extend(commit.map(|commit| (*number, commit)));
     }
-    let keeping = spawn_work(keep(Arc::clone(hub), event, kept, permit));
+    let storing = spawn_work(store(Arc::clone(context), event, commits, permit));
     // Discord does not wait for the store.
-    drop(timeout_at(deadline, keeping).await);
-    match answer {
-        Some(answer) => {
+    drop(timeout_at(deadline, storing).await);
+    match response {
+        Some(response) => {
             emit(InteractionAnswered { how: "answered" });
-            HttpInteractionResponse::Answer(answer)
+            HttpInteractionResponse::Answer(response)
         }
         None => HttpInteractionResponse::Nobody,
     }
 }
 
-async fn run(hub: &Arc<EventContext>, number: usize, event: &Event, deadline: Instant) -> HandlerOutcome {
-    let (handler, view) = (hub.handler(number), EventView::new(event));
-    let state = match hub.needs(handler, &view).await {
-        Ok(Some(state)) => state,
-        Ok(None) => {
-            emit(EventHandled { meters: hub.meters(number), outcome: HandlingOutcome::Cooldown });
-            return HandlerOutcome::Passed;
-        }
-        Err(why) => return HandlerOutcome::Never { why },
-    };
-    match &handler.does {
-        HandlerAction::Rule(_) => hub.apply(handler, &view, &state),
-        HandlerAction::Webhook(_) => {
-            let within = deadline.saturating_duration_since(Instant::now());
-            answered(handler, event, hub.ask(number, event, body(event, &state), within).await)
-        }
-    }
-}
-
-/// Keeps what handlers gave beside their replies.
-async fn keep(hub: Arc<EventContext>, event: Event, kept: Vec<(usize, HandlerCommit)>, permit: OwnedSemaphorePermit) {
-    let (numbers, items): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-    let committed = hub.commit(items).await;
+/// Stores what handlers produced beside their replies.
+async fn store(
+    context: Arc<EventContext>,
+    event: Event,
+    commits: Vec<(usize, HandlerCommit)>,
+    permit: OwnedSemaphorePermit,
+) {
+    let (numbers, commits): (Vec<_>, Vec<_>) = commits.into_iter().unzip();
+    let committed = context.committer.commit(commits).await;
     let refused = numbers.into_iter().zip(committed).filter_map(|(number, committed)| match committed {
-        // Whoever asked has been answered: to tell the handler again would be a surprise.
-        CommitResult::Refused(error) => Some(hub.bury(&event, hub.handler(number), error.to_string(), 1)),
+        // The user has a response already: the handler does not run again.
+        CommitResult::Refused(error) => {
+            let handler = context.handlers.handler(number);
+            Some(commit_dead(&event, handler, error.to_string(), 1, context.clock.now()))
+        }
         CommitResult::Done(_) | CommitResult::Before => None,
     });
     let refused = refused.collect();
-    hub.commit(refused).await;
+    context.committer.commit(refused).await;
     drop(permit);
 }
 

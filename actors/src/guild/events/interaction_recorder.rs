@@ -19,10 +19,11 @@ use guildhall_core::event::Event;
 use guildhall_core::interaction::ReceivedInteraction;
 use tokio::time::timeout;
 
-use super::context::EventContext;
+use super::durable_store::DurableEventStore;
 use crate::supervision::{Part, spawn_finite};
 use crate::telemetry::emit;
 use crate::telemetry::events::InteractionsNotRecorded;
+use crate::wall_clock::WallClock;
 
 /// The most interactions that wait for the store. Past it they are not recorded.
 const MAX_IN_FLIGHT: usize = 65_536;
@@ -33,27 +34,30 @@ const RECORD_WITHIN: Duration = Duration::from_millis(500);
 /// Resolves when interactions are recorded, for any number of waiters.
 pub(crate) type RecordingFuture = Shared<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
-/// Interactions that wait for the store.
-#[derive(Debug, Default)]
+/// Records received interactions.
 pub(crate) struct InteractionRecorder {
+    store: DurableEventStore,
+    clock: WallClock,
     in_flight: AtomicUsize,
 }
 
 impl InteractionRecorder {
-    /// Takes room for so many, if there is any.
-    fn admit(&self, count: usize) -> bool {
-        let admit = |in_flight: usize| Some(in_flight + count).filter(|total| *total <= MAX_IN_FLIGHT);
-        self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit).is_ok()
+    pub(crate) fn new(store: DurableEventStore, clock: WallClock) -> Self {
+        Self { store, clock, in_flight: AtomicUsize::new(0) }
+    }
+
+    /// Reserves room for so many, if there is any.
+    fn reserve(&self, count: usize) -> bool {
+        let reserve = |in_flight: usize| Some(in_flight + count).filter(|total| *total <= MAX_IN_FLIGHT);
+        self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_ok()
     }
 
     fn release(&self, count: usize) {
         self.in_flight.fetch_sub(count, Ordering::Relaxed);
     }
-}
 
-impl EventContext {
     /// Records the interactions among these events, in one write. Nothing if there are none to record, or too many wait.
-    pub(crate) fn recording<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
+    pub(crate) fn prepare<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
         let received: Vec<_> = events.filter_map(ReceivedInteraction::of).collect();
         let now = self.clock.now();
         let received: Vec<_> = received.into_iter().filter(|one| !one.has_expired(now)).collect();
@@ -61,21 +65,21 @@ impl EventContext {
         if count == 0 {
             return None;
         }
-        if !self.recorder.admit(count) {
+        if !self.reserve(count) {
             emit(InteractionsNotRecorded { count });
             return None;
         }
-        let hub = Arc::clone(self);
+        let recorder = Arc::clone(self);
         let record = async move {
-            hub.until_kept("interactions", || hub.store.record_interactions(received.clone())).await;
-            hub.recorder.release(count);
+            recorder.store.until_ok("interactions", |store| store.record_interactions(received.clone())).await;
+            recorder.release(count);
         };
         Some((Box::pin(record) as Pin<Box<dyn Future<Output = ()> + Send>>).shared())
     }
 
-    /// The same, begun at once: it continues without waiters.
-    pub(crate) fn record<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
-        let recording = self.recording(events)?;
+    /// The same, started at once: it continues without waiters.
+    pub(crate) fn start<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
+        let recording = self.prepare(events)?;
         spawn_finite(Part::InteractionRecorder, recording.clone());
         Some(recording)
     }

@@ -9,17 +9,22 @@
 //! ```
 
 pub(crate) mod actor;
+pub(crate) mod backlog;
+pub(crate) mod committer;
 pub(crate) mod context;
 pub(crate) mod crashed_events;
 #[cfg(test)]
 pub(crate) mod crashed_events_tests;
-pub(crate) mod handler_commit;
+pub(crate) mod durable_store;
+pub(crate) mod handler_runner;
 pub(crate) mod handler_set;
 pub(crate) mod inbox;
+pub(crate) mod inbox_entry;
 pub(crate) mod interaction;
 pub(crate) mod interaction_recorder;
 #[cfg(test)]
 pub(crate) mod interaction_recorder_tests;
+pub(crate) mod load;
 pub(crate) mod mailbox;
 pub(crate) mod registry;
 pub(crate) mod routed_event;

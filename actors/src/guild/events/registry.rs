@@ -119,6 +119,14 @@ impl HandlerRegistry {
         slot.expect("invariant: numbers come from the handlers themselves")
     }
 
+    pub(crate) fn handler(&self, number: usize) -> &EventHandler {
+        self.slot(number).handler()
+    }
+
+    pub(crate) fn meters(&self, number: usize) -> &HandlerMeters {
+        &self.slot(number).meters
+    }
+
     /// Those of the current handlers that want to hear of events of this name, in order.
     pub(crate) fn matching(&self, name: &str) -> Vec<usize> {
         let current = self.current();

@@ -1,11 +1,11 @@
 //! Refuses keys of stored values that belong to the daemon, wherever a handler could name one.
 
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{EventHandler, TemplateError};
+use guildhall_core::event::handler::{EventHandler, RuleOutput, TemplateError};
 use guildhall_core::state_key::{ReservedKey, check_reserved};
 use tokio::task::JoinError;
 
-use super::context::{HandlerOutcome, heard};
+use super::handler_runner::HandlerOutcome;
 use crate::ports::{WebhookCallError, WebhookResponse};
 use crate::telemetry::emit;
 use crate::telemetry::events::ReservedKeyRefused;
@@ -26,21 +26,31 @@ pub(crate) fn template_error(
     error.to_string()
 }
 
-/// The result of a webhook call. An answer that sets a reserved key is refused as a whole, before any of it has an effect.
-pub(crate) fn answered(
+/// The outcome of a webhook call. A response that sets a reserved key is refused as a whole, before any of it has an effect.
+pub(crate) fn webhook_outcome(
     handler: &EventHandler,
     event: &Event,
-    answer: Result<Result<WebhookResponse, WebhookCallError>, JoinError>,
+    response: Result<Result<WebhookResponse, WebhookCallError>, JoinError>,
 ) -> HandlerOutcome {
-    let ran = heard(answer);
-    let HandlerOutcome::Gave(given) = &ran else { return ran };
-    let reserved = given.set.iter().find_map(|(key, ..)| Some((key, check_reserved(key).err()?)));
+    let output = match response {
+        Ok(Ok(WebhookResponse { operations, reply, set, cooldown })) => RuleOutput { operations, reply, set, cooldown },
+        Ok(Err(WebhookCallError::Later { why, retry_after })) => {
+            return HandlerOutcome::Retryable { reason: why, retry_after };
+        }
+        Ok(Err(WebhookCallError::Never { why })) => return HandlerOutcome::Permanent { reason: why },
+        Err(error) => {
+            return HandlerOutcome::Retryable { reason: format!("the call failed: {error}"), retry_after: None };
+        }
+    };
+    let reserved = output.set.iter().find_map(|(key, ..)| Some((key, check_reserved(key).err()?)));
     match reserved {
         Some((key, reserved @ ReservedKey { prefix })) => {
             emit(ReservedKeyRefused { handler: &handler.name, event, source: "answer", prefix });
-            let shown: String = key.chars().take(64).flat_map(char::escape_debug).collect();
-            HandlerOutcome::Never { why: format!("the webhook's answer was refused: set.{shown}: a key {reserved}") }
+            let key: String = key.chars().take(64).flat_map(char::escape_debug).collect();
+            HandlerOutcome::Permanent {
+                reason: format!("the webhook's response was refused: set.{key}: a key {reserved}"),
+            }
         }
-        None => ran,
+        None => HandlerOutcome::Produced(output),
     }
 }

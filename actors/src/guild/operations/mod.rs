@@ -25,12 +25,12 @@ use guildhall_core::operation::{OperationId, Queue};
 use guildhall_core::time::UnixMs;
 use serde::Serialize;
 
-pub(crate) use self::queue_state::PoisonedOperation;
 use self::run_loop::Worker;
 pub(crate) use self::shared::GuildShared;
 use crate::ports::{Fence, OperationExecutor, OperationStore};
-use crate::supervisor::operations::GuildExited;
+use crate::supervisor::exit_notifier::ExitNotifier;
 use crate::supervisor::operations::throttle::Throttle;
+use crate::supervisor::restart_policy::Poison;
 use crate::supervisor::{OperationsConfig, Supervisor};
 use crate::wall_clock::WallClock;
 
@@ -42,7 +42,7 @@ pub struct GuildSpec {
     /// Tells one guild of a queue from the next.
     pub(crate) generation: u64,
     pub(crate) paused: bool,
-    pub(crate) poison: Option<PoisonedOperation>,
+    pub(crate) poison: Option<Poison<OperationId>>,
     pub(crate) store: Arc<dyn OperationStore>,
     pub(crate) perform: Arc<dyn OperationExecutor>,
     pub(crate) clock: WallClock,
@@ -73,13 +73,8 @@ impl GuildSpec {
 
     fn take(self, ctx: &mut Context<Guild>) -> Guild {
         ctx.set_mailbox_capacity(self.config.mailbox);
-        let farewell = ExitNotifier {
-            queue: self.queue,
-            generation: self.generation,
-            vitals: Arc::clone(&self.vitals),
-            supervisor: self.supervisor.clone(),
-        };
-        Guild { worker: Rc::new(Worker::new(self)), _farewell: farewell }
+        let exit_notifier = ExitNotifier::new(self.queue, self.generation, self.supervisor.clone());
+        Guild { worker: Rc::new(Worker::new(self)), _exit_notifier: exit_notifier }
     }
 }
 
@@ -87,27 +82,7 @@ impl GuildSpec {
 #[derive(Debug)]
 pub struct Guild {
     worker: Rc<Worker>,
-    _farewell: ExitNotifier,
-}
-
-/// Tells the supervisor that a guild is gone, however it went.
-#[derive(Debug)]
-struct ExitNotifier {
-    queue: Queue,
-    generation: u64,
-    vitals: Arc<GuildShared>,
-    supervisor: WeakAddr<Supervisor>,
-}
-
-impl Drop for ExitNotifier {
-    fn drop(&mut self) {
-        if let Some(supervisor) = self.supervisor.upgrade() {
-            let Self { queue, generation, vitals, .. } = self;
-            let broke = !vitals.has_ended();
-            // Past the mailbox's bound if need be: there is one of these a guild, and it must not get lost.
-            supervisor.do_send(GuildExited { queue: *queue, generation: *generation, broke });
-        }
-    }
+    _exit_notifier: ExitNotifier<Supervisor, Queue>,
 }
 
 /// How it should leave its queue.

@@ -1,7 +1,6 @@
 //! Reading and writing a guild's operations, however long the store takes.
 
 use guildhall_core::operation::OperationState;
-use tokio::time::{sleep, timeout};
 
 use super::GuildSpec;
 use super::run_loop::{Fenced, Worker};
@@ -12,23 +11,18 @@ use crate::ports::{
 };
 use crate::telemetry::crash::UnreadableSetAside;
 use crate::telemetry::emit;
-use crate::telemetry::operations::StoreRetried;
 
 /// Changes that are kept at once at most.
 const BATCH: usize = 64;
 
 impl Worker {
-    /// A call to the store, for as long as one may take.
+    /// Makes one call to the store.
     pub(super) async fn ask<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
-        timeout(self.seat.config.store_timeout, call)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Unavailable("it did not answer in time".to_owned())))
+        self.seat.config.store_retry().attempt(call).await
     }
 
     pub(super) async fn back_off(&self, what: &'static str, error: &StoreError, tried: u32) {
-        let wait = self.seat.config.store_backoff.delay(tried, fastrand::f64());
-        emit(StoreRetried { queue: Some(self.seat.queue), what, error, tried, wait });
-        sleep(wait).await;
+        self.seat.config.store_retry().back_off(Some(self.seat.queue), what, error, tried).await;
     }
 
     pub(super) async fn save_if_many(&self, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
@@ -103,7 +97,7 @@ impl Worker {
         }
         vitals.execute(None);
         let poisoned = poison
-            .and_then(|poison| entries.iter().find(|entry| entry.id == poison.id).map(|entry| (entry.seq, poison)));
+            .and_then(|poison| entries.iter().find(|entry| entry.id == poison.input).map(|entry| (entry.seq, poison)));
         book.line().on_loaded(entries, more);
         book.line().on_scheduled(scheduled);
         if let Some((seq, poison)) = poisoned {

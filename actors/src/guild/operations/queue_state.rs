@@ -19,19 +19,12 @@ use crate::ports::{
     UnresolvedReference,
 };
 use crate::supervisor::operations::wakeups::ReleasedConditions;
+use crate::supervisor::restart_policy::Poison;
 use crate::supervisor::{OperationsConfig, QueueSignal};
 use crate::telemetry::emit;
 use crate::telemetry::operations::{
     OperationAmbiguous, OperationDelayed, OperationRef, OperationRetried, OperationsReleased,
 };
-
-/// An operation that broke its guild.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PoisonedOperation {
-    pub(crate) id: OperationId,
-    /// How often.
-    pub(crate) times: u32,
-}
 
 /// Whether a payload is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +238,7 @@ impl QueueState {
     }
 
     /// How an operation that broke its guild ends, unless its outcome has to be checked first.
-    pub(super) fn end_poison(&mut self, seq: u64, poison: PoisonedOperation, now: UnixMs) -> Option<OperationUpdate> {
+    pub(super) fn end_poison(&mut self, seq: u64, poison: Poison<OperationId>, now: UnixMs) -> Option<OperationUpdate> {
         let known = self.known.get(&seq)?;
         if poison.times > 1 && known.unknown_outcome.is_some() {
             // Looking for it broke the guild, too.

@@ -61,7 +61,7 @@ impl AckBuffer {
     }
 
     /// Tells sessions, meters and who watches of all that is done.
-    pub(crate) fn tell(&self, hub: &EventContext) {
+    pub(crate) fn tell(&self, context: &EventContext) {
         let mut done = self.done.take();
         if done.is_empty() {
             return;
@@ -73,9 +73,11 @@ impl AckBuffer {
             of_one.iter().filter(|parcel| parcel.routed.counts).for_each(|parcel| arrived.add(parcel.event()));
             session.done(of_one.iter().map(|parcel| parcel.event().origin.seq), arrived);
         }
-        hub.on_answered(done.iter().filter(|parcel| parcel.event().interaction.is_some()).count());
-        self.tell_meters(&done, hub);
-        if let Some(watch) = &hub.watch {
+        context
+            .load
+            .on_interactions_finished(done.iter().filter(|parcel| parcel.event().interaction.is_some()).count());
+        self.tell_meters(&done, context);
+        if let Some(watch) = &context.observer {
             watch.done(&mut done.iter().map(|parcel| -> &Event { parcel.event() }));
         }
         done.clear();
@@ -84,16 +86,16 @@ impl AckBuffer {
         }
     }
 
-    fn tell_meters(&self, done: &[QueuedEvent], hub: &EventContext) {
+    fn tell_meters(&self, done: &[QueuedEvent], context: &EventContext) {
         let (now, telling) = (Instant::now(), self.tellings.get() + 1);
         self.tellings.set(telling);
         for parcel in done {
             if parcel.reading.told.replace(telling) != telling {
-                emit(EventsCompleted { meters: &hub.flow, took: now.duration_since(parcel.reading.read_at) });
+                emit(EventsCompleted { meters: &context.meters, took: now.duration_since(parcel.reading.read_at) });
             }
         }
         for (number, (sum, count)) in self.took.borrow_mut().drain() {
-            emit(HandlerRan { meters: hub.meters(number), took: sum / count });
+            emit(HandlerRan { meters: context.handlers.meters(number), took: sum / count });
         }
     }
 }

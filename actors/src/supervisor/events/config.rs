@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use guildhall_core::event::handler::DeferMode;
+use guildhall_core::event::handler::{DeferMode, EventHandler};
 use guildhall_core::operation::Backoff;
+
+use crate::supervisor::restart_policy::RestartPolicy;
+use crate::supervisor::store_retry::StoreRetry;
 
 /// How events are handled.
 #[derive(Clone, Debug)]
@@ -40,6 +43,26 @@ pub struct EventsConfig {
     pub most_restarts: usize,
     /// How long it rests then.
     pub rest: Duration,
+}
+
+impl EventsConfig {
+    pub(crate) fn store_retry(&self) -> StoreRetry {
+        StoreRetry { timeout: self.store_timeout, backoff: self.store_backoff }
+    }
+
+    pub(crate) fn restart_policy(&self) -> RestartPolicy {
+        RestartPolicy { max_restarts: self.most_restarts, rest: self.rest }
+    }
+
+    /// Whether interactions are deferred for this handler.
+    pub(crate) fn defers(&self, handler: &EventHandler) -> bool {
+        handler.defer.unwrap_or(self.defer) == DeferMode::Auto
+    }
+
+    /// Whether this handler's response is visible only to the user of the interaction.
+    pub(crate) fn is_ephemeral(&self, handler: &EventHandler) -> bool {
+        handler.ephemeral.unwrap_or(self.ephemeral)
+    }
 }
 
 impl Default for EventsConfig {

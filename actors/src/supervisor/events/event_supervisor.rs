@@ -6,7 +6,7 @@
 //!
 //! It runs where its guilds run: to hand them their events costs no thread anything. Guilds and it take turns.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,27 +15,25 @@ use std::time::Duration;
 
 use actix::fut::ActorFuture;
 use actix::{
-    Actor, ActorContext as _, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler as Takes, Message,
-    WrapFuture as _,
+    Actor, ActorContext as _, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, WrapFuture as _,
 };
 use foldhash::fast::RandomState;
-use guildhall_core::event::handler::{body, trace};
-use guildhall_core::time::UnixMs;
 use tokio::sync::mpsc;
 
 use super::acks::AckBuffer;
 use crate::guild::GuildEventActor;
 use crate::guild::events::actor::GuildEventSpec;
-use crate::guild::events::context::{EventContext, lane_of};
+use crate::guild::events::context::EventContext;
+use crate::guild::events::inbox_entry::{commit_dead, inbox_key, lane_of};
 use crate::guild::events::mailbox::GuildMailbox;
 use crate::guild::events::routed_event::{QueuedEvent, RoutedBatch};
+use crate::ports::InboxKey;
 use crate::supervision::{Part, PartGuard};
+use crate::supervisor::exit_notifier::ChildExited;
+use crate::supervisor::restart_policy::RestartHistory;
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventDeadLettered, EventGuildCrashed, EventsDispatched};
+use crate::telemetry::events::{EventGuildCrashed, EventsDispatched};
 use crate::{crash, failpoint};
-
-/// Restarts within this time count.
-const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
 /// How often it is looked for guilds that have nothing to do.
 const LOOK_FOR_IDLE: Duration = Duration::from_secs(10);
@@ -48,14 +46,14 @@ struct EventChild {
     /// Nothing while its guild rests.
     guild: Option<Addr<GuildEventActor>>,
     generation: u64,
-    restarts: VecDeque<UnixMs>,
+    restarts: RestartHistory<InboxKey>,
 }
 
 /// The guilds that have had events lately.
 pub(crate) struct EventSupervisor {
     /// First, so that its end is noticed before that of what waits for it.
     _guard: PartGuard,
-    hub: Arc<EventContext>,
+    context: Arc<EventContext>,
     lots: Option<mpsc::Receiver<RoutedBatch>>,
     kept: HashMap<i64, EventChild, RandomState>,
     generations: u64,
@@ -63,10 +61,10 @@ pub(crate) struct EventSupervisor {
 }
 
 impl EventSupervisor {
-    pub(crate) fn new(hub: Arc<EventContext>, lots: mpsc::Receiver<RoutedBatch>) -> Self {
+    pub(crate) fn new(context: Arc<EventContext>, lots: mpsc::Receiver<RoutedBatch>) -> Self {
         let outbox = Rc::new(AckBuffer::new());
         let _guard = PartGuard::new(Part::EventSupervisor);
-        Self { _guard, hub, lots: Some(lots), kept: HashMap::default(), generations: 0, outbox }
+        Self { _guard, context, lots: Some(lots), kept: HashMap::default(), generations: 0, outbox }
     }
 
     /// Hands events to their guilds, which begin if they are not there.
@@ -85,38 +83,38 @@ impl EventSupervisor {
                 None => {
                     let tray = GuildMailbox::new();
                     tray.push(parcel);
-                    self.seat(lane, tray, VecDeque::new(), ctx);
+                    self.seat(lane, tray, RestartHistory::default(), ctx);
                 }
             }
         }
-        emit(EventsDispatched { meters: &self.hub.flow, took: reading.read_at.elapsed() });
+        emit(EventsDispatched { meters: &self.context.meters, took: reading.read_at.elapsed() });
     }
 
     /// Starts a guild for a mailbox.
-    fn seat(&mut self, lane: i64, tray: Rc<GuildMailbox>, restarts: VecDeque<UnixMs>, ctx: &Context<Self>) {
+    fn seat(&mut self, lane: i64, tray: Rc<GuildMailbox>, restarts: RestartHistory<InboxKey>, ctx: &Context<Self>) {
         self.generations += 1;
         let generation = self.generations;
         let seat = GuildEventSpec {
             lane,
             generation,
-            hub: Arc::clone(&self.hub),
-            tray: Rc::clone(&tray),
-            outbox: Rc::clone(&self.outbox),
-            seats: ctx.address().downgrade(),
+            context: Arc::clone(&self.context),
+            mailbox: Rc::clone(&tray),
+            acks: Rc::clone(&self.outbox),
+            supervisor: ctx.address().downgrade(),
         };
         self.kept.insert(lane, EventChild { tray, guild: Some(seat.run()), generation, restarts });
-        self.hub.seats(self.kept.len());
+        self.context.load.set_guilds(self.kept.len());
     }
 
     /// Lets guilds go that have had nothing to do for long; those of interactions at once.
     fn let_idle_go(&mut self) {
-        let now = self.hub.clock.now();
-        let then = now.before(self.hub.config.idle_after);
+        let now = self.context.clock.now();
+        let then = now.before(self.context.config.idle_after);
         self.kept.retain(|lane, kept| {
             let since = if *lane < 0 { now } else { then };
             !(kept.guild.is_some() && kept.tray.close_if_idle_since(since, now))
         });
-        self.hub.seats(self.kept.len());
+        self.context.load.set_guilds(self.kept.len());
     }
 }
 
@@ -146,7 +144,7 @@ impl ActorFuture<EventSupervisor> for DispatchLoop {
         task: &mut std::task::Context<'_>,
     ) -> Poll<()> {
         seats.outbox.wakes(task.waker());
-        seats.outbox.tell(&seats.hub);
+        seats.outbox.tell(&seats.context);
         for _ in 0..AT_ONCE {
             match ready!(self.lots.poll_recv(task)) {
                 Some(lot) => seats.hand_out(lot, ctx),
@@ -159,48 +157,34 @@ impl ActorFuture<EventSupervisor> for DispatchLoop {
     }
 }
 
-/// A guild is gone.
-#[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "()")]
-pub(crate) struct EventGuildExited {
-    pub(crate) lane: i64,
-    pub(crate) generation: u64,
-}
-
-impl Takes<EventGuildExited> for EventSupervisor {
+impl Handler<ChildExited<i64>> for EventSupervisor {
     type Result = ();
 
-    fn handle(&mut self, EventGuildExited { lane, generation }: EventGuildExited, ctx: &mut Context<Self>) {
-        // One that was let go is not kept any more.
+    fn handle(&mut self, ChildExited { child: lane, generation }: ChildExited<i64>, ctx: &mut Context<Self>) {
+        // A guild that was stopped because it was idle is not kept any more.
         let Some(kept) = self.kept.get_mut(&lane).filter(|kept| kept.generation == generation) else { return };
-        let now = self.hub.clock.now();
+        let EventContext { handlers, config, clock, .. } = &*self.context;
         kept.guild = None;
-        kept.restarts.push_back(now);
-        while kept.restarts.front().is_some_and(|at| now.since(*at) >= RESTART_WINDOW) {
-            kept.restarts.pop_front();
-        }
-        let rests = kept.restarts.len() > self.hub.config.most_restarts;
         let poison = kept.tray.take_poison();
-        let wait = if rests { self.hub.config.rest } else { Duration::ZERO };
-        let what = poison.as_ref().map(|(event, _)| event.name.to_string());
-        emit(EventGuildCrashed { lane, executing: what.as_deref(), rests: rests.then_some(wait) });
-        let hub = Arc::clone(&self.hub);
-        let buried = async move {
-            if let Some((event, handler)) = poison {
-                let handler = hub.handler(handler);
-                let why =
-                    "it broke what handles events, and was taken out so that the others go on; the log tells where";
-                let trace = trace(&event.origin);
-                emit(EventDeadLettered { handler: &handler.name, event: event.name.as_str(), trace, why });
-                // What broke it may be the event itself: it is kept as it came.
-                let body = body(&event, &BTreeMap::new());
-                let mut entry = hub.entry(&event, handler, body);
-                (entry.dead, entry.attempts) = (Some(why.to_owned()), 1);
-                hub.commit(vec![hub.put(entry)]).await;
+        let executing = poison.as_ref().map(|(event, number)| inbox_key(event, handlers.handler(*number)));
+        let rests = kept.restarts.on_exit(executing, clock.now(), config.restart_policy());
+        let name = poison.as_ref().map(|(event, _)| event.name.to_string());
+        emit(EventGuildCrashed { lane, executing: name.as_deref(), rests });
+        let context = Arc::clone(&self.context);
+        let recover = async move {
+            if let Some((event, number)) = poison {
+                // The event itself may be the cause: it is stored as it came.
+                let reason = "the guild panicked while it handled this event, which was set aside so that later events are \
+                              handled; the log has the location";
+                let handler = context.handlers.handler(number);
+                let dead = commit_dead(&event, handler, reason.to_owned(), 1, context.clock.now());
+                context.committer.commit(vec![dead]).await;
             }
-            tokio::time::sleep(wait).await;
+            if let Some(rest) = rests {
+                tokio::time::sleep(rest).await;
+            }
         };
-        ctx.spawn(buried.into_actor(self).map(move |(), actor, ctx| {
+        ctx.spawn(recover.into_actor(self).map(move |(), actor, ctx| {
             if let Some(kept) = actor.kept.remove(&lane) {
                 actor.seat(lane, kept.tray, kept.restarts, ctx);
             }

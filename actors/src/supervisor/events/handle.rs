@@ -58,7 +58,7 @@ impl std::fmt::Debug for EventPorts {
 
 /// The event side, about to begin.
 pub struct PreparedEvents {
-    hub: Arc<EventContext>,
+    context: Arc<EventContext>,
     allowance: FlowLimit,
 }
 
@@ -85,7 +85,7 @@ impl std::fmt::Debug for PreparedEvents {
 #[derive(Clone)]
 pub struct EventsHandle {
     router: Addr<EventRouter>,
-    hub: Arc<EventContext>,
+    context: Arc<EventContext>,
     tell: mpsc::Sender<ShardMessage>,
     allowance: FlowLimit,
 }
@@ -105,29 +105,29 @@ impl EventsHandle {
         config: EventsConfig,
         allowance: FlowLimit,
     ) -> PreparedEvents {
-        PreparedEvents { hub: EventContext::new(outside, clock, config), allowance }
+        PreparedEvents { context: EventContext::new(outside, clock, config), allowance }
     }
 
     /// Begins to route. Must be called where the router and the guilds should run.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start(prepared: PreparedEvents) -> Self {
-        let PreparedEvents { hub, allowance } = prepared;
+        let PreparedEvents { context, allowance } = prepared;
         let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel(LOTS));
-        EventSupervisor::new(Arc::clone(&hub), lots).start();
-        Self { router: EventRouter::new(Arc::clone(&hub), told, seats).start(), hub, tell, allowance }
+        EventSupervisor::new(Arc::clone(&context), lots).start();
+        Self { router: EventRouter::new(Arc::clone(&context), told, seats).start(), context, tell, allowance }
     }
 
     /// Begins to route on one thread, for guilds on another.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start_on(prepared: PreparedEvents, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
-        let PreparedEvents { hub, allowance } = prepared;
+        let PreparedEvents { context, allowance } = prepared;
         let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel::<RoutedBatch>(LOTS));
-        let (own, of_guilds) = (Arc::clone(&hub), Arc::clone(&hub));
+        let (own, of_guilds) = (Arc::clone(&context), Arc::clone(&context));
         EventSupervisor::start_in_arbiter(guilds, move |_| EventSupervisor::new(of_guilds, lots));
         let router = EventRouter::start_in_arbiter(router, move |_| EventRouter::new(own, told, seats));
-        Self { router, hub, tell, allowance }
+        Self { router, context, tell, allowance }
     }
 
     /// Handles the events of these shards from now on. Reads what the store knows: their sessions, what was handled of them,
@@ -136,21 +136,21 @@ impl EventsHandle {
         if claims.is_empty() {
             return Vec::new();
         }
-        let hub = &self.hub;
-        let known = hub.until_kept("sessions", || hub.store.sessions()).await;
-        claims.iter().for_each(|claim| hub.own.add(*claim));
+        let context = &self.context;
+        let known = context.store.until_ok("sessions", |store| store.sessions()).await;
+        claims.iter().for_each(|claim| context.ownership.add(*claim));
         // A process that ends records why before its claims are anybody's.
-        let crashed = hub.until_kept("crashes", || hub.crashes.inputs_to_set_aside()).await;
-        hub.set_aside.learn(&crashed);
+        let crashed = context.store.inputs_to_set_aside().await;
+        context.crashed.add(&crashed);
         // What comes has to wait behind what waits there.
-        inbox::count(hub).await;
-        hub.on_put();
+        inbox::count(context).await;
+        context.backlog.wake();
         let mut all = Vec::with_capacity(claims.len());
         for claim in claims {
             let session = known.iter().find(|kept| (kept.shards, kept.shard) == (claim.shards, claim.shard)).cloned();
             let handled = match &session {
                 Some(kept) => {
-                    hub.until_kept("handled", || hub.store.handled_after(&kept.session, kept.confirmed)).await
+                    context.store.until_ok("handled", |store| store.handled_after(&kept.session, kept.confirmed)).await
                 }
                 None => Vec::new(),
             };
@@ -174,9 +174,9 @@ impl EventsHandle {
             let _ = hears.await;
         }
         let drained = self.router.send(DrainShard { shard, within }).await.unwrap_or(false);
-        self.hub.own.remove(shard);
+        self.context.ownership.remove(shard);
         let _ = self.router.send(DetachShard { shard }).await;
-        self.hub.on_put();
+        self.context.backlog.wake();
         drained
     }
 
@@ -197,7 +197,7 @@ impl EventsHandle {
         handlers: EventHandlers,
         brain: &Arc<dyn WebhookClient>,
     ) -> Result<(), TooManyHandlers> {
-        self.hub.replace_handlers(handlers, brain)
+        self.context.replace_handlers(handlers, brain)
     }
 
     /// Somebody has revived an event: it is looked for now, not only after a while.

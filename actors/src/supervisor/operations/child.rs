@@ -1,6 +1,5 @@
 //! A queue that is looked after here.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +8,9 @@ use guildhall_core::operation::{OperationId, Queue, QueueClass};
 use guildhall_core::time::UnixMs;
 
 use crate::guild::Guild;
-use crate::guild::operations::{GuildShared, PoisonedOperation};
+use crate::guild::operations::GuildShared;
 use crate::ports::Fence;
-
-/// Restarts within this time count.
-const RESTART_WINDOW: Duration = Duration::from_secs(60);
+use crate::supervisor::restart_policy::{Poison, RestartHistory, RestartPolicy};
 
 /// How a queue is being looked after.
 #[derive(Debug)]
@@ -39,8 +36,7 @@ pub(super) struct Child {
     pub(super) generation: u64,
     pub(super) vitals: Arc<GuildShared>,
     pub(super) paused: bool,
-    pub(super) poison: Option<PoisonedOperation>,
-    restarts: VecDeque<UnixMs>,
+    restarts: RestartHistory<OperationId>,
 }
 
 impl Child {
@@ -51,32 +47,29 @@ impl Child {
         vitals: Arc<GuildShared>,
         paused: bool,
     ) -> Self {
-        let (care, restarts) = (ChildState::Active(addr), VecDeque::new());
-        Self { care, fence, generation, vitals, paused, poison: None, restarts }
+        let (care, restarts) = (ChildState::Active(addr), RestartHistory::default());
+        Self { care, fence, generation, vitals, paused, restarts }
     }
 
-    /// Its guild broke. Whether it has to rest now.
-    pub(super) fn on_broken(&mut self, executing: Option<OperationId>, now: UnixMs, most: usize) -> bool {
+    /// Its guild ended unexpectedly. Returns how long to wait before the next one starts, if that happens too often.
+    pub(super) fn on_broken(
+        &mut self,
+        executing: Option<OperationId>,
+        now: UnixMs,
+        policy: RestartPolicy,
+    ) -> Option<Duration> {
         self.care = ChildState::Broken;
-        self.poison = executing.map(|id| {
-            let before = self.poison.filter(|poison| poison.id == id).map_or(0, |poison| poison.times);
-            PoisonedOperation { id, times: before + 1 }
-        });
-        self.restarts.push_back(now);
-        while self.restarts.front().is_some_and(|at| now.since(*at) >= RESTART_WINDOW) {
-            self.restarts.pop_front();
-        }
-        if self.restarts.len() <= most {
-            return false;
-        }
-        self.restarts.clear();
-        true
+        self.restarts.on_exit(executing, now, policy)
     }
 
-    /// It is looked after by another guild from now on.
+    /// The operation that its last guild was executing when it ended unexpectedly.
+    pub(super) fn poison(&self) -> Option<Poison<OperationId>> {
+        self.restarts.poison().copied()
+    }
+
+    /// Replaces its guild. The history of restarts stays.
     pub(super) fn on_restarted(&mut self, next: Self) {
-        let (restarts, poison) = (std::mem::take(&mut self.restarts), self.poison);
-        *self = Self { restarts, poison, ..next };
+        *self = Self { restarts: std::mem::take(&mut self.restarts), ..next };
     }
 
     /// Since when its guild has had nothing to do, if it could leave.

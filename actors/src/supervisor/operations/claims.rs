@@ -8,7 +8,7 @@ use guildhall_core::operation::Queue;
 use guildhall_core::time::UnixMs;
 
 use super::child::is_interaction;
-use super::{POLLS_BETWEEN_PAUSES, Supervisor, within};
+use super::{POLLS_BETWEEN_PAUSES, Supervisor};
 use crate::ports::{Claim, ClaimFrom, StoreError};
 use crate::telemetry::emit;
 use crate::telemetry::operations::StoreRetried;
@@ -71,10 +71,10 @@ impl Supervisor {
             return;
         }
         self.claiming = true;
-        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
+        let (store, retry) = (Arc::clone(&self.store), self.config.store_retry());
         let asked = {
             let batch = batch.clone();
-            async move { within(limit, store.claim(ClaimFrom::Queues(batch))).await }
+            async move { retry.attempt(store.claim(ClaimFrom::Queues(batch))).await }
         };
         ctx.spawn(asked.into_actor(self).map(move |claimed, actor, ctx| {
             actor.claiming = false;
@@ -99,8 +99,7 @@ impl Supervisor {
     }
 
     fn claim_later(&self, error: &StoreError, ctx: &mut Context<Self>) {
-        let wait = self.config.store_backoff.delay(1, fastrand::f64());
-        emit(StoreRetried { queue: None, what: "claim", error, tried: 1, wait });
+        let wait = self.config.store_retry().delay(None, "claim", error, 1);
         ctx.run_later(wait, Self::claim_wanted);
     }
 
@@ -150,16 +149,16 @@ impl Supervisor {
             return;
         }
         self.claiming = true;
-        let (store, limit, now) = (Arc::clone(&self.store), self.config.store_timeout, self.clock.now());
+        let (store, retry, now) = (Arc::clone(&self.store), self.config.store_retry(), self.clock.now());
         let most = self.room().min(self.config.claim_batch);
         let asked = async move {
             if most > 0 {
-                let claims = within(limit, store.claim(ClaimFrom::Due { now, limit: most })).await?;
+                let claims = retry.attempt(store.claim(ClaimFrom::Due { now, limit: most })).await?;
                 if !claims.is_empty() {
                     return Ok(PollResult::Claims(claims));
                 }
             }
-            Ok(PollResult::Nothing(within(limit, store.next_due()).await?))
+            Ok(PollResult::Nothing(retry.attempt(store.next_due()).await?))
         };
         ctx.spawn(asked.into_actor(self).map(move |found: Result<PollResult, StoreError>, actor, ctx| {
             actor.claiming = false;

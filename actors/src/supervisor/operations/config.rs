@@ -5,6 +5,9 @@ use std::time::Duration;
 use guildhall_core::guild::OrderConfig;
 use guildhall_core::operation::Backoff;
 
+use crate::supervisor::restart_policy::RestartPolicy;
+use crate::supervisor::store_retry::StoreRetry;
+
 /// Every wait and bound of operations on their way.
 #[derive(Clone, Debug)]
 pub struct OperationsConfig {
@@ -64,6 +67,16 @@ pub struct OperationsConfig {
     pub mailbox: usize,
     /// Queues that may be told of at once; past it, all are looked at.
     pub most_told: usize,
+}
+
+impl OperationsConfig {
+    pub(crate) fn store_retry(&self) -> StoreRetry {
+        StoreRetry { timeout: self.store_timeout, backoff: self.store_backoff }
+    }
+
+    pub(crate) fn restart_policy(&self) -> RestartPolicy {
+        RestartPolicy { max_restarts: self.most_restarts, rest: self.rest }
+    }
 }
 
 impl Default for OperationsConfig {

@@ -28,16 +28,16 @@ use actix::{
 use guildhall_core::operation::Queue;
 use serde::Serialize;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use self::child::{Child, ChildState, is_interaction};
 use self::release_held::HeldRelease;
 use crate::failpoint;
 use crate::guild::operations::{GuildShared, Observe as ObserveGuild, Pause, Resume, Stop, StopMode};
 use crate::guild::{Guild, GuildSnapshot, GuildSpec};
-use crate::ports::{Claim, OperationExecutor, OperationStore, StoreError, StoreFuture};
+use crate::ports::{Claim, OperationExecutor, OperationStore};
 use crate::supervision::{Part, PartGuard};
 use crate::supervisor::OperationsConfig;
+use crate::supervisor::exit_notifier::ChildExited;
 use crate::supervisor::operations::throttle::Throttle;
 use crate::supervisor::operations::wakeups::{ReleasedConditions, WakeupSet, Wakeups};
 use crate::telemetry::emit;
@@ -192,7 +192,7 @@ impl Supervisor {
         self.generations += 1;
         let generation = self.generations;
         let vitals = Arc::new(GuildShared::new());
-        let poison = self.kept.get(&queue).and_then(|kept| kept.poison);
+        let poison = self.kept.get(&queue).and_then(Child::poison);
         let paused = paused || self.all_paused;
         let seat = GuildSpec {
             queue,
@@ -245,8 +245,8 @@ impl Supervisor {
         }
         self.looking = PauseCheck::Yes { again: false };
         let store = Arc::clone(&self.store);
-        let limit = self.config.store_timeout;
-        let asked = async move { within(limit, store.paused()).await };
+        let retry = self.config.store_retry();
+        let asked = async move { retry.attempt(store.paused()).await };
         ctx.spawn(asked.into_actor(self).map(|paused, actor, ctx| {
             // If it does not say, it is asked again.
             if let Ok((all, queues)) = paused {
@@ -288,12 +288,6 @@ impl Supervisor {
     }
 }
 
-/// A call to the store, for as long as one may take.
-async fn within<T>(limit: std::time::Duration, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
-    let late = || StoreError::Unavailable("it did not answer in time".to_owned());
-    timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
-}
-
 impl Actor for Supervisor {
     type Context = Context<Self>;
 
@@ -306,24 +300,13 @@ impl Actor for Supervisor {
     }
 }
 
-/// A guild is gone. `broke`: it did not come to its end by itself.
-#[derive(Clone, Copy, Debug, Message)]
-#[rtype(result = "()")]
-pub(crate) struct GuildExited {
-    pub(crate) queue: Queue,
-    pub(crate) generation: u64,
-    pub(crate) broke: bool,
-}
-
-impl Handler<GuildExited> for Supervisor {
+impl Handler<ChildExited<Queue>> for Supervisor {
     type Result = ();
 
-    fn handle(&mut self, GuildExited { queue, generation, broke }: GuildExited, ctx: &mut Context<Self>) {
-        match self.kept.get(&queue) {
-            Some(kept) if kept.generation == generation => {}
-            Some(_) | None => return,
-        }
-        if broke { self.on_broken(queue, ctx) } else { self.on_left(queue, ctx) }
+    fn handle(&mut self, exit: ChildExited<Queue>, ctx: &mut Context<Self>) {
+        let ChildExited { child: queue, generation } = exit;
+        let Some(kept) = self.kept.get(&queue).filter(|kept| kept.generation == generation) else { return };
+        if kept.vitals.has_ended() { self.on_left(queue, ctx) } else { self.on_broken(queue, ctx) }
     }
 }
 

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
 
-use super::{Supervisor, within};
-use crate::telemetry::emit;
-use crate::telemetry::operations::StoreRetried;
+use super::Supervisor;
 
 /// Queues that are made due at once.
 const AT_ONCE: usize = 1_000;
@@ -38,8 +36,8 @@ impl Supervisor {
             return;
         }
         self.releasing_held = HeldRelease::Yes { again: false };
-        let (store, limit, now) = (Arc::clone(&self.store), self.config.store_timeout, self.clock.now());
-        let asked = async move { within(limit, store.release_held(now, AT_ONCE)).await };
+        let (store, retry, now) = (Arc::clone(&self.store), self.config.store_retry(), self.clock.now());
+        let asked = async move { retry.attempt(store.release_held(now, AT_ONCE)).await };
         ctx.spawn(asked.into_actor(self).map(|released, actor, ctx| {
             let (wait, more) = match released {
                 Ok(0) => (APART, false),
@@ -47,11 +45,7 @@ impl Supervisor {
                     actor.poll_soon(ctx);
                     (APART, count >= AT_ONCE)
                 }
-                Err(error) => {
-                    let wait = actor.config.store_backoff.delay(1, fastrand::f64());
-                    emit(StoreRetried { queue: None, what: "release_held", error: &error, tried: 1, wait });
-                    (wait, true)
-                }
+                Err(error) => (actor.config.store_retry().delay(None, "release_held", &error, 1), true),
             };
             if more && let HeldRelease::Yes { again } = &mut actor.releasing_held {
                 *again = true;

@@ -6,17 +6,17 @@ use std::time::Duration;
 use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
 use guildhall_core::operation::Queue;
 
-use super::{Supervisor, within};
+use super::Supervisor;
 use crate::ports::{ClaimFrom, StoreError};
 use crate::telemetry::emit;
-use crate::telemetry::operations::{GuildCrashed, StoreRetried};
+use crate::telemetry::operations::GuildCrashed;
 
 impl Supervisor {
     /// A guild broke: the next one starts at once, or after a rest if that happens too often.
     pub(super) fn on_broken(&mut self, queue: Queue, ctx: &mut Context<Self>) {
         let Some(kept) = self.kept.get_mut(&queue) else { return };
         let executing = kept.vitals.executing();
-        let rests = kept.on_broken(executing, self.clock.now(), self.config.most_restarts).then_some(self.config.rest);
+        let rests = kept.on_broken(executing, self.clock.now(), self.config.restart_policy());
         let (generation, fence) = (kept.generation, kept.fence);
         emit(GuildCrashed { queue, executing, rests });
         if self.draining {
@@ -34,18 +34,17 @@ impl Supervisor {
             Some(kept) if kept.generation == generation && !self.draining => kept.fence,
             Some(_) | None => return,
         };
-        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
+        let (store, retry) = (Arc::clone(&self.store), self.config.store_retry());
         let asked = async move {
-            within(limit, store.release(queue, fence)).await?;
-            within(limit, store.claim(ClaimFrom::Queues(vec![queue]))).await
+            retry.attempt(store.release(queue, fence)).await?;
+            retry.attempt(store.claim(ClaimFrom::Queues(vec![queue]))).await
         };
         self.releasing += 1;
         ctx.spawn(asked.into_actor(self).map(move |claimed: Result<_, StoreError>, actor, ctx| {
             actor.releasing -= 1;
             match claimed {
                 Err(error) => {
-                    let wait = actor.config.store_backoff.delay(1, fastrand::f64());
-                    emit(StoreRetried { queue: Some(queue), what: "restart", error: &error, tried: 1, wait });
+                    let wait = retry.delay(Some(queue), "restart", &error, 1);
                     ctx.run_later(wait, move |actor, ctx| actor.restart(queue, generation, ctx));
                 }
                 Ok(claims) => match claims.into_iter().next() {

@@ -7,8 +7,8 @@ use guildhall_core::operation::Queue;
 use guildhall_core::time::UnixMs;
 use tokio::sync::oneshot;
 
+use super::Supervisor;
 use super::child::{Child, ChildState, is_interaction};
-use super::{Supervisor, within};
 use crate::guild::operations::{Stop, StopMode, StopResult};
 use crate::ports::Fence;
 
@@ -127,8 +127,8 @@ impl Supervisor {
     /// Gives a queue back that no guild looks after.
     pub(super) fn give_back(&mut self, queue: Queue, fence: Fence, ctx: &mut Context<Self>) {
         self.releasing += 1;
-        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
-        let released = async move { within(limit, store.release(queue, fence)).await };
+        let (store, retry) = (Arc::clone(&self.store), self.config.store_retry());
+        let released = async move { retry.attempt(store.release(queue, fence)).await };
         // A queue that is not given back is given up when this process's lease ends.
         ctx.spawn(released.into_actor(self).map(|_, actor, _| {
             actor.releasing -= 1;

@@ -16,15 +16,15 @@ impl EventRouter {
     pub(super) fn set_aside(&mut self, event: &Event, crashed: CrashedInput, session: &Arc<GatewaySession>) {
         emit(EventSetAside { crashed: &crashed });
         let done = self.sessions.done_before(&event.origin.session, event.origin.seq);
-        let dead = self.hub.dead_events(event, &crashed, &done);
+        let dead = self.context.crashed.dead_events(event, &crashed, &done);
         let mut arrived = CreditReturn::default();
         arrived.add(event);
-        let (hub, session, seq) = (Arc::clone(&self.hub), Arc::clone(session), event.origin.seq);
+        let (context, session, seq) = (Arc::clone(&self.context), Arc::clone(session), event.origin.seq);
         // If it broke, the session would never be confirmed past it.
         spawn_finite(Part::EventRouter, async move {
-            hub.commit(dead).await;
+            context.committer.commit(dead).await;
             session.done(std::iter::once(seq), arrived);
-            hub.forget_crash(&crashed.input).await;
+            context.crashed.forget(&crashed.input).await;
         });
     }
 }

@@ -92,10 +92,10 @@ impl Takes<SaveSessions> for EventRouter {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: SaveSessions, _: &mut Context<Self>) -> Self::Result {
-        let (hub, sessions) = (Arc::clone(&self.hub), self.sessions.unkept());
+        let (context, sessions) = (Arc::clone(&self.context), self.sessions.unkept());
         Box::pin(async move {
             if !sessions.is_empty() {
-                hub.until_kept("sessions", || hub.store.keep_sessions(sessions.clone())).await;
+                context.store.until_ok("sessions", |store| store.keep_sessions(sessions.clone())).await;
             }
         })
     }

@@ -67,7 +67,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 pub struct EventRouter {
     /// First, so that its end is noticed before that of what waits for it.
     _guard: PartGuard,
-    hub: Arc<EventContext>,
+    context: Arc<EventContext>,
     told: Option<mpsc::Receiver<ShardMessage>>,
     sessions: SessionTable,
     matching: HashMap<EventName, HandlerSet, RandomState>,
@@ -82,21 +82,21 @@ pub struct EventRouter {
 
 impl std::fmt::Debug for EventRouter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventRouter").field("guilds", &self.hub.guilds()).finish_non_exhaustive()
+        f.debug_struct("EventRouter").field("guilds", &self.context.load.guilds()).finish_non_exhaustive()
     }
 }
 
 impl EventRouter {
     pub(crate) fn new(
-        hub: Arc<EventContext>,
+        context: Arc<EventContext>,
         told: mpsc::Receiver<ShardMessage>,
         seats: mpsc::Sender<RoutedBatch>,
     ) -> Self {
-        let sessions = SessionTable::new(Arc::clone(&hub));
-        let generation = hub.handlers_generation();
+        let sessions = SessionTable::new(Arc::clone(&context));
+        let generation = context.handlers.generation();
         Self {
             _guard: PartGuard::new(Part::EventRouter),
-            hub,
+            context,
             told: Some(told),
             sessions,
             matching: HashMap::default(),
@@ -184,7 +184,7 @@ impl EventRouter {
             channel: None,
             user: None,
             interaction: None,
-            received_at: self.hub.clock.now(),
+            received_at: self.context.clock.now(),
             text: EventText::new(data, whole),
         };
         self.route(Arc::new(event), false, routing);
@@ -201,14 +201,14 @@ impl EventRouter {
             }
             return;
         };
-        emit(EventsReceived { meters: &self.hub.flow, count: events.len() });
+        emit(EventsReceived { meters: &self.context.meters, count: events.len() });
         let mut received = Vec::with_capacity(events.len());
         {
             let mut ledger = session.ledger();
             received.extend(events.iter().map(|event| ledger.on_received(event.origin.seq)));
         }
         let mut routing = RoutingResult::new(&session, read_at, events.len());
-        routing.recording = self.hub.record(events.iter().map(|event| &**event));
+        routing.recording = self.context.recorder.start(events.iter().map(|event| &**event));
         let scope = crash::enter_events(&session.id);
         for (event, received) in events.into_iter().zip(received) {
             scope.at(event.origin.seq);
@@ -233,7 +233,7 @@ impl EventRouter {
     }
 
     fn matching(&mut self, name: &EventName) -> HandlerSet {
-        let generation = self.hub.handlers_generation();
+        let generation = self.context.handlers.generation();
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.matching.clear();
         }
@@ -243,7 +243,7 @@ impl EventRouter {
         if self.matching.len() >= NAMES {
             self.matching.clear();
         }
-        let found = HandlerSet::from(self.hub.matching(name.as_str()));
+        let found = HandlerSet::from(self.context.handlers.matching(name.as_str()));
         self.matching.insert(name.clone(), found.clone());
         found
     }
@@ -287,9 +287,9 @@ impl EventRouter {
     /// Tells Discord at once that an answer is on its way, before anything else is done.
     fn defer(&self, event: &Event, to: &HandlerSet) -> Option<Box<DeferralFuture>> {
         let interaction = event.interaction.as_ref()?;
-        self.hub.on_asked();
-        let first = deferral(&self.hub, interaction, to.iter())?;
-        let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
+        self.context.load.on_interaction_started();
+        let first = deferral(&self.context, interaction, to.iter())?;
+        let told = self.context.responder.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
         // It goes on although nobody waits for it yet.
         spawn_work(told.clone().map(drop));
         Some(Box::new(told))
@@ -305,9 +305,9 @@ impl EventRouter {
             return;
         }
         self.keeping = true;
-        let hub = Arc::clone(&self.hub);
+        let context = Arc::clone(&self.context);
         let kept = async move {
-            hub.until_kept("sessions", || hub.store.keep_sessions(sessions.clone())).await;
+            context.store.until_ok("sessions", |store| store.keep_sessions(sessions.clone())).await;
             sessions
         };
         ctx.spawn(kept.into_actor(self).map(|sessions, actor, ctx| {
@@ -322,10 +322,10 @@ impl EventRouter {
 
     /// Tells how much waits, and how far sessions are behind.
     fn count(&mut self) {
-        let inbox = self.hub.inbox_len();
-        let interactions = self.hub.interactions();
+        let inbox = self.context.backlog.len();
+        let interactions = self.context.pending_interactions();
         let events = (self.sessions.held() + self.sessions.undone() + inbox).saturating_sub(interactions);
-        emit(EventGuildsCounted { active: self.hub.guilds(), inbox, events, interactions });
+        emit(EventGuildsCounted { active: self.context.load.guilds(), inbox, events, interactions });
         self.sessions.tell_lags();
     }
 }
@@ -337,11 +337,11 @@ impl Actor for EventRouter {
         if let Some(told) = self.told.take() {
             self.listen(told, ctx);
         }
-        ctx.run_interval(self.hub.config.keep_every, Self::keep);
+        ctx.run_interval(self.context.config.keep_every, Self::keep);
         self.count();
         ctx.run_interval(COUNT_EVERY, |actor, _| actor.count());
-        let hub = Arc::clone(&self.hub);
-        ctx.spawn(async move { inbox::work(hub).await }.into_actor(self));
+        let context = Arc::clone(&self.context);
+        ctx.spawn(async move { inbox::work(context).await }.into_actor(self));
     }
 }
 
@@ -389,7 +389,7 @@ impl Takes<HandleInteraction> for EventRouter {
     type Result = ResponseFuture<HttpInteractionResponse>;
 
     fn handle(&mut self, HandleInteraction { event }: HandleInteraction, _: &mut Context<Self>) -> Self::Result {
-        Box::pin(interaction::take(Arc::clone(&self.hub), event))
+        Box::pin(interaction::handle(Arc::clone(&self.context), event))
     }
 }
 
@@ -402,7 +402,7 @@ impl Takes<WakeInbox> for EventRouter {
     type Result = ();
 
     fn handle(&mut self, _: WakeInbox, _: &mut Context<Self>) {
-        self.hub.on_put();
+        self.context.backlog.wake();
     }
 }
 
@@ -426,7 +426,11 @@ impl Takes<ObserveEvents> for EventRouter {
     type Result = actix::MessageResult<ObserveEvents>;
 
     fn handle(&mut self, _: ObserveEvents, _: &mut Context<Self>) -> Self::Result {
-        let inbox = self.hub.inbox_len();
-        actix::MessageResult(EventsSnapshot { guilds: self.hub.guilds(), undone: self.sessions.undone(), inbox })
+        let inbox = self.context.backlog.len();
+        actix::MessageResult(EventsSnapshot {
+            guilds: self.context.load.guilds(),
+            undone: self.sessions.undone(),
+            inbox,
+        })
     }
 }

@@ -38,7 +38,7 @@ impl ShardSessions {
 
 /// The sessions of this process's shards.
 pub(super) struct SessionTable {
-    hub: Arc<EventContext>,
+    context: Arc<EventContext>,
     credits: HashMap<u32, Arc<Credit>>,
     lines: HashMap<u32, ShardSessions>,
     /// Handlers that were done with events of a session before this process began, by session and number.
@@ -50,9 +50,9 @@ pub(super) struct SessionTable {
 }
 
 impl SessionTable {
-    pub(super) fn new(hub: Arc<EventContext>) -> Self {
+    pub(super) fn new(context: Arc<EventContext>) -> Self {
         Self {
-            hub,
+            context,
             credits: HashMap::new(),
             lines: HashMap::new(),
             done_before: HashMap::new(),
@@ -73,7 +73,7 @@ impl SessionTable {
                 self.crashed.insert((Arc::clone(session), *seq), crashed);
             }
         }
-        self.hub.own.has_session(shard, &kept.session);
+        self.context.ownership.has_session(shard, &kept.session);
         let StoredSession { session, resume_url, confirmed, .. } = kept;
         let session = GatewaySession::new(session, shard, resume_url, confirmed, credit);
         self.lines.insert(shard, ShardSessions { session, kept: Some(confirmed), before: VecDeque::new() });
@@ -97,7 +97,7 @@ impl SessionTable {
     ) -> Option<Arc<GatewaySession>> {
         let credit = self.credits.get(&shard)?;
         let session = GatewaySession::new(id, shard, resume_url, 0, Arc::clone(credit));
-        self.hub.own.has_session(shard, &session.id);
+        self.context.ownership.has_session(shard, &session.id);
         let Some(line) = self.lines.get_mut(&shard) else {
             self.lines.insert(shard, ShardSessions { session, kept: None, before: VecDeque::new() });
             return None;
@@ -139,7 +139,7 @@ impl SessionTable {
         }
         let done = self.done_before.remove(&(Arc::clone(session), seq)).unwrap_or_default();
         // By name: the handlers may have been replaced since the store was asked.
-        done.iter().filter_map(|handler| self.hub.number(handler)).collect()
+        done.iter().filter_map(|handler| self.context.handlers.number(handler)).collect()
     }
 
     /// How often an event ended processes, if it is to be set aside. To be asked once.
@@ -152,11 +152,11 @@ impl SessionTable {
 
     /// How far sessions are confirmed, as far as that has changed since it was kept.
     pub(super) fn unkept(&mut self) -> Vec<StoredSession> {
-        let (shards, at) = (self.hub.config.shards, self.hub.clock.now());
+        let (shards, at) = (self.context.config.shards, self.context.clock.now());
         let mut sessions = Vec::new();
         for line in self.lines.values_mut() {
             while let Some(old) = line.before.pop_front_if(|old| old.ledger().undone() == 0) {
-                self.hub.own.forget_session(&old.id);
+                self.context.ownership.forget_session(&old.id);
             }
             // Until all events of the session before are done, a restart has to find that one.
             let session = line.before.front().unwrap_or(&line.session);
@@ -172,7 +172,7 @@ impl SessionTable {
                 resume_url: session.resume_url.clone(),
                 confirmed,
                 at,
-                under: self.hub.own.fence(session.shard),
+                under: self.context.ownership.fence(session.shard),
             });
         }
         sessions

@@ -1,0 +1,60 @@
+//! Stores what handlers produced, together with the fact that they have finished with their events.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::durable_store::DurableEventStore;
+use crate::ports::{CommitResult, HandlerCommit, SubmitResult};
+use crate::shard::ownership::ShardOwnership;
+use crate::submission::OperationService;
+use crate::telemetry::emit;
+use crate::telemetry::events::EventsCommitted;
+
+/// Commits handler results, and wakes the queues of the operations among them.
+pub(crate) struct EventCommitter {
+    store: DurableEventStore,
+    ownership: Arc<ShardOwnership>,
+    operations: Arc<OperationService>,
+}
+
+impl EventCommitter {
+    pub(crate) fn new(
+        store: DurableEventStore,
+        ownership: Arc<ShardOwnership>,
+        operations: Arc<OperationService>,
+    ) -> Self {
+        Self { store, ownership, operations }
+    }
+
+    /// Stores all of these in one transaction, however long that takes.
+    pub(crate) async fn commit(&self, mut items: Vec<HandlerCommit>) -> Vec<CommitResult> {
+        if items.is_empty() {
+            return Vec::new();
+        }
+        for item in items.iter_mut().filter(|item| !item.from_inbox) {
+            item.under = self.ownership.claim_of(&item.key.session);
+        }
+        let committed = self.store.until_ok("commit", |store| store.commit(items.clone())).await;
+        let mut queues = BTreeSet::new();
+        for (item, committed) in items.iter().zip(&committed) {
+            match committed {
+                CommitResult::Done(submitted) => {
+                    queues.extend(item.operations.iter().zip(submitted).filter_map(|(operation, submitted)| {
+                        match submitted {
+                            SubmitResult::Accepted { queue, .. } => Some(*queue),
+                            SubmitResult::Existing { .. } => operation.queue.fixed(),
+                        }
+                    }));
+                }
+                // Only the store knows the queues that belong to a tenant; it has notified them.
+                CommitResult::Before => {
+                    queues.extend(item.operations.iter().filter_map(|operation| operation.queue.fixed()));
+                }
+                CommitResult::Refused(_) => {}
+            }
+        }
+        emit(EventsCommitted { items: items.len(), operations: items.iter().map(|item| item.operations.len()).sum() });
+        self.operations.wake(queues);
+        committed
+    }
+}

@@ -1,0 +1,349 @@
+//! Runs handlers, and decides by their outcome what becomes of the event.
+//!
+//! ```text
+//!  event ─▶ state, cooldown ─▶ rule or webhook ─▶ HandlerOutcome ─▶ EventDisposition
+//! ```
+//!
+//! A guild, the inbox and interactions over HTTP run handlers through this, and differ only in where they store the
+//! disposition.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::{EventHandler, EventView, HandlerAction, RuleOutput, body, event_id, trace};
+use guildhall_core::state_key::COOLDOWN;
+use guildhall_core::time::UnixMs;
+use guildhall_core::trace::TraceContext;
+use serde_json::{Map, Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::durable_store::DurableEventStore;
+use super::inbox_entry::inbox_key;
+use super::registry::HandlerRegistry;
+use super::state_keys::{template_error, webhook_outcome};
+use crate::ports::{
+    HandlerCommit, StateWrite, SubmitError, WebhookBody, WebhookCall, WebhookCallError, WebhookResponse,
+};
+use crate::submission::OperationService;
+use crate::supervision::spawn_work;
+use crate::supervisor::EventsConfig;
+use crate::telemetry::emit;
+use crate::telemetry::events::{
+    EventHandled, EventPostponed, HandlerProduced, HandlerRan, HandlingOutcome, ShadowHandlerRan,
+};
+use crate::wall_clock::WallClock;
+
+/// A webhook call in flight.
+pub(crate) type WebhookTask = JoinHandle<Result<WebhookResponse, WebhookCallError>>;
+
+/// Result of running a handler.
+#[derive(Debug, PartialEq)]
+pub(crate) enum HandlerOutcome {
+    /// It produced this.
+    Produced(RuleOutput),
+    /// It does not apply to this event, or its cooldown has not ended.
+    Skipped,
+    /// It failed, and may succeed later.
+    Retryable { reason: String, retry_after: Option<Duration> },
+    /// It would fail again.
+    Permanent { reason: String },
+}
+
+/// A handler that was started.
+pub(crate) enum StartedHandler {
+    Finished(HandlerOutcome),
+    /// Its webhook is being called with this body.
+    Calling {
+        call: WebhookTask,
+        body: String,
+    },
+}
+
+/// Whether a handler may run again for the same event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retries {
+    Allowed,
+    /// Never: Discord waits for the response now.
+    Forbidden,
+}
+
+/// What becomes of an event for one handler.
+#[derive(Debug)]
+pub(crate) enum EventDisposition {
+    /// The handler has finished with it. This must be stored.
+    Finished(Option<HandlerCommit>),
+    /// The handler did nothing.
+    Skipped,
+    /// The handler runs again at this time.
+    Retry { at: UnixMs, reason: String },
+    /// The event becomes a dead event of this handler.
+    Dead { reason: String },
+}
+
+/// Runs handlers and decides what becomes of their events.
+pub(crate) struct HandlerRunner {
+    handlers: Arc<HandlerRegistry>,
+    store: DurableEventStore,
+    operations: Arc<OperationService>,
+    clock: WallClock,
+    config: EventsConfig,
+}
+
+impl HandlerRunner {
+    pub(crate) fn new(
+        handlers: Arc<HandlerRegistry>,
+        store: DurableEventStore,
+        operations: Arc<OperationService>,
+        clock: WallClock,
+        config: EventsConfig,
+    ) -> Self {
+        Self { handlers, store, operations, clock, config }
+    }
+
+    /// Runs a handler to its end. `stored` is the body of the event as it was put into the inbox.
+    pub(crate) async fn run(
+        &self,
+        number: usize,
+        event: &Event,
+        stored: Option<&str>,
+        timeout: Duration,
+    ) -> HandlerOutcome {
+        match self.start(number, event, stored, timeout).await {
+            StartedHandler::Finished(outcome) => outcome,
+            StartedHandler::Calling { call, .. } => self.finish_call(number, event, call).await,
+        }
+    }
+
+    /// Runs a rule to its end, or starts to call a webhook.
+    pub(crate) async fn start(
+        &self,
+        number: usize,
+        event: &Event,
+        stored: Option<&str>,
+        timeout: Duration,
+    ) -> StartedHandler {
+        let (handler, view) = (self.handlers.handler(number), EventView::new(event));
+        let state = match self.load_state(handler, &view).await {
+            Ok(Some(state)) => state,
+            Ok(None) => {
+                emit(EventHandled { meters: self.handlers.meters(number), outcome: HandlingOutcome::Cooldown });
+                return StartedHandler::Finished(HandlerOutcome::Skipped);
+            }
+            Err(reason) => return StartedHandler::Finished(HandlerOutcome::Permanent { reason }),
+        };
+        match &handler.does {
+            HandlerAction::Rule(_) => {
+                let started = Instant::now();
+                let outcome = self.apply_rule(handler, &view, &state);
+                emit(HandlerRan { meters: self.handlers.meters(number), took: started.elapsed() });
+                StartedHandler::Finished(outcome)
+            }
+            HandlerAction::Webhook(_) => {
+                // It may have been put into the inbox before its state was read.
+                let stored = stored.filter(|_| state.is_empty()).map(ToOwned::to_owned);
+                let body = stored.unwrap_or_else(|| body(event, &state));
+                let call = self.call_webhook(number, event, body.clone(), timeout);
+                StartedHandler::Calling { call, body }
+            }
+        }
+    }
+
+    /// Waits for a webhook call.
+    pub(crate) async fn finish_call(&self, number: usize, event: &Event, call: WebhookTask) -> HandlerOutcome {
+        let started = Instant::now();
+        let outcome = webhook_outcome(self.handlers.handler(number), event, call.await);
+        emit(HandlerRan { meters: self.handlers.meters(number), took: started.elapsed() });
+        outcome
+    }
+
+    /// Applies a rule.
+    pub(crate) fn apply_rule(
+        &self,
+        handler: &EventHandler,
+        view: &EventView<'_>,
+        state: &BTreeMap<String, Value>,
+    ) -> HandlerOutcome {
+        match &handler.does {
+            HandlerAction::Rule(rule) => match rule.apply(view, state) {
+                Ok(output) => HandlerOutcome::Produced(output),
+                Err(error) => {
+                    HandlerOutcome::Permanent { reason: template_error(handler, view.event(), "set", &error) }
+                }
+            },
+            HandlerAction::Webhook(_) => HandlerOutcome::Permanent { reason: "it is not a rule".to_owned() },
+        }
+    }
+
+    /// The stored values that a handler needs; nothing if its cooldown has not ended.
+    async fn load_state(
+        &self,
+        handler: &EventHandler,
+        view: &EventView<'_>,
+    ) -> Result<Option<BTreeMap<String, Value>>, String> {
+        let mut keys = handler.needed(view).map_err(|error| template_error(handler, view.event(), "needs", &error))?;
+        let cooldown = handler.cooldown(view).map_err(|error| error.to_string())?;
+        let needed = keys.len();
+        keys.extend(cooldown.map(|(key, _)| cooldown_key(handler, &key)));
+        if keys.is_empty() {
+            return Ok(Some(BTreeMap::new()));
+        }
+        let now = self.clock.now();
+        let values = self.store.until_ok("values", |store| store.values(keys.clone(), now)).await;
+        if values.len() > needed && values[needed].is_some() {
+            return Ok(None);
+        }
+        let parse = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Some(
+            keys.into_iter()
+                .zip(values)
+                .take(needed)
+                .map(|(key, value)| (key, value.map_or(Value::Null, parse)))
+                .collect(),
+        ))
+    }
+
+    fn call_webhook(&self, number: usize, event: &Event, body: String, timeout: Duration) -> WebhookTask {
+        let slot = self.handlers.slot(number);
+        let (handler, brain) = (slot.handler(), Arc::clone(&slot.brain));
+        let timeout = match &handler.does {
+            HandlerAction::Webhook(webhook) => webhook.timeout.map_or(timeout, |own| own.min(timeout)),
+            HandlerAction::Rule(_) => timeout,
+        };
+        let call = WebhookCall { handler: Arc::clone(&handler.name), within: timeout, trace: span_of(event, handler) };
+        let id = format!("{}-{}", event_id(&event.origin), handler.name);
+        let body = WebhookBody { id, json: Arc::from(body) };
+        spawn_work(async move { brain.ask(call, body).await })
+    }
+
+    /// What becomes of an event after its `attempts`-th run with this outcome.
+    pub(crate) fn decide(
+        &self,
+        event: &Event,
+        number: usize,
+        outcome: HandlerOutcome,
+        attempts: u32,
+        retries: Retries,
+    ) -> EventDisposition {
+        let handler = self.handlers.handler(number);
+        match outcome {
+            HandlerOutcome::Skipped => EventDisposition::Skipped,
+            HandlerOutcome::Produced(output) if handler.shadow => {
+                emit(ShadowHandlerRan { handler: &handler.name, event, given: &output });
+                EventDisposition::Skipped
+            }
+            HandlerOutcome::Produced(output) => {
+                // A rule without output can run again: nothing has to be stored.
+                if output == RuleOutput::default() && matches!(handler.does, HandlerAction::Rule(_)) {
+                    return EventDisposition::Finished(None);
+                }
+                match self.commit_of(event, handler, output) {
+                    Ok(commit) => EventDisposition::Finished(Some(commit)),
+                    Err(reason) => EventDisposition::Dead { reason },
+                }
+            }
+            HandlerOutcome::Retryable { reason, retry_after }
+                if retries == Retries::Allowed && attempts < self.config.attempts =>
+            {
+                emit(EventPostponed { handler: &handler.name, event, why: &reason });
+                EventDisposition::Retry { at: self.retry_at(attempts, retry_after), reason }
+            }
+            HandlerOutcome::Retryable { reason, .. } | HandlerOutcome::Permanent { reason } => {
+                EventDisposition::Dead { reason }
+            }
+        }
+    }
+
+    /// What becomes of an event whose operations were not accepted.
+    pub(crate) fn decide_refused(
+        &self,
+        event: &Event,
+        number: usize,
+        error: &SubmitError,
+        attempts: u32,
+        retries: Retries,
+    ) -> EventDisposition {
+        let reason = error.to_string();
+        match error {
+            SubmitError::Full { .. } | SubmitError::OverBound(_) | SubmitError::Store(_)
+                if retries == Retries::Allowed =>
+            {
+                let handler = self.handlers.handler(number);
+                emit(EventPostponed { handler: &handler.name, event, why: "refused" });
+                EventDisposition::Retry { at: self.retry_at(attempts, None), reason }
+            }
+            SubmitError::Full { .. }
+            | SubmitError::OverBound(_)
+            | SubmitError::Store(_)
+            | SubmitError::KeyReused { .. }
+            | SubmitError::NoSuchOperation { .. }
+            | SubmitError::NotYours { .. } => EventDisposition::Dead { reason },
+        }
+    }
+
+    fn retry_at(&self, attempts: u32, retry_after: Option<Duration>) -> UnixMs {
+        let wait = self.config.backoff.delay(attempts, fastrand::f64());
+        self.clock.now() + retry_after.map_or(wait, |requested| wait.max(requested))
+    }
+
+    /// What a handler produced, as it is stored; or why it cannot be.
+    fn commit_of(&self, event: &Event, handler: &EventHandler, output: RuleOutput) -> Result<HandlerCommit, String> {
+        let RuleOutput { mut operations, reply, set, cooldown } = output;
+        if let Some(reply) = reply {
+            operations.push(edit_original(event, reply)?);
+        }
+        let scope: Arc<str> = Arc::from(format!("handler:{}", handler.name));
+        let trace = span_of(event, handler);
+        let operations =
+            self.operations.draft_given(event.guild, scope, trace, operations).map_err(|error| error.to_string())?;
+        let now = self.clock.now();
+        emit(HandlerProduced { handler: &handler.name, event, trace, operations: operations.len(), now });
+        let mut set: Vec<StateWrite> = set
+            .into_iter()
+            .map(|(key, value, ttl)| StateWrite {
+                key,
+                value: (!value.is_null()).then(|| value.to_string()),
+                expires_at: ttl.map(|ttl| now + ttl),
+            })
+            .collect();
+        let cooldown = match cooldown {
+            Some(cooldown) => Some(cooldown),
+            None => handler.cooldown(&EventView::new(event)).map_err(|error| error.to_string())?,
+        };
+        set.extend(cooldown.map(|(key, ttl)| StateWrite {
+            key: cooldown_key(handler, &key),
+            value: Some("true".to_owned()),
+            expires_at: Some(now + ttl),
+        }));
+        let key = inbox_key(event, handler);
+        Ok(HandlerCommit { key, operations, set, inbox: None, from_inbox: false, at: now, under: None })
+    }
+}
+
+/// The span of a handler within the trace of its event.
+fn span_of(event: &Event, handler: &EventHandler) -> TraceContext {
+    trace(&event.origin).within(&handler.name)
+}
+
+fn cooldown_key(handler: &EventHandler, key: &str) -> String {
+    format!("{COOLDOWN}{}:{key}", handler.name)
+}
+
+/// The operation that responds to a deferred interaction.
+fn edit_original(event: &Event, reply: Value) -> Result<Value, String> {
+    let Some(interaction) = &event.interaction else {
+        return Err(format!("`{}` is not an interaction, so it cannot have a reply; remove `reply`", event.name));
+    };
+    let mut payload: Map<String, Value> = match reply {
+        Value::Object(fields) => fields,
+        Value::String(content) => Map::from_iter([("content".to_owned(), Value::String(content))]),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return Err("`reply` must be a message (an object) or its text".to_owned());
+        }
+    };
+    payload.insert("interaction_id".to_owned(), interaction.id.to_string().into());
+    payload.insert("interaction_token".to_owned(), interaction.token.clone().into());
+    Ok(json!({ "kind": "edit_original", "payload": payload }))
+}

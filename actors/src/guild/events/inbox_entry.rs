@@ -1,0 +1,72 @@
+//! Events as they are stored in the inbox.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::{EventHandler, body, trace};
+use guildhall_core::time::UnixMs;
+
+use crate::ports::{HandlerCommit, InboxEntry, InboxKey};
+use crate::telemetry::emit;
+use crate::telemetry::events::EventDeadLettered;
+
+/// Identifies an event for one handler.
+pub(crate) fn inbox_key(event: &Event, handler: &EventHandler) -> InboxKey {
+    InboxKey { session: Arc::clone(&event.origin.session), seq: event.origin.seq, handler: Arc::clone(&handler.name) }
+}
+
+/// An inbox entry that is due now.
+pub(crate) fn inbox_entry(event: &Event, handler: &EventHandler, body: String, now: UnixMs) -> InboxEntry {
+    InboxEntry {
+        key: inbox_key(event, handler),
+        place: 0,
+        lane: lane_of(event),
+        name: event.name.to_string(),
+        event: body,
+        attempts: 0,
+        eligible_at: now,
+        dead: None,
+        created_at: now,
+    }
+}
+
+/// A commit that stores an inbox entry.
+pub(crate) fn commit_entry(entry: InboxEntry) -> HandlerCommit {
+    let (key, at) = (entry.key.clone(), entry.created_at);
+    HandlerCommit {
+        key,
+        operations: Vec::new(),
+        set: Vec::new(),
+        inbox: Some(entry),
+        from_inbox: false,
+        at,
+        under: None,
+    }
+}
+
+/// A commit that stores an event as a dead event of this handler.
+pub(crate) fn commit_dead(
+    event: &Event,
+    handler: &EventHandler,
+    reason: String,
+    attempts: u32,
+    now: UnixMs,
+) -> HandlerCommit {
+    let trace = trace(&event.origin);
+    emit(EventDeadLettered { handler: &handler.name, event: event.name.as_str(), trace, why: &reason });
+    let mut entry = inbox_entry(event, handler, body(event, &BTreeMap::new()), now);
+    (entry.dead, entry.attempts) = (Some(reason), attempts);
+    commit_entry(entry)
+}
+
+/// The lane of an event. The events of one lane are handled in order.
+pub(crate) fn lane_of(event: &Event) -> i64 {
+    let signed = |id: u64| i64::try_from(id).unwrap_or(i64::MAX);
+    match (&event.interaction, event.guild) {
+        // An interaction waits for no other event.
+        (Some(interaction), _) => -signed(interaction.id),
+        (None, Some(guild)) => signed(guild),
+        (None, None) => event.channel.or(event.user).map_or(0, signed),
+    }
+}
