@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gate::{Place, World, answered, not_sent, run, transport};
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::{RateLimitScope as CoreScope, ResponseClass};
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Scope};
 use http::{Method, StatusCode};
@@ -132,8 +133,11 @@ fn a_refused_connection_means_not_sent_and_uses_nothing_up() {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap()
         };
-        let gate =
-            Gate::start(transport(format!("http://{address}/api/v10"), Duration::from_secs(5)), GateConfig::default());
+        let gate = Gate::start(
+            transport(format!("http://{address}/api/v10"), Duration::from_secs(5)),
+            GateConfig::default(),
+            LeaseGuard::always(),
+        );
         let bot = guildhall_core::response::Credential::Application(1);
         let refused = not_sent(gate.call(RestRequest::new(Method::GET, "/gateway/bot", bot)).await);
         assert_eq!(refused.reason, "unreachable");

@@ -15,6 +15,7 @@ use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::redis::fingerprint;
 use guildhall::settings::SecretValue;
 use guildhall_actors::gate::{Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{SnapshotError, SnapshotFuture, SnapshotStore};
 use guildhall_actors::snapshot::SnapshotConfig;
 use guildhall_core::breaker::{BreakerConfig, BreakerKey};
@@ -89,7 +90,7 @@ fn start_with(world: &World, notebook: &Arc<Notebook>, token: &str, config: Gate
         traceparent: false,
     })
     .unwrap();
-    Gate::start(transport, GateConfig { memory: Some(memory), ..config })
+    Gate::start(transport, GateConfig { memory: Some(memory), ..config }, LeaseGuard::always())
 }
 
 fn right_token() -> String {

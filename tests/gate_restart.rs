@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use gate::{World, answered, run, transport};
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _, RestRequest};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::lane::Lane;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Stage};
@@ -112,7 +113,8 @@ fn helper_that_floods_until_it_is_killed() {
     let mut part = || parts.next().unwrap().to_owned();
     let (url, bot, channel) = (part(), part().parse().unwrap(), part().parse().unwrap());
     run(async move {
-        let gate: Arc<Gate> = Gate::start(transport(url, Duration::from_secs(15)), GateConfig::default());
+        let gate: Arc<Gate> =
+            Gate::start(transport(url, Duration::from_secs(15)), GateConfig::default(), LeaseGuard::always());
         flood(&gate, Credential::Application(bot), channel, || {
             println!("answered");
             std::io::stdout().flush().is_ok()

@@ -11,7 +11,7 @@ pub trait LeaseCheck: Send + Sync {
 
 /// A right that may end by itself: a lease that runs out, a queue that another process has taken over. What was sent before
 /// that has been sent; nothing may be sent after it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct LeaseGuard(Option<Arc<dyn LeaseCheck>>);
 
 impl LeaseGuard {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use guildhall::discord::rest::HyperTransport;
 use guildhall_actors::gate::{ClearedRequest, Gate, GateConfig, SendFuture, Transport};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Sim, SimConfig, Snowflake};
 use http::HeaderName;
@@ -100,7 +101,8 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     delay(&sim, 0, JITTER_MS)?;
     let credential = bot(&sim)?;
     let start = Instant::now();
-    let gate = Gate::start(Noted { transport: transport(sim.api_url())?, start }, GateConfig::default());
+    let gate =
+        Gate::start(Noted { transport: transport(sim.api_url())?, start }, GateConfig::default(), LeaseGuard::always());
 
     let all: Vec<Snowflake> = sim.guilds();
     let from = Instant::now() + WARM_UP;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Algorithm, Case, Rate, RouteLimit, Sim, SimConfig, Snowflake};
@@ -68,7 +69,11 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let mut rates = Vec::new();
     for (guild, pending) in guilds.into_iter().zip([1, arguments.pending]) {
         let limits = LimitConfig { global: GLOBAL, ..LimitConfig::default() };
-        let gate = Gate::start(transport(sim.api_url())?, GateConfig { limits, ..GateConfig::default() });
+        let gate = Gate::start(
+            transport(sim.api_url())?,
+            GateConfig { limits, ..GateConfig::default() },
+            LeaseGuard::always(),
+        );
         let limit = arguments.limit as usize;
         rates.push(load(&gate, guild, credential, Load { pending, limit, time }).await?);
     }

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use bytes::Bytes;
 use clap::Args;
 use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::response::Credential;
 use http::{Request, header};
@@ -119,7 +120,11 @@ impl Ways {
             .wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
         let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
-        let gate = Gate::start(transport(sim.api_url.clone())?, GateConfig { limits, ..GateConfig::default() });
+        let gate = Gate::start(
+            transport(sim.api_url.clone())?,
+            GateConfig { limits, ..GateConfig::default() },
+            LeaseGuard::always(),
+        );
         Ok(Self {
             api_url: sim.api_url.clone(),
             paths: sim.guilds.iter().map(|guild| format!("/guilds/{guild}/roles")).collect(),

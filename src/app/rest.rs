@@ -137,9 +137,8 @@ impl RestComponent {
             shared,
             memory,
             divided: division.as_ref().map(|division| division.limit().limit()),
-            lease,
         };
-        let gate = Gate::start(transport, config);
+        let gate = Gate::start(transport, config, lease);
         let membership = fleet.map(|fleet| fleet.join(&gate));
         Ok(Self {
             gate,

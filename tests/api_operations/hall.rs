@@ -14,6 +14,7 @@ use guildhall_actors::budget::{BudgetService, BudgetsHandle, SpendRecorder};
 use guildhall_actors::gate::{
     ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport,
 };
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{ShardAdmin, ShardState, ShardView, ShardsFuture};
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_core::{
@@ -88,7 +89,7 @@ impl Hall {
         // A fresh gate waits for a window.
         let window = Duration::from_millis(50);
         let limits = LimitConfig { window, settling: Duration::ZERO, margin: Duration::ZERO, ..LimitConfig::default() };
-        let gate = Gate::start(discord.clone(), GateConfig { limits, ..GateConfig::default() });
+        let gate = Gate::start(discord.clone(), GateConfig { limits, ..GateConfig::default() }, LeaseGuard::always());
         control.open_gate(GateService { gate: Arc::clone(&gate), credential: BOT });
         let shard = |shard, state, confirmed| ShardView {
             shard,

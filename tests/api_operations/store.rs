@@ -7,6 +7,7 @@ use std::{
 };
 
 use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{
     Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, IdempotencyKey, Instance, NewOperation, OperationDetails,
     OperationFilter, OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention,
@@ -14,8 +15,9 @@ use guildhall_actors::ports::{
     UpdateResult, WaitReason,
 };
 use guildhall_core::{
+    access::Owner,
     interaction::{ReceivedInteraction, TokenDigest},
-    operation::{Failure, FailureClass, ManagedKind, OperationId, OperationState, Progress, Queue},
+    operation::{Failure, FailureClass, ManagedKind, OperationId, OperationState, Progress, Queue, payload::Location},
     time::UnixMs,
     usage::UsageScope,
 };
@@ -226,6 +228,31 @@ impl OperationStore for Memory {
 
     fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
         self
+    }
+
+    fn lease(&self) -> LeaseGuard {
+        LeaseGuard::always()
+    }
+
+    fn right(&self, _: Queue, _: Fence) -> LeaseGuard {
+        LeaseGuard::always()
+    }
+
+    fn elsewhere(&self, _: &[Queue]) -> Vec<Queue> {
+        Vec::new()
+    }
+
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        let unclaimed = |location: &Location| match location {
+            Location::Guild(id) => Some(Owner { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
+            Location::Channel(_) | Location::Webhook(..) => None,
+        };
+        let owners = locations.iter().map(unclaimed).collect();
+        Box::pin(async move { Ok(owners) })
+    }
+
+    fn learn(&self, _: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
     }
 
     fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {

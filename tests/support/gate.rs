@@ -15,6 +15,7 @@ use guildhall_actors::circuit_breaker::{BreakerChanged, SubscribeBreakerChanges}
 use guildhall_actors::gate::{
     CallOutcome, Gate, GateConfig, NotSent, RequestBody, Rest as _, RestRequest, RestResponse,
 };
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_core::breaker::{BreakerKey, BreakerState};
 use guildhall_core::response::Credential;
 use guildhall_sim::{
@@ -91,7 +92,7 @@ impl World {
     }
 
     pub(crate) fn gate(&self, config: GateConfig) -> Arc<Gate> {
-        Gate::start(self.transport(), config)
+        Gate::start(self.transport(), config, LeaseGuard::always())
     }
 
     pub(crate) fn score(&self) -> Score {

@@ -10,15 +10,15 @@
 
 mod admin;
 mod before_send;
-mod gate;
 mod outcome;
+mod pipeline;
 mod release;
 mod request;
 mod transport;
 
 pub use before_send::{BeforeSend, CommitFuture, CommitHook};
-pub use gate::{Gate, GateConfig, GateView};
 pub use outcome::{CallOutcome, NoResponse, NotSent, RestResponse};
+pub use pipeline::{Gate, GateConfig, GateView};
 pub use release::ReleaseListener;
 pub use request::{Effects, RequestBody, RestRequest};
 pub use transport::{ClearedRequest, RawResponse, SendFuture, Transport, TransportError};

@@ -19,7 +19,7 @@ use guildhall_core::usage::{Usage, UsageBoundExceeded, UsageLimit, UsageScope};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::access::{AuditRecord, DEFAULT_TENANT};
+use crate::access::AuditRecord;
 use crate::lease_guard::LeaseGuard;
 
 /// A call to the store under way.
@@ -674,22 +674,14 @@ pub trait OperationStore: Send + Sync {
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
 
     /// The right of this process to act for any queue at all: it ends with its lease.
-    fn lease(&self) -> LeaseGuard {
-        LeaseGuard::always()
-    }
+    fn lease(&self) -> LeaseGuard;
 
     /// The right to act for a queue that was claimed with this fence. It ends with the process's lease, and when the queue is
     /// somebody else's. A store that serves one process alone never takes it away.
-    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
-        let _ = (queue, fence);
-        LeaseGuard::always()
-    }
+    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard;
 
     /// Those of these queues that another process should look after, since there is one that they belong to more.
-    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
-        let _ = queues;
-        Vec::new()
-    }
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue>;
 
     /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
@@ -756,21 +748,11 @@ pub trait OperationStore: Send + Sync {
 
     /// Whose these are, as far as it is known; one answer each. What is not known of a channel or a webhook, Discord knows; a
     /// guild that nobody has is the default tenant's.
-    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
-        let unclaimed = |location: &Location| match location {
-            Location::Guild(id) => Some(Owner { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
-            Location::Channel(_) | Location::Webhook(..) => None,
-        };
-        let answers = locations.iter().map(unclaimed).collect();
-        Box::pin(async move { Ok(answers) })
-    }
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
 
     /// Keeps which guild a channel or a webhook belongs to, or that it belongs to none, and tells whose it is. Discord never
     /// moves one to another guild.
-    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
-        let _ = location;
-        Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
-    }
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
 
     /// The recorded interactions with these tokens. Expired ones may be among them.
     fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>>;

@@ -18,6 +18,7 @@ use crate::gate::{
     CallOutcome, ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport,
     TransportError,
 };
+use crate::lease_guard::LeaseGuard;
 
 const BOT: Credential = Credential::Application(42);
 
@@ -116,7 +117,7 @@ fn gate(discord: &Discord, notes: &Arc<Notes>) -> Arc<Gate> {
         wall: WallClock::provided(|| UnixMs::new(1_700_000_000_000)),
         ..SnapshotConfig::new(memory, vec![(BOT, "token".into())])
     };
-    Gate::start(discord.clone(), GateConfig { memory: Some(memory), ..GateConfig::default() })
+    Gate::start(discord.clone(), GateConfig { memory: Some(memory), ..GateConfig::default() }, LeaseGuard::always())
 }
 
 async fn call(gate: &Gate) -> CallOutcome {

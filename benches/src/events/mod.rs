@@ -17,6 +17,7 @@ use guildhall::settings::{SecretValue, ShardRange};
 use guildhall::store::Store;
 use guildhall::webhook::{WebhookConfig, Webhooks};
 use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::EventStore;
 use guildhall_actors::shard::{DesiredShards, FlowLimit, ShardSender, ShardStore as _};
 use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle};
@@ -132,7 +133,11 @@ impl Hall {
         let works = Works::start(&set, Upstream::new(0)).await?;
         let store: Arc<dyn EventStore> = Arc::new(Store::clone(&works.store));
         // Nobody calls it: the rule gives nothing to do.
-        let gate = Gate::start(pipeline::transport("http://127.0.0.1:9".to_owned())?, GateConfig::default());
+        let gate = Gate::start(
+            pipeline::transport("http://127.0.0.1:9".to_owned())?,
+            GateConfig::default(),
+            LeaseGuard::always(),
+        );
         let rule = json!({ "name": "nothing", "on": ["message.#", "member.#"], "do": [] });
         let handlers =
             EventHandlers::parse(&json!({ "handlers": [rule] })).map_err(|wrong| anyhow::anyhow!("{wrong:?}"))?;

@@ -13,6 +13,7 @@ use guildhall::settings::{self, Settings, SettingsSources};
 use guildhall::store::Store;
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::gate::{Gate, GateConfig};
+use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::OperationStore;
 use guildhall_actors::submission::OperationService;
 use guildhall_core::limit::LimitConfig;
@@ -48,7 +49,7 @@ impl Works {
             settling: Duration::ZERO,
             ..settings.gate.limits.clone()
         };
-        let gate = Gate::start(Way(upstream), GateConfig { limits, ..GateConfig::default() });
+        let gate = Gate::start(Way(upstream), GateConfig { limits, ..GateConfig::default() }, LeaseGuard::always());
         let known: Arc<dyn OperationStore> = Arc::new(store.clone());
         let performer = DiscordExecutor::new(gate, Id::new(1), Id::new(2), known, ExecutorConfig::default());
         let kept = Readiness::default().register("store");

@@ -72,6 +72,10 @@ pub(crate) enum Retries {
 
 /// What becomes of an event for one handler.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is matched at once, and a box would cost an allocation for each event"
+)]
 pub(crate) enum EventDisposition {
     /// The handler has finished with it. This must be stored.
     Finished(Option<HandlerCommit>),

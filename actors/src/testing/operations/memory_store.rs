@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use guildhall_core::access::Owner;
 use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
+use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{ManagedKind, OperationId, OperationState, Queue};
 use guildhall_core::time::UnixMs;
 use guildhall_core::usage::UsageScope;
@@ -11,7 +13,7 @@ use guildhall_core::usage::UsageScope;
 use super::fault_injector::{Fault, FaultInjector};
 use super::ownership::Ownership;
 use super::tables::{Row, Tables};
-use crate::access::AuditRecord;
+use crate::access::{AuditRecord, DEFAULT_TENANT};
 use crate::lease_guard::LeaseGuard;
 use crate::ports::{
     Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
@@ -128,6 +130,19 @@ impl OperationStore for MemoryStore {
         self
     }
 
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        let unclaimed = |location: &Location| match location {
+            Location::Guild(id) => Some(Owner { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
+            Location::Channel(_) | Location::Webhook(..) => None,
+        };
+        let owners = locations.iter().map(unclaimed).collect();
+        Box::pin(async move { Ok(owners) })
+    }
+
+    fn learn(&self, _: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        Box::pin(async move { Ok(Owner { guild, tenant: DEFAULT_TENANT.to_owned() }) })
+    }
+
     fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
         Box::pin(async { Ok(None) })
     }
@@ -168,6 +183,10 @@ impl OperationStore for MemoryStore {
             drop(tables);
             claimed
         })
+    }
+
+    fn lease(&self) -> LeaseGuard {
+        LeaseGuard::always()
     }
 
     fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {

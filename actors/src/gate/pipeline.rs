@@ -89,16 +89,14 @@ pub struct GateConfig {
     pub memory: Option<SnapshotConfig>,
     /// How the global limit is divided among processes, if it is.
     pub divided: Option<DividedLimit>,
-    /// The right of this process to send anything at all: asked just before every call leaves, whatever it is for.
-    pub lease: LeaseGuard,
 }
 
 impl Gate {
-    /// Starts a token bucket and a circuit breaker where the caller runs, which must be within a `LocalSet` or an actix
-    /// `System`, and a gate over both.
+    /// Starts a token bucket and a circuit breaker on the current thread, which must be within a `LocalSet` or an actix
+    /// `System`, and a gate over both. The `lease` is checked just before every call is sent.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
-    pub fn start(transport: impl Transport, config: GateConfig) -> Arc<Self> {
+    pub fn start(transport: impl Transport, config: GateConfig, lease: LeaseGuard) -> Arc<Self> {
         let clock = Clock::start();
         // As many invalid requests may be made between two writes, if every call is one.
         let unkept = config.limits.global;
@@ -113,7 +111,6 @@ impl Gate {
             (None, Some(divided)) => bucket.divided(divided),
             (None, None) => bucket,
         };
-        let lease = config.lease;
         let Some(memory) = config.memory else {
             let (tokens, breaker) = (TokenBucketHandle::new(bucket.run(), clock), breaker.start());
             return Self::with_keeper(transport, breaker, tokens, clock, lease, None);
@@ -439,5 +436,5 @@ fn unix_ms() -> u64 {
 }
 
 #[cfg(test)]
-#[path = "gate_tests.rs"]
+#[path = "pipeline_tests.rs"]
 mod tests;

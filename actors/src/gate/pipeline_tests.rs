@@ -90,9 +90,18 @@ async fn with_gate<F: Future<Output = ()>>(
     config: GateConfig,
     test: impl FnOnce(Arc<Gate>, Arc<Discord>) -> F,
 ) {
+    with_leased_gate(discord, config, LeaseGuard::always(), test).await;
+}
+
+async fn with_leased_gate<F: Future<Output = ()>>(
+    discord: Discord,
+    config: GateConfig,
+    lease: LeaseGuard,
+    test: impl FnOnce(Arc<Gate>, Arc<Discord>) -> F,
+) {
     let discord = Arc::new(discord);
     let body = async {
-        let gate = Gate::start(Line(Arc::clone(&discord), Instant::now()), config);
+        let gate = Gate::start(Line(Arc::clone(&discord), Instant::now()), config, lease);
         test(gate, Arc::clone(&discord)).await;
     };
     LocalSet::new().run_until(body).await;
@@ -410,8 +419,8 @@ impl crate::lease_guard::LeaseCheck for Lease {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_without_the_lease_of_the_process() {
     let lease = Arc::new(Lease(true.into()));
-    let config = GateConfig { lease: LeaseGuard::while_held(Arc::clone(&lease) as Arc<_>), ..GateConfig::default() };
-    with_gate(Discord::default(), config, |gate, discord| async move {
+    let guard = LeaseGuard::while_held(Arc::clone(&lease) as Arc<_>);
+    with_leased_gate(Discord::default(), GateConfig::default(), guard, |gate, discord| async move {
         let call = || RestRequest::new(Method::GET, "/gateway/bot".to_owned(), BOT);
         assert!(matches!(gate.call(call()).await, CallOutcome::Answered(_)));
         lease.0.store(false, std::sync::atomic::Ordering::SeqCst);
