@@ -1,8 +1,8 @@
 //! Interactions that this deployment has received, and which operations may respond to them.
 //!
-//! Discord answers 401 to a response with an invalid interaction token, and blocks an address after 10,000 such responses
-//! in 10 minutes. A caller without the scope `interactions:any` may therefore respond only to interactions that this
-//! deployment has received.
+//! Discord returns 401 for a response with an invalid interaction token, and blocks an address after 10,000 such
+//! responses in 10 minutes. A caller without the scope `interactions:any` may therefore respond only to interactions
+//! that this deployment has received.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ pub struct ReceivedInteraction {
 }
 
 impl ReceivedInteraction {
-    /// The interaction of an event that operations can respond to. An autocomplete interaction has no later response, so
-    /// that there is nothing to record.
+    /// The interaction of an event that operations can respond to. An autocomplete interaction has no later response,
+    /// so there is nothing to record.
     #[must_use]
     pub fn of(event: &Event) -> Option<Self> {
         let interaction = event.interaction.as_ref()?;

@@ -1,4 +1,4 @@
-//! Lanes: whose turn it is when not everybody can go at once.
+//! Lanes: the order of calls that compete for the same limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// Somebody is looking at a screen: interaction answers. Takes the next token there is.
+    /// A user is waiting: interaction responses. Gets the next available token.
     Interactive,
-    /// Work that was asked for: operations.
+    /// Requested work: operations.
     Operation,
-    /// What may wait: audits, drift checks.
+    /// Work that can wait: audits, drift checks.
     Background,
 }
 
@@ -18,13 +18,13 @@ impl Lane {
     /// All lanes, the most urgent first.
     pub const ALL: [Self; 3] = [Self::Interactive, Self::Operation, Self::Background];
 
-    /// Its place in [`Lane::ALL`].
+    /// Index in [`Lane::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

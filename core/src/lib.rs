@@ -1,14 +1,14 @@
-//! The vocabulary and the state machines of Guildhall.
+//! The domain types and state machines of Guildhall.
 //!
 //! ```text
 //!  shard ─▶ supervisor ─▶ guild ─▶ breaker ─▶ token bucket ─▶ REST
 //!    └──────────┴───────────┴─────────┴────────────┘
-//!                each decides here, and acts elsewhere
+//!           each one decides here and acts elsewhere
 //! ```
 //!
-//! Every decision on that path is made by a machine of this crate: a struct with methods of the form
-//! `on_x(&mut self, input, now) -> effects`. There is no I/O here, no clock, no async and no randomness of
-//! its own: time and chance are arguments, so that a test can put a machine through a year in a millisecond.
+//! A state machine of this crate makes every decision on that path. It is a struct with methods of the form `on_x(&mut
+//! self, input, now) -> effects`. The crate has no I/O, no clock, no async code and no source of randomness: time and
+//! random numbers are arguments, so a test can simulate a year in a millisecond.
 
 pub mod access;
 pub mod breaker;

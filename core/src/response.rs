@@ -1,10 +1,10 @@
-//! What an answer of Discord says to the gate: its rate headers, its error code, and what kind of answer it is.
+//! What the gate reads from a Discord response: rate limit headers, error code, and class of the response.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The five headers of a route's bucket.
+/// The five rate limit headers of a route's bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateHeaders {
     /// `X-RateLimit-Bucket`.
@@ -13,7 +13,7 @@ pub struct RateHeaders {
     pub limit: u32,
     /// `X-RateLimit-Remaining`.
     pub remaining: u32,
-    /// `X-RateLimit-Reset`, in milliseconds by Discord's own clock.
+    /// `X-RateLimit-Reset`, in milliseconds of Discord's clock.
     pub reset_ms: u64,
     /// `X-RateLimit-Reset-After`.
     pub reset_after: Duration,
@@ -25,14 +25,14 @@ pub struct RateHeaders {
 pub enum RateLimitScope {
     /// This bot's bucket.
     User,
-    /// The resource, for everybody. No invalid request.
+    /// The resource, for all clients. Does not count as an invalid request.
     Shared,
     /// This bot's global limit.
     Global,
 }
 
 impl RateLimitScope {
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,40 +43,40 @@ impl RateLimitScope {
     }
 }
 
-/// What kind of answer it is, and so what is to be done about it.
+/// Class of a response. It determines how the response is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponseClass {
     /// 2xx.
     Success,
-    /// A 429 of Discord.
+    /// A 429 from Discord.
     RateLimited {
-        /// Whose limit.
+        /// Which limit was exceeded.
         scope: RateLimitScope,
         /// How long to wait.
         retry_after: Duration,
     },
-    /// 401 with the bot's token: the token is wrong, and every further call would be, too.
+    /// 401 with the bot's token: the token is invalid, and every further call would fail, too.
     Unauthorized,
-    /// 401 with code 50027: this interaction's token has run out.
+    /// 401 with code 50027: the token of this interaction has expired.
     InteractionEnded,
     /// 403.
     Forbidden,
     /// 404.
     NotFound,
-    /// Any other 4xx: the call itself is wrong.
+    /// Any other 4xx: the request itself is invalid.
     Rejected,
     /// 5xx.
     ServerError,
-    /// Cloudflare's ban: not an answer of Discord at all.
+    /// Cloudflare's ban: not a response from Discord.
     Blocked {
-        /// How long it says that it lasts.
+        /// Duration of the ban, if the response states it.
         retry_after: Option<Duration>,
     },
 }
 
 impl ResponseClass {
-    /// Whether Discord counts it towards the ban: 401, 403, and 429 unless shared.
+    /// Whether Discord counts the response as an invalid request: 401, 403, and 429 unless shared.
     #[must_use]
     pub const fn is_invalid(self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl ResponseClass {
         }
     }
 
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,21 +103,21 @@ impl ResponseClass {
     }
 }
 
-/// What the gate learns from an answer.
+/// What the gate learns from a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseInfo {
-    /// What kind it is.
+    /// Class of the response.
     pub class: ResponseClass,
-    /// The bucket's headers, if it had them.
+    /// Headers of the bucket, if present.
     pub rate: Option<RateHeaders>,
 }
 
-/// Who a call is made as. Limits and breakers are kept apart by it.
+/// Identity that a call is made with. Limits and breakers are separate for each credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Credential {
-    /// A bot, by its application's id.
+    /// A bot, identified by its application id.
     Application(u64),
-    /// Nobody: the token in the path is enough, and the address is what is counted.
+    /// No credential: the token in the path is sufficient, and Discord counts by address.
     Anonymous,
 }

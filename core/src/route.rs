@@ -1,5 +1,5 @@
-//! Routes: what a call's method and path say about the limits it falls under. Read from the path alone, so that calls of
-//! any client can be told apart.
+//! Routes: derives from a call's method and path which limits apply to it. Uses the path alone, so it works for calls
+//! of any client.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A method and a path with its ids taken out: `POST /guilds/{id}/roles`. Cheap to clone.
+/// A method and a path with its ids replaced: `POST /guilds/{id}/roles`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey(Arc<str>);
 
 impl RouteKey {
-    /// The route with this text.
+    /// Creates a route key from its text.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Method and template, with a space between.
+    /// Method and template, separated by a space.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -31,7 +31,7 @@ impl RouteKey {
         self.0.split_once(' ').map_or("", |(_, template)| template)
     }
 
-    /// Whether it only reads.
+    /// Whether the method only reads.
     #[must_use]
     pub fn is_read(&self) -> bool {
         self.0.starts_with("GET ") || self.0.starts_with("HEAD ")
@@ -50,8 +50,8 @@ impl Serialize for RouteKey {
     }
 }
 
-/// The top-level object that a bucket belongs to: a guild, a channel, a webhook or an interaction with its token. A token
-/// is kept as a fingerprint, so that none can leak from here.
+/// The top-level object that a bucket belongs to: a guild, a channel, a webhook or an interaction with its token. A
+/// token is stored as a fingerprint, so it cannot leak from here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopLevelId {
     id: u64,
@@ -73,21 +73,21 @@ impl TopLevelId {
     pub fn with_token(id: u64, token: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         token.hash(&mut hasher);
-        // Zero stands for "no token".
+        // Zero means "no token".
         Self { id, token: hasher.finish() | 1 }
     }
 
-    /// Its id and its token's fingerprint, to be kept over a restart.
+    /// Id and token fingerprint, to be saved across a restart.
     pub(crate) const fn parts(self) -> (u64, u64) {
         (self.id, self.token)
     }
 
-    /// What [`Major::parts`] was taken from.
+    /// Inverse of `parts`.
     pub(crate) const fn from_parts((id, token): (u64, u64)) -> Self {
         Self { id, token }
     }
 
-    /// The object's id; 0 for none.
+    /// Id of the object; 0 if none.
     #[must_use]
     pub const fn id(self) -> u64 {
         self.id
@@ -106,7 +106,7 @@ impl Serialize for TopLevelId {
     }
 }
 
-/// A limit within a route's limit, which some of its calls fall under.
+/// A limit inside a route's limit that applies to some of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SublimitKind {
@@ -114,35 +114,35 @@ pub enum SublimitKind {
     ChannelName,
 }
 
-/// All that the limits need to know of a call's target.
+/// The parts of a call's target that limits depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Method and template.
     pub key: RouteKey,
     /// The top-level object.
     pub major: TopLevelId,
-    /// The limit within the limit, if the call falls under one.
+    /// The sublimit, if one applies to the call.
     pub sub: Option<SublimitKind>,
-    /// Whether it goes to an interaction's own endpoints, which the global limit leaves alone.
+    /// Whether the call goes to an interaction endpoint, which is exempt from the global limit.
     pub interaction: bool,
 }
 
-/// Messages older than this have a delete limit of their own.
+/// Messages older than this have a separate delete limit.
 const OLD_MESSAGE: Duration = Duration::from_secs(14 * 86_400);
 
-/// And those older than this another one.
+/// Messages older than this, but not older than `OLD_MESSAGE`, have another one.
 const RECENT_MESSAGE: Duration = Duration::from_secs(10);
 
-/// How interaction tokens begin: `interaction:` in base64.
+/// Prefix of interaction tokens: `interaction:` in base64.
 const INTERACTION_TOKEN: &str = "aW50ZXJhY3Rpb246";
 
-/// Milliseconds from the Unix epoch to Discord's own.
+/// Milliseconds from the Unix epoch to Discord's epoch.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
 
 impl Route {
-    /// Reads a call's route. `path` is below the API's version, without a query; `application` is the bot's own, whose
-    /// webhooks are its interactions' (0 if unknown); `unix_ms` is the time by the wall clock, which tells how old a
-    /// message is.
+    /// Parses the route of a call. `path` is relative to the API version and has no query. `application` is the bot's
+    /// own application, whose webhooks belong to its interactions (0 if unknown). `unix_ms` is the wall-clock time,
+    /// used to compute the age of a message.
     #[must_use]
     pub fn parse(method: &str, path: &str, application: u64, unix_ms: u64) -> Self {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -176,7 +176,7 @@ impl Route {
         {
             let made = (id >> 22) + DISCORD_EPOCH_MS;
             let age = Duration::from_millis(unix_ms.saturating_sub(made));
-            // Each age has a bucket of its own at Discord, under one path.
+            // Discord has one bucket for each age, under the same path.
             text.push_str(match () {
                 () if age > OLD_MESSAGE => " (old)",
                 () if age > RECENT_MESSAGE => " (recent)",
@@ -186,7 +186,7 @@ impl Route {
         Self { key: RouteKey::new(&text), major, sub: None, interaction }
     }
 
-    /// The same route, under a limit within its limit.
+    /// Returns the same route with a sublimit.
     #[must_use]
     pub fn under(mut self, sub: SublimitKind) -> Self {
         self.sub = Some(sub);
@@ -194,8 +194,8 @@ impl Route {
     }
 }
 
-/// Parts of a path that belong to the route: short words of Discord's own. Anything else could be chosen by a caller, and
-/// would make routes without end.
+/// Path segments that belong to the route: short words defined by Discord. A caller could choose anything else, which
+/// would create routes without bound.
 fn is_word(part: &str) -> bool {
     part.len() <= 32 && part.bytes().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'_' | b'@'))
 }

@@ -1,4 +1,4 @@
-//! Who uses how much of the way to Discord: which guilds have the most calls made, and the most that went wrong.
+//! Consumers of Discord's API: the guilds with the most calls and the most failed calls.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use crate::heavy_hitters::{HeavyHitter, HeavyHitters};
 use crate::response::ResponseClass;
 use crate::time::Timestamp;
 
-/// How many are watched at once, by each measure.
+/// Maximum number of tracked consumers per measure.
 const WATCHED: usize = 500;
 
-/// How long a window is. What is shown is of this one and the one before it.
+/// Length of a window. Reports cover this window and the one before it.
 const WINDOW: Duration = Duration::from_secs(600);
 
 /// On whose behalf a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consumer {
-    /// A guild's.
+    /// A guild.
     Guild(u64),
-    /// The application's own: no guild is known.
+    /// The application itself: no guild is known.
     Application,
 }
 
 impl Consumer {
-    /// Whoever a call with this guild is for.
+    /// The consumer of a call with this guild.
     #[must_use]
     pub const fn of(guild: Option<u64>) -> Self {
         match guild {
@@ -41,17 +41,17 @@ impl Consumer {
 pub enum Measure {
     /// Calls that were made.
     Spend,
-    /// Those that Discord answered with a 429, of any scope.
+    /// Calls with a 429 response, of any scope.
     Limited,
-    /// Those that Discord counts towards the ban.
+    /// Calls that Discord counts towards the ban.
     Invalid,
 }
 
 impl Measure {
-    /// All of them.
+    /// All measures.
     pub const ALL: [Self; 3] = [Self::Spend, Self::Limited, Self::Invalid];
 
-    /// Its name.
+    /// Name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Measure {
         }
     }
 
-    /// The measure of this name.
+    /// The measure with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|measure| measure.name() == name)
@@ -71,7 +71,7 @@ impl Measure {
     #[must_use]
     pub const fn counts(self, result: CallResult) -> bool {
         match (self, result) {
-            // What never left costs nothing.
+            // A call that was never sent costs nothing.
             (Self::Spend, CallResult::Unreachable) => false,
             (Self::Spend, CallResult::Answered(_) | CallResult::TimedOut | CallResult::Broken) => true,
             (Self::Limited, CallResult::Answered(ResponseClass::RateLimited { .. })) => true,
@@ -81,18 +81,18 @@ impl Measure {
     }
 }
 
-/// Who uses how much, by every measure, lately.
+/// Recent usage of consumers, by every measure.
 #[derive(Clone, Debug)]
 pub struct Spending([HeavyHitters<Consumer>; 3]);
 
 impl Spending {
-    /// Nothing yet.
+    /// Creates it empty.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
         Self(Measure::ALL.map(|_| HeavyHitters::new(WATCHED, WINDOW, now)))
     }
 
-    /// A call was made, and this came of it.
+    /// Records a call and its result.
     pub fn on_call(&mut self, who: Consumer, result: CallResult, now: Timestamp) {
         for (measure, recent) in Measure::ALL.into_iter().zip(&mut self.0) {
             if measure.counts(result) {
@@ -101,7 +101,7 @@ impl Spending {
         }
     }
 
-    /// Who has the most by a measure, the most first, and since when that was counted.
+    /// The largest consumers by a measure, largest first, and since when they were counted.
     pub fn top(&mut self, by: Measure, most: usize, now: Timestamp) -> (Vec<HeavyHitter<Consumer>>, Timestamp) {
         let [spend, limited, invalid] = &mut self.0;
         match by {

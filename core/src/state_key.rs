@@ -1,6 +1,6 @@
-//! Keys of stored values: how long they are, and which of them belong to the daemon.
+//! Keys of stored values: their length, and the prefixes that are reserved for the daemon.
 
-/// The longest key, in bytes.
+/// Maximum length of a key in bytes.
 pub const MAX_BYTES: usize = 255;
 
 /// Keys of the REST gate's snapshots.
@@ -9,13 +9,13 @@ pub const GATE: &str = "gate:";
 /// Keys of the cooldowns of handlers.
 pub const COOLDOWN: &str = "cooldown:";
 
-/// Prefixes of keys that the daemon uses itself. The API, rules and webhook answers can neither read nor write them.
-/// `guildhall:` is for later use.
+/// Prefixes of keys that are reserved for the daemon. The API, rules and webhook responses can neither read nor write
+/// them. `guildhall:` is reserved for later use.
 pub const RESERVED_PREFIXES: [&str; 3] = [GATE, COOLDOWN, "guildhall:"];
 
-/// A key that belongs to the daemon.
+/// A reserved key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must not begin with `{prefix}`: the daemon uses such keys itself")]
+#[error("must not start with `{prefix}`, which is reserved for the daemon")]
 pub struct ReservedKey {
     /// The reserved prefix.
     pub prefix: &'static str,
@@ -26,7 +26,7 @@ pub struct ReservedKey {
 ///
 /// # Errors
 ///
-/// When the key begins with a reserved prefix.
+/// When the key starts with a reserved prefix.
 pub fn check_reserved(key: &str) -> Result<(), ReservedKey> {
     let key = key.trim_start_matches(|c: char| c.is_whitespace() || c.is_control()).as_bytes();
     let begins =

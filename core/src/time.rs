@@ -1,11 +1,11 @@
-//! Time as the machines see it: a number that only grows, always handed in.
+//! Time as the state machines see it: a monotonic number that is always passed in.
 
 use std::ops::Add;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time, in microseconds since an origin that whoever drives the machines has chosen.
+/// A point in time, in microseconds since an origin that the driver of the state machines chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
@@ -32,13 +32,13 @@ impl Timestamp {
         self.0
     }
 
-    /// How long ago `earlier` was; nothing if it lies ahead.
+    /// Time elapsed since `earlier`; zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// This point moved back; the origin if there is not so much before it.
+    /// This point moved back by a duration; saturates at the origin.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
@@ -53,18 +53,18 @@ impl Add<Duration> for Timestamp {
     }
 }
 
-/// A duration in microseconds, which is as fine as these machines count.
+/// A duration in microseconds, the resolution of [`Timestamp`].
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A point in time by the wall clock, in milliseconds since 1970: what is kept over a restart.
+/// A wall-clock time in milliseconds since 1970. Used for what is saved across a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixMs(u64);
 
 impl UnixMs {
-    /// So many milliseconds after the start of 1970.
+    /// The point `millis` milliseconds after the start of 1970.
     #[must_use]
     pub const fn new(millis: u64) -> Self {
         Self(millis)
@@ -76,13 +76,13 @@ impl UnixMs {
         self.0
     }
 
-    /// How long ago `earlier` was; nothing if it lies ahead.
+    /// Time elapsed since `earlier`; zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// This point moved back; the start of 1970 if there is not so much before it.
+    /// This point moved back by a duration; saturates at the start of 1970.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
@@ -92,7 +92,7 @@ impl UnixMs {
 impl Add<Duration> for UnixMs {
     type Output = Self;
 
-    /// Rounded up: what is due then is not due before.
+    /// Rounds up, so that nothing is due too early.
     fn add(self, by: Duration) -> Self {
         let millis = u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis))

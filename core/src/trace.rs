@@ -1,44 +1,44 @@
-//! What belongs together: the trace that a request or an event begins, and the place in it (W3C Trace Context).
+//! Trace context (W3C): the trace that a request or an event starts, and a span in it.
 //!
 //! ```text
 //!  traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 //!                  └────────────── id ────────────┘ └─── span ─────┘ └ flags
 //! ```
 //!
-//! The id stays the same on the whole way; every part of the way has a span of its own, and knows the one before it.
+//! The id stays the same for the whole trace; every part has a span of its own, and knows its parent.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// Set by whoever begins a trace that is to be kept.
+/// Set by the originator of a trace that is to be recorded.
 const SAMPLED: u8 = 1;
 
-/// How long a `traceparent` is.
+/// Length of a `traceparent`.
 const LENGTH: usize = 55;
 
-/// A trace's id: never zero.
+/// Id of a trace: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId(u128);
 
-/// The id of a part of a trace: never zero.
+/// Id of a span: never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId(u64);
 
-/// A place in a trace.
+/// A span of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
-    /// The whole of it.
+    /// The trace.
     pub id: TraceId,
-    /// The part of it that this is.
+    /// The span.
     pub span: SpanId,
-    /// Whether the one who began it wants it kept, and what else may come to be said here.
+    /// Whether the originator requests that the trace is recorded, and flags of later versions.
     flags: u8,
 }
 
 impl TraceId {
-    /// An id of these bits; zero is none, and becomes one.
+    /// Creates an id from bits; zero is not valid and becomes 1.
     #[must_use]
     pub const fn new(bits: u128) -> Self {
         Self(if bits == 0 { 1 } else { bits })
@@ -46,7 +46,7 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// An id of these bits; zero is none, and becomes one.
+    /// Creates an id from bits; zero is not valid and becomes 1.
     #[must_use]
     pub const fn new(bits: u64) -> Self {
         Self(if bits == 0 { 1 } else { bits })
@@ -54,13 +54,13 @@ impl SpanId {
 }
 
 impl TraceContext {
-    /// The beginning of a trace, which is to be kept. Both numbers must be of chance, or of a hash.
+    /// Starts a trace that is to be recorded. Both numbers must be random, or from a hash.
     #[must_use]
     pub const fn begin(id: u128, span: u64) -> Self {
         Self { id: TraceId::new(id), span: SpanId::new(span), flags: SAMPLED }
     }
 
-    /// What a `traceparent` says; nothing if it is none. Of a version that comes after this one, what this one has.
+    /// Parses a `traceparent`; `None` if it is invalid. From a later version it takes the fields of this version.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (known, more) = text.as_bytes().split_at_checked(LENGTH)?;
@@ -81,13 +81,13 @@ impl TraceContext {
         })
     }
 
-    /// A part of the same trace, by a number of chance.
+    /// A span of the same trace, from a random number.
     #[must_use]
     pub const fn child(self, span: u64) -> Self {
         Self { span: SpanId::new(span), ..self }
     }
 
-    /// The part of the same trace that has this name within this one: the same however often it is asked for.
+    /// The span with this name within this one: always the same for the same name.
     #[must_use]
     pub fn within(self, name: &str) -> Self {
         let hash = Sha256::new().chain_update(self.span.0.to_be_bytes()).chain_update(name).finalize();
@@ -96,14 +96,14 @@ impl TraceContext {
         self.child(u64::from_be_bytes(bits))
     }
 
-    /// Whether whoever began it wants it kept.
+    /// Whether the originator requests that the trace is recorded.
     #[must_use]
     pub const fn is_sampled(self) -> bool {
         self.flags & SAMPLED != 0
     }
 }
 
-/// A number of so many lower-case hexadecimal digits.
+/// Parses a fixed number of lower-case hexadecimal digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let fits = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     fits.then(|| u128::from_str_radix(text, 16).ok()).flatten()
@@ -121,7 +121,7 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// As a `traceparent`.
+/// Writes a `traceparent`.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{}-{}-{:02x}", self.id, self.span, self.flags)

@@ -1,4 +1,4 @@
-//! How much of the store each caller uses, and the bounds on it.
+//! Store usage of each caller, and its bounds.
 //!
 //! ```text
 //!  operation of an API key ───▶ key:<id> and tenant:<name>
@@ -6,13 +6,13 @@
 //!  operation of a handler ────▶ operator:handler:<name>
 //! ```
 //!
-//! A tenant that has filled its share must not lock out the operator or the handlers, so these have bounds of their own and do
-//! not count towards a tenant.
+//! A tenant that has used up its share must not lock out the operator or the handlers, so these have separate bounds
+//! and do not count towards a tenant.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// Bytes that an operation takes besides its payload and texts: its columns, its entries in indexes, its first attempt, and its
+/// Bytes of an operation besides its payload and texts: its columns, its index entries, its first attempt, and its
 /// queue if it has one of its own.
 pub const OPERATION_BYTES: u64 = 1_024;
 /// Bytes of one reference to another operation.
@@ -24,24 +24,24 @@ pub const LETTER_BYTES: u64 = 512;
 /// Bytes of each attempt after the first.
 pub const ATTEMPT_BYTES: u64 = 256;
 
-/// Attempts and delays of an operation that are stored: the first ones.
+/// Number of stored attempts and delays of an operation: the first ones.
 pub const FIRST_ATTEMPTS: u32 = 4;
-/// And the last ones.
+/// The same for the last ones.
 pub const LAST_ATTEMPTS: u32 = 12;
 
 /// Bytes that the record of the `nth` attempt or delay of an operation adds, from 1. The first is part of
-/// [`OPERATION_BYTES`]; past the number that is stored, each replaces another.
+/// [`OPERATION_BYTES`]; beyond the stored number, each replaces another.
 #[must_use]
 pub const fn attempt_bytes(nth: u32) -> u64 {
     if nth >= 2 && nth <= FIRST_ATTEMPTS + LAST_ATTEMPTS { ATTEMPT_BYTES } else { 0 }
 }
 
-/// The key of the settings, as the caller of an operation.
+/// The caller of operations submitted with the key from the settings.
 const OPERATOR: &str = "admin";
-/// What the name of a handler begins with, as the caller of an operation.
+/// Prefix of the caller of operations submitted by a handler.
 const HANDLER: &str = "handler:";
 
-/// Something with a share of the store.
+/// A scope with a share of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UsageScope {
     /// An API key, by its id.
@@ -55,7 +55,8 @@ pub enum UsageScope {
 }
 
 impl UsageScope {
-    /// The scopes that an operation counts towards. Rows from before callers were stored have none of them, or a tenant alone.
+    /// The scopes that an operation counts towards. Rows from before callers were stored have none of them, or only a
+    /// tenant.
     pub fn of<'a>(caller: &'a str, tenant: &'a str) -> impl Iterator<Item = Self> + 'a {
         let by_operator = caller == OPERATOR || caller.starts_with(HANDLER);
         let own = (!caller.is_empty()).then(|| match by_operator {
@@ -66,7 +67,7 @@ impl UsageScope {
         own.into_iter().chain(shared)
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the output of [`fmt::Display`].
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':')?;
@@ -80,7 +81,7 @@ impl UsageScope {
         }
     }
 
-    /// What kind of scope it is, for metrics and the API.
+    /// Its kind, for metrics and the API.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -91,7 +92,7 @@ impl UsageScope {
         }
     }
 
-    /// The id of the key, the name of the tenant or of the handler.
+    /// Id of the key, or name of the tenant or handler.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -106,12 +107,12 @@ impl fmt::Display for UsageScope {
     }
 }
 
-/// What a scope uses, or a change of it.
+/// Usage of a scope, or a change of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Operations that are not finished.
+    /// Unfinished operations.
     pub operations: i64,
-    /// Bytes of everything that is stored: operations, finished or not, dead letters and idempotency keys.
+    /// Bytes of everything stored: operations, finished or not, dead letters and idempotency keys.
     pub bytes: i64,
 }
 
@@ -130,10 +131,10 @@ impl AddAssign for Usage {
     }
 }
 
-/// What a scope may use at most; 0 is no bound.
+/// Maximum usage of a scope; 0 is no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageLimit {
-    /// Operations that are not finished.
+    /// Unfinished operations.
     pub operations: u64,
     /// Bytes stored.
     pub bytes: u64,
@@ -147,7 +148,7 @@ impl UsageLimit {
         Self { bytes, ..self }
     }
 
-    /// The larger of the two parts that are used; 1 is at the bound.
+    /// The larger of the two used parts; 1 is at the bound.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn ratio(self, used: Usage) -> f64 {
@@ -159,21 +160,21 @@ impl UsageLimit {
 /// The bounds of all scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageLimits {
-    /// Of each API key.
+    /// For each API key.
     pub key: UsageLimit,
-    /// Of all keys of a tenant together.
+    /// For all keys of a tenant together.
     pub tenant: UsageLimit,
-    /// Of the operator's key, and of each handler.
+    /// For the operator's key, and for each handler.
     pub operator: UsageLimit,
 }
 
-/// The parts of a file of bounded size that a key, a tenant and a caller of the operator may fill at most, as its divisors. New
-/// operations may fill half of a file, and what a tenant has accepted can grow to twice its share when all of it dies: that
-/// leaves half of the first half to others.
+/// Divisors for the parts of a file of bounded size that a key, a tenant and a caller of the operator may fill. New
+/// operations may fill half of a file, and accepted operations of a tenant can grow to twice its share when all of them
+/// die: that leaves half of the first half to others.
 const FILE_SHARES: [u64; 3] = [16, 8, 4];
 
 impl UsageLimits {
-    /// The same for a file that may have so many bytes; 0 is no bound. No scope may fill the file alone.
+    /// The same for a file with this maximum size in bytes; 0 is no bound. No scope may fill the file alone.
     #[must_use]
     pub const fn within_file(self, file: u64) -> Self {
         let [key, tenant, operator] = FILE_SHARES;
@@ -195,11 +196,11 @@ impl UsageLimits {
         }
     }
 
-    /// Whether a scope that uses `used` may have `more`.
+    /// Whether a scope that uses `used` may use `more`.
     ///
     /// # Errors
     ///
-    /// The bound that it would pass.
+    /// The bound that it would exceed.
     pub fn check(&self, scope: &UsageScope, used: Usage, more: Usage) -> Result<(), UsageBoundExceeded> {
         let limit = self.of(scope);
         let [operations, bytes] = match scope {
@@ -223,7 +224,7 @@ impl UsageLimits {
     }
 }
 
-/// A bound on what is stored.
+/// A bound on stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageBound {
     /// Unfinished operations of an API key.
@@ -243,7 +244,7 @@ pub enum UsageBound {
 }
 
 impl UsageBound {
-    /// All of them.
+    /// All bounds.
     pub const ALL: [Self; 7] = [
         Self::KeyOperations,
         Self::KeyBytes,
@@ -254,7 +255,7 @@ impl UsageBound {
         Self::File,
     ];
 
-    /// Its name in problems and metrics.
+    /// Name in problems and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -297,13 +298,13 @@ impl UsageBound {
     }
 }
 
-/// A bound that a submission would pass.
+/// A bound that a submission would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{used} {}, {more} more requested, and the bound {} allows {most}", .bound.counted(), .bound.setting())]
+#[error("{used} {}, {more} more requested, but {} allows only {most}", .bound.counted(), .bound.setting())]
 pub struct UsageBoundExceeded {
-    /// Which.
+    /// The bound.
     pub bound: UsageBound,
-    /// What is used.
+    /// Current usage.
     pub used: u64,
     /// What the submission adds.
     pub more: u64,
@@ -345,7 +346,7 @@ mod tests {
         );
         let exceeded = limits.check(&scope, used, Usage { operations: 1, bytes: 501 }).unwrap_err();
         assert_eq!(exceeded.bound, UsageBound::KeyBytes);
-        // Nothing more is no passing, however full it is.
+        // A change of zero never exceeds a bound.
         assert!(limits.check(&scope, Usage { operations: 99, bytes: 9_999 }, Usage::default()).is_ok());
         assert!(limits.check(&UsageScope::Tenant("t".to_owned()), used, used).is_ok(), "0 is no bound");
     }

@@ -324,14 +324,14 @@ fn what_nobody_asked_for_may_say_what_no_text_and_no_float_can() {
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_without_what_is_there() {
     for (text, told) in [
-        (r#"{"op":0,"t":"secret}"#, "this is no JSON: the rest of a string was expected at byte 20; "),
-        (r#"{"op":0,"t":secret}"#, "this is no JSON: a value was expected at byte 12; "),
+        (r#"{"op":0,"t":"secret}"#, "invalid JSON: expected the rest of a string at byte 20; "),
+        (r#"{"op":0,"t":secret}"#, "invalid JSON: expected a value at byte 12; "),
         (r#"{"op":0,"t":{"secret":1}}"#, "`t` is not a string at byte 12; "),
         (r#"{"op":256}"#, "`op` is not a number from 0 to 255 at byte 6; "),
         (r#"{"s": -1,"op":0}"#, "`s` is not a whole number at byte 6; "),
         (r#"{"secret":1}"#, "`op` is missing; "),
-        (r#"["secret"]"#, "this is no JSON: an object was expected at byte 0; "),
-        (r#"{"op":0} secret"#, "this is no JSON: the end was expected at byte 9; "),
+        (r#"["secret"]"#, "invalid JSON: expected an object at byte 0; "),
+        (r#"{"op":0} secret"#, "invalid JSON: expected the end at byte 9; "),
     ] {
         let refused = Envelope::scan(text).expect_err(text).to_string();
         assert!(refused.starts_with(told), "{refused}");

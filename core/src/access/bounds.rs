@@ -1,31 +1,32 @@
-//! Whose channels an operation may name.
+//! Bounds of the channels, webhooks and guilds that an operation may address.
 
 use super::{Grant, GuildSet};
 use crate::operation::payload::Location;
 
-/// Whose channels, webhooks and guilds an operation may name: it lasts as long as the operation, whoever carries it out.
+/// Which channels, webhooks and guilds an operation may address. The bounds stay with the operation, whichever process
+/// executes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bounds {
-    /// Everybody's: whoever runs the daemon asked for it.
+    /// All: the operation was submitted by the operator.
     #[default]
     Anywhere,
-    /// Those of its tenant's guilds.
+    /// Those of the guilds of its tenant.
     Tenant,
     /// Those of its own guild.
     Guild,
 }
 
-/// Whose a place is.
+/// Owner of a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The guild that it belongs to; nothing if it is private, and belongs to none.
+    /// The guild that it belongs to; `None` for a private channel.
     pub guild: Option<u64>,
-    /// The tenant that the guild belongs to.
+    /// The tenant of the guild.
     pub tenant: String,
 }
 
 impl Bounds {
-    /// Those of operations that are asked for with a key for all guilds of its tenant, or for some.
+    /// Bounds of operations submitted with a key for all guilds of its tenant, or for some.
     #[must_use]
     pub const fn of(grant: &Grant) -> Self {
         match grant.guilds() {
@@ -40,7 +41,7 @@ impl Bounds {
         self.max(other)
     }
 
-    /// As it is kept.
+    /// Number in the store.
     #[must_use]
     pub const fn number(self) -> i64 {
         match self {
@@ -50,7 +51,7 @@ impl Bounds {
         }
     }
 
-    /// What is kept under this number. What is not known is as narrow as can be.
+    /// The bounds with this number. Unknown numbers give the narrowest bounds.
     #[must_use]
     pub const fn from_number(number: i64) -> Self {
         match number {
@@ -60,28 +61,28 @@ impl Bounds {
         }
     }
 
-    /// Whether an operation of this tenant and guild may name a place that belongs there.
+    /// Whether an operation of this tenant and guild may address a location with this owner.
     #[must_use]
     pub fn admit(self, tenant: &str, guild: Option<u64>, whose: &Owner) -> bool {
         match (self, whose.guild) {
             (Self::Anywhere, _) => true,
             (Self::Tenant, Some(_)) => whose.tenant == tenant,
             (Self::Guild, Some(its)) => guild == Some(its),
-            // What is said to people in private belongs to no guild, and so does the operation.
+            // A private channel belongs to no guild, so the operation must not have one either.
             (Self::Tenant | Self::Guild, None) => guild.is_none(),
         }
     }
 }
 
-/// A place that an operation named and may not, in words that tell nothing of it.
+/// Error message for a location that an operation may not address. It does not reveal whether the location exists.
 #[must_use]
 pub fn no_such(location: &Location, guild: Option<u64>) -> String {
     let (what, id) = (location.what(), location.id());
     match guild {
         Some(guild) => {
-            format!("there is no {what} {id} in guild {guild}, as far as the key it was asked for with may know")
+            format!("{what} {id} does not exist in guild {guild}, or the key of this operation has no access to it")
         }
-        None => format!("there is no {what} {id}, as far as the key it was asked for with may know"),
+        None => format!("{what} {id} does not exist, or the key of this operation has no access to it"),
     }
 }
 

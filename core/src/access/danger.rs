@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Discord's bits of them.
+/// Their bits in Discord's permissions.
 const NAMES: [(u64, &str); 13] = [
     (1 << 1, "KICK_MEMBERS"),
     (1 << 2, "BAN_MEMBERS"),
@@ -19,12 +19,12 @@ const NAMES: [(u64, &str); 13] = [
     (1 << 40, "MODERATE_MEMBERS"),
 ];
 
-/// The dangerous ones of these permissions.
+/// The dangerous permissions among these.
 pub(super) fn dangerous(bits: u64) -> u64 {
     NAMES.iter().fold(0, |all, (bit, _)| all | bits & bit)
 }
 
-/// The names of the dangerous ones of these permissions.
+/// Names of the dangerous permissions among these.
 fn names(bits: u64) -> String {
     let names: Vec<_> = NAMES.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
     names.join(", ")
@@ -41,7 +41,7 @@ pub enum Danger {
         role: u64,
         /// Its permissions in the whole guild.
         everywhere: u64,
-        /// What overwrites allow it in single channels.
+        /// Permissions from overwrites in single channels.
         in_channels: u64,
     },
     /// It removes a denial of these permissions from a channel.
@@ -51,13 +51,13 @@ pub enum Danger {
         /// The permissions.
         bits: u64,
     },
-    /// It gives the guild another owner.
+    /// It transfers the ownership of the guild.
     Ownership,
     /// It gives channels the overwrites of their category.
     CategorySync,
-    /// It names roles in a way that cannot be read.
+    /// It has role ids in an unknown format.
     UnreadableRole,
-    /// It changes overwrites in a way that cannot be read.
+    /// It changes overwrites in an unknown format.
     UnreadableOverwrite,
     /// It is a call that is not known to be harmless.
     UnknownCall,
@@ -78,7 +78,7 @@ impl fmt::Display for Danger {
             }
             Self::Ownership => f.write_str("transfers the ownership of the guild"),
             Self::CategorySync => f.write_str("gives channels the permissions of their category"),
-            Self::UnreadableRole => f.write_str("names a role by something else than its id"),
+            Self::UnreadableRole => f.write_str("contains a role that is not a plain id"),
             Self::UnreadableOverwrite => f.write_str("changes permission overwrites in an unknown format"),
             Self::UnknownCall => f.write_str("makes a call whose effect on permissions is unknown"),
         }

@@ -1,13 +1,13 @@
-//! What an operation gives to members and roles.
+//! Permissions that an operation gives to members and roles.
 //!
 //! ```text
-//!  Payload ──Effect::of──▶ Effect ──danger()──────────────────▶ what the payload alone tells
-//!                            ├─────role_danger(GuildRoles)────▶ what the roles grant that it assigns
-//!                            └─────denials()──lifted(channel)─▶ the denials that it removes
+//!  Payload ─PermissionEffect::of─▶ PermissionEffect ─┬─danger()──────────────────────▶ danger visible in the payload
+//!                                                    ├─assigned()─danger(GuildRoles)─▶ danger of the assigned roles
+//!                                                    └─denials()─lifted(channel)─────▶ the denials that it removes
 //! ```
 //!
-//! The effect counts, not the kind: a role can be given by `assign_role`, by `set_member_roles`, and by several calls of
-//! `request`.
+//! The effect counts, not the kind: a role can be given by `assign_role`, by `set_member_roles`, and by several calls
+//! of `request`.
 
 use super::{
     GuildRoles,
@@ -33,16 +33,16 @@ pub enum RoleGuild {
 pub struct AssignedRoles {
     /// Their guild.
     pub guild: RoleGuild,
-    /// Their ids. Roles that are named by a key or an operation are missing until they are resolved.
+    /// Their ids. Roles referred to by key or operation are missing until they are resolved.
     pub roles: Vec<u64>,
-    /// The member whose roles are replaced. The roles that they already have do not count.
+    /// The member whose roles are replaced. Roles that the member already has do not count.
     pub replaces: Option<u64>,
 }
 
-/// What an operation denies in a channel that exists.
+/// What an operation denies in an existing channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denials {
-    /// The channel, if the payload names it.
+    /// The channel, if the payload has its id.
     pub channel: Option<u64>,
     /// What each role or member is denied afterwards.
     pub denied: Vec<(u64, u64)>,
@@ -50,7 +50,7 @@ pub struct Denials {
     pub replaces_all: bool,
 }
 
-/// What an operation gives to members and roles.
+/// Permissions that an operation gives to members and roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermissionEffect {
     pub(super) danger: Option<Danger>,
@@ -58,7 +58,7 @@ pub struct PermissionEffect {
     pub(super) denials: Option<Denials>,
 }
 
-/// A role that an operation assigns is not known.
+/// A role that an operation assigns is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("role {0} is unknown")]
 pub struct UnknownRole(pub u64);
@@ -73,7 +73,7 @@ impl PermissionEffect {
             Payload::AssignRole(assign) => Self::assigning(guild, std::slice::from_ref(&assign.role), None),
             Payload::SetMemberRoles(set) => Self::assigning(guild, &set.roles, Some(set.user)),
             Payload::CreateChannel(create) => Self::allowing(create.channel.overwrites.as_deref().unwrap_or_default()),
-            // Which channel it changes is known when it is dispatched: see `Denials::of`.
+            // The channel is only known when it is dispatched: see `Denials::of`.
             Payload::EnsureChannel(ensure) => Self::allowing(ensure.channel.overwrites.as_deref().unwrap_or_default()),
             Payload::UpdatePermissions(update) => {
                 let denials = match update.mode {
@@ -123,19 +123,19 @@ impl PermissionEffect {
         Self { assigned: Some(AssignedRoles { guild, roles, replaces }), ..Self::default() }
     }
 
-    /// The danger that the payload tells by itself.
+    /// The danger that is visible in the payload alone.
     #[must_use]
     pub const fn danger(&self) -> Option<Danger> {
         self.danger
     }
 
-    /// The roles that it assigns, if there are any.
+    /// The roles that it assigns, if any.
     #[must_use]
     pub fn assigned(&self) -> Option<&AssignedRoles> {
         self.assigned.as_ref().filter(|assigned| !assigned.roles.is_empty())
     }
 
-    /// What it denies in a channel that exists.
+    /// What it denies in an existing channel.
     #[must_use]
     pub const fn denials(&self) -> Option<&Denials> {
         self.denials.as_ref()
@@ -143,11 +143,11 @@ impl PermissionEffect {
 }
 
 impl AssignedRoles {
-    /// The first of the roles that has a dangerous permission, by the permissions of the guild's roles.
+    /// The danger of the first role with a dangerous permission, by the permissions of the guild's roles.
     ///
     /// # Errors
     ///
-    /// When the guild's roles lack one of them. A role that is known to be dangerous comes first.
+    /// When the guild's roles lack one of them. A dangerous role takes precedence.
     pub fn danger(&self, known: &GuildRoles) -> Result<Option<Danger>, UnknownRole> {
         let mut unknown = None;
         for &role in &self.roles {
@@ -164,7 +164,7 @@ impl AssignedRoles {
         unknown.map_or(Ok(None), Err)
     }
 
-    /// The same without roles that the member has already.
+    /// The same without the roles that the member already has.
     #[must_use]
     pub fn without(&self, held: &[u64]) -> Self {
         let roles = self.roles.iter().copied().filter(|role| !held.contains(role)).collect();
@@ -184,12 +184,12 @@ impl Denials {
         Self { channel: id(channel), replaces_all, ..Self::of(overwrites) }
     }
 
-    /// The first dangerous permission that the channel's present overwrites deny and these do not: `present` has the role or
-    /// member of each overwrite, and what it denies.
+    /// The first dangerous permission that the channel's present overwrites deny and these do not. `present` has the
+    /// role or member of each overwrite, and what it denies.
     #[must_use]
     pub fn lifted(&self, present: impl IntoIterator<Item = (u64, u64)>) -> Option<Danger> {
         present.into_iter().find_map(|(target, denied)| {
-            // A target that is named twice is denied what both deny.
+            // A target that occurs twice is denied what both deny.
             let named = self.denied.iter().filter(|(id, _)| *id == target).map(|(_, deny)| *deny);
             let after = named.reduce(|one, other| one & other).unwrap_or(if self.replaces_all { 0 } else { denied });
             let bits = dangerous(denied & !after);

@@ -1,48 +1,48 @@
-//! What a key is good for, put together.
+//! Grants: the scopes and guilds of a key.
 
 use std::collections::BTreeSet;
 
 use super::{Danger, PermissionEffect, Scope};
 use crate::operation::Payload;
 
-/// What comes before a guild's id among scopes.
+/// Prefix of guild ids among scopes.
 const GUILD: &str = "guild:";
-/// How many guilds a key may be for. Who needs more takes a key for all of them.
+/// Maximum number of guilds of a key. For more, use a key for all guilds.
 const GUILDS_MOST: usize = 1_000;
 
-/// Which guilds a key is for.
+/// Guilds of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GuildSet {
-    /// All of its tenant.
+    /// All guilds of its tenant.
     All,
-    /// These.
+    /// Only these.
     Only(BTreeSet<u64>),
 }
 
-/// What a key is good for.
+/// What a key may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     scopes: BTreeSet<Scope>,
     guilds: GuildSet,
 }
 
-/// What is wrong with a scope.
+/// An invalid scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// There is none at all.
-    #[error("a key needs at least one scope; there are {}", names())]
+    /// There is no scope.
+    #[error("a key needs at least one scope; scopes are {}", names())]
     Nothing,
-    /// There is no such scope.
-    #[error("{0:?} is no scope; there are {names}, and guild:<id>", names = names())]
+    /// The scope is unknown.
+    #[error("{0:?} is not a scope; scopes are {names}, and guild:<id>", names = names())]
     Unknown(String),
-    /// It names no guild.
-    #[error("{0:?} names no guild; write guild: and the guild's id, such as guild:1571715189416398849")]
+    /// The guild id is invalid.
+    #[error("{0:?} has no valid guild id; write guild: and the id of the guild, such as guild:1571715189416398849")]
     NoGuild(String),
     /// There are too many guilds.
-    #[error("a key is for at most {GUILDS_MOST} guilds, not {0}; make one for all of them, or several")]
+    #[error("a key can have at most {GUILDS_MOST} guilds, not {0}; create a key for all guilds, or several keys")]
     TooMany(usize),
-    /// It is for all guilds, and the key is not.
-    #[error("{} concerns all guilds, and so cannot go with guild:<id>; make a key of its own for it", .0.name())]
+    /// The scope applies to all guilds, but the key does not.
+    #[error("{} applies to all guilds and cannot be combined with guild:<id>; create a separate key for it", .0.name())]
     Everywhere(Scope),
 }
 
@@ -50,29 +50,29 @@ fn names() -> String {
     Scope::ALL.map(Scope::name).join(", ")
 }
 
-/// What a key lacks for something.
+/// What a key lacks for an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingAccess {
     /// A scope.
     #[error("needs a key with the scope {}", .0.name())]
     Scope(Scope),
-    /// The scope for granting such permissions.
+    /// The scope `danger`.
     #[error("{0}; this needs a key with the scope {scope}", scope = Scope::Danger.name())]
     Danger(Danger),
 }
 
 impl Grant {
-    /// Everything.
+    /// All permissions.
     #[must_use]
     pub fn everything() -> Self {
         Self { scopes: BTreeSet::from([Scope::Admin]), guilds: GuildSet::All }
     }
 
-    /// What these names stand for: scopes, and `guild:<id>` for each guild that it is for alone.
+    /// Parses scopes, and `guild:<id>` for each guild that the key is limited to.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them.
+    /// All errors.
     pub fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Vec<GrantError>> {
         let (mut scopes, mut guilds, mut errors) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         for name in names {
@@ -115,13 +115,13 @@ impl Grant {
         scopes.chain(guilds).collect()
     }
 
-    /// Which guilds it is for.
+    /// Its guilds.
     #[must_use]
     pub const fn guilds(&self) -> &GuildSet {
         &self.guilds
     }
 
-    /// Whether it is for this guild; or, for none, whether it is for what belongs to no guild.
+    /// Whether it includes this guild; for `None`, whether it includes what belongs to no guild.
     #[must_use]
     pub fn reaches(&self, guild: Option<u64>) -> bool {
         match (&self.guilds, guild) {
@@ -131,14 +131,14 @@ impl Grant {
         }
     }
 
-    /// Whether it is good for this.
+    /// Whether it includes this scope.
     #[must_use]
     pub fn may(&self, scope: Scope) -> bool {
         self.scopes.iter().any(|own| own.covers(scope))
     }
 
-    /// What it lacks for submitting such an operation, in a guild or in none, as far as the payload tells. What the roles
-    /// grant that the operation assigns is a question of its own: see [`PermissionEffect::assigned`].
+    /// What it lacks for submitting this operation, in a guild or in none, as far as the payload shows. The permissions
+    /// of assigned roles are checked separately: see [`PermissionEffect::assigned`].
     #[must_use]
     pub fn lacks(&self, payload: &Payload, guild: Option<u64>) -> Option<MissingAccess> {
         if (guild.is_none() || leaves(payload, guild)) && !self.may(Scope::Application) {
@@ -151,7 +151,7 @@ impl Grant {
     }
 }
 
-/// Whether it is in the caller's own words, or may look at something else than its guild.
+/// Whether it is a `request`, or a read that may address something outside its guild.
 fn leaves(payload: &Payload, guild: Option<u64>) -> bool {
     let Payload::Read(read) = payload else { return matches!(payload, Payload::Request(_)) };
     let path = read.path.split_once('?').map_or(read.path.as_str(), |(path, _)| path);

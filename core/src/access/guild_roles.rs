@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub struct RolePermissions {
     /// In the whole guild.
     pub everywhere: u64,
-    /// What overwrites allow it, in any channel.
+    /// Permissions from overwrites, in any channel.
     pub in_channels: u64,
 }
 
@@ -16,8 +16,8 @@ pub struct RolePermissions {
 pub struct GuildRoles(BTreeMap<u64, RolePermissions>);
 
 impl GuildRoles {
-    /// From the roles with their permissions, and from what overwrites of the guild's channels allow whom. Overwrites of
-    /// members are ignored.
+    /// Creates it from the roles with their permissions, and the permissions that overwrites of the guild's channels
+    /// allow. Overwrites of members are ignored.
     pub fn new(roles: impl IntoIterator<Item = (u64, u64)>, allowed: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let permissions = |everywhere| RolePermissions { everywhere, in_channels: 0 };
         let mut roles: BTreeMap<_, _> = roles.into_iter().map(|(id, bits)| (id, permissions(bits))).collect();

@@ -1,25 +1,25 @@
-//! Keys as callers show them: `gh_<id>_<secret>`.
+//! Keys in the format that callers send: `gh_<id>_<secret>`.
 
 use std::{fmt, str::FromStr};
 
-/// What every key begins with, so that people and scanners know one when they see it.
+/// Prefix of every key, so that people and secret scanners recognize it.
 const PREFIX: &str = "gh_";
-/// How long an id is.
+/// Length of an id.
 const ID_LENGTH: usize = 12;
-/// How long the secret is: 32 bytes in base64 without padding.
+/// Length of the secret: 32 bytes in base64 without padding.
 const SECRET_LENGTH: usize = 43;
 
-/// What a key is called. It is no secret.
+/// Id of a key. It is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId([u8; ID_LENGTH]);
 
-/// It is no key's id.
+/// Text that is not a key id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key's id is {ID_LENGTH} small letters and digits, as the list of keys shows it")]
+#[error("a key id has {ID_LENGTH} characters, lower-case letters and digits; list the keys to find it")]
 pub struct ParseKeyIdError;
 
 impl KeyId {
-    /// An id by chance.
+    /// Creates an id from a random number.
     #[must_use]
     pub fn from_chance(chance: u128) -> Self {
         const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
@@ -33,7 +33,7 @@ impl KeyId {
     /// As text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("invariant: an id holds letters and digits alone")
+        std::str::from_utf8(&self.0).expect("invariant: an id contains only ASCII letters and digits")
     }
 }
 
@@ -59,17 +59,17 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// A key, taken apart.
+/// A parsed key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ParsedKey<'a> {
-    /// What it is called.
+    /// Its id.
     pub id: KeyId,
-    /// What shows that it is no other.
+    /// Its secret.
     pub secret: &'a str,
 }
 
 impl<'a> ParsedKey<'a> {
-    /// Takes a key apart, if it is one. Nothing is said of whether there is such a key.
+    /// Parses a key. Whether the key exists is not checked.
     #[must_use]
     pub fn read(text: &'a str) -> Option<Self> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
@@ -78,7 +78,7 @@ impl<'a> ParsedKey<'a> {
         (secret.len() == SECRET_LENGTH && is_plain).then_some(Self { id, secret })
     }
 
-    /// A key, put together.
+    /// The key as text.
     #[must_use]
     pub fn write(&self) -> String {
         format!("{PREFIX}{}_{}", self.id, self.secret)

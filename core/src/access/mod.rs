@@ -1,11 +1,11 @@
-//! Who may do what.
+//! Access control: API keys, scopes, and the permissions that operations give.
 //!
 //! ```text
-//!  gh_<id>_<secret> ──KeyText::read──▶ its id, for finding its Grant
-//!  ["operations:write", "guild:42"] ──Grant::read──▶ Grant ──may(scope)──────▶ yes | no
-//!                                                     ├───refuses(payload)──▶ what it lacks
-//!                                                     └───Bounds::of────────▶ whose channels its operations may name
-//!  Payload ──Effect::of──▶ Effect ──▶ Danger: why it needs the scope `danger`, at acceptance and again at dispatch
+//!  gh_<id>_<secret> ──ParsedKey::read──▶ its id, to find its Grant
+//!  ["operations:write", "guild:42"] ──Grant::read──▶ Grant ─┬─has_scope(scope)────────▶ yes | no
+//!                                                          ├─missing_access(payload)─▶ the missing scope
+//!                                                          └─Bounds::of──────────────▶ channels that it may address
+//!  Payload ──PermissionEffect::of──▶ Danger: why it needs the scope `danger`, at acceptance and again at dispatch
 //! ```
 
 mod bounds;

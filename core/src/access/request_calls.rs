@@ -1,8 +1,8 @@
-//! The calls of Discord's API that write, and what each can give.
+//! Calls of Discord's API that write, and the permissions that each can give.
 
 use crate::operation::payload::Method;
 
-/// What a call can give, beside what its body grants in fields for permissions.
+/// What a call can give, besides permissions in fields of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallEffect {
     /// Nothing.
@@ -40,7 +40,7 @@ pub(super) const CALLS: &[(Method, &str, CallEffect)] = &{
         (Put, "/channels/{id}/permissions/{id}", OneOverwrite),
         (Delete, "/channels/{id}/permissions/{id}", OneOverwrite),
         (Patch, "/guilds/{id}", Ownership),
-        // What these give is in fields for permissions.
+        // These give permissions only through fields of the body.
         (Post, "/guilds/{id}/roles", Nothing),
         (Patch, "/guilds/{id}/roles/{id}", Nothing),
         (Post, "/guilds/{id}/channels", Nothing),

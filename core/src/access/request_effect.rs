@@ -1,9 +1,9 @@
-//! The effect of a call in the caller's own words: `request`.
+//! The effect of a `request`, a call written by the caller.
 //!
-//! A call that writes is judged by its method and path, which [`CALLS`] lists with what they can give. A path is compared
-//! segment by segment, decoded once as Discord does, and has to match exactly. Every other call that writes may have any
-//! effect, and so needs the scope `danger`: a path in upper case, with another version, encoded twice, or one that Discord adds
-//! later.
+//! A call that writes is evaluated by its method and path, which [`CALLS`] lists with what they can give. A path is
+//! compared segment by segment, decoded once as Discord does, and must match exactly. Every other call that writes may
+//! have any effect, and so needs the scope `danger`: a path in upper case, with another version, encoded twice, or one
+//! that Discord adds later.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ pub(super) fn of(request: &Request) -> PermissionEffect {
     effect
 }
 
-/// What a call gives that has this path, and the ids in it.
+/// What a call with this path gives, and the ids in the path.
 fn find(method: Method, path: &str) -> Option<(CallEffect, Vec<u64>)> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<_> = path.split('/').map(decoded).collect();
@@ -92,7 +92,7 @@ fn given(gives: CallEffect, ids: &[u64], body: &Value) -> PermissionEffect {
     }
 }
 
-/// The roles in all fields of this name; `None` if one is no list of ids.
+/// The roles in all fields of this name; `None` if one is not a list of ids.
 fn named(body: &Value, field: &str) -> Option<Vec<u64>> {
     let mut found = Vec::new();
     collect(body, field, &mut found)?;
@@ -114,7 +114,7 @@ fn collect(body: &Value, field: &str, found: &mut Vec<u64>) -> Option<()> {
     }
 }
 
-/// What each overwrite denies; `None` if they cannot be read.
+/// What each overwrite denies; `None` if they have an unknown format.
 fn denied(overwrites: &Value) -> Option<Vec<(u64, u64)>> {
     match overwrites {
         Value::Null => Some(Vec::new()),
@@ -145,7 +145,7 @@ fn read_bits(value: &Value) -> Option<u64> {
     }
 }
 
-/// The permissions that a body grants in any field for permissions. A value that cannot be read may be all of them.
+/// The permissions that a body grants in any permission field. A value in an unknown format counts as all of them.
 fn granted(body: &Value) -> u64 {
     match body {
         Value::Object(fields) => fields.iter().fold(0, |all, (name, value)| {
@@ -164,7 +164,7 @@ fn granted(body: &Value) -> u64 {
     }
 }
 
-/// Whether channels take over the overwrites of their category.
+/// Whether channels take the overwrites of their category.
 fn syncs(body: &Value) -> bool {
     match body {
         Value::Object(fields) => fields.iter().any(|(name, value)| match value {

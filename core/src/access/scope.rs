@@ -1,46 +1,46 @@
-//! What a key may be good for.
+//! Scopes of API keys.
 
-/// One thing that a key may be good for.
+/// A scope: one permission of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Looking at operations and dead letters.
+    /// Read operations and dead letters.
     OperationsRead,
-    /// Submitting operations, taking them back, doing them again, throwing dead letters away.
+    /// Submit, cancel and redrive operations, and discard dead letters.
     OperationsWrite,
-    /// Looking at how things stand in a guild.
+    /// Read the status of a guild.
     GuildsRead,
-    /// Pausing a guild, and letting it go on.
+    /// Pause and resume a guild.
     GuildsWrite,
-    /// Looking at events that were given up.
+    /// Read dead events.
     EventsRead,
-    /// Handling them again.
+    /// Redrive dead events.
     EventsWrite,
-    /// Looking at what bots keep.
+    /// Read stored values.
     StateRead,
-    /// Keeping something, and removing it.
+    /// Write and delete stored values.
     StateWrite,
-    /// Looking at processes, shards, limits and breakers.
+    /// Read processes, shards, limits and breakers.
     FleetRead,
-    /// Changing them: pausing everything among others.
+    /// Change them, including a pause of everything.
     FleetWrite,
-    /// Looking at named budgets, and what was spent of them.
+    /// Read named budgets and their spending.
     BudgetsRead,
-    /// Taking from them, and telling what their upstreams said.
+    /// Acquire from budgets, and report responses of their upstreams.
     BudgetsWrite,
-    /// Looking at who changed what.
+    /// Read the audit log.
     Audit,
-    /// Operations that belong to no guild, and calls to Discord in the caller's own words.
+    /// Submit operations without a guild, and `request` calls.
     Application,
-    /// Giving a member or a role a dangerous permission, by any kind of operation.
+    /// Give a member or a role a dangerous permission, by any kind of operation.
     Danger,
-    /// Responding to interactions that this deployment has not received.
+    /// Respond to interactions that this deployment has not received.
     InteractionsAny,
-    /// Everything, of every tenant; keys among it.
+    /// Everything, for every tenant, including keys.
     Admin,
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 17] = [
         Self::OperationsRead,
         Self::OperationsWrite,
@@ -61,7 +61,7 @@ impl Scope {
         Self::Admin,
     ];
 
-    /// Its name.
+    /// Name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,13 +85,13 @@ impl Scope {
         }
     }
 
-    /// The scope of this name.
+    /// The scope with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.name() == name)
     }
 
-    /// What who may write may do as well.
+    /// The read scope that a write scope includes.
     const fn implies(self) -> Option<Self> {
         match self {
             Self::OperationsWrite => Some(Self::OperationsRead),
@@ -114,13 +114,13 @@ impl Scope {
         }
     }
 
-    /// Whether it is enough where `needed` is asked for.
+    /// Whether it is sufficient where `needed` is required.
     #[must_use]
     pub fn covers(self, needed: Self) -> bool {
         self == needed || self == Self::Admin || self.implies() == Some(needed)
     }
 
-    /// Whether it is about all guilds at once, so that a key for some of them can do nothing with it.
+    /// Whether it applies to all guilds at once, so that it has no meaning for a key limited to some guilds.
     #[must_use]
     pub const fn is_everywhere(self) -> bool {
         match self {

@@ -2,12 +2,12 @@
 
 use super::{Grant, Scope};
 
-/// The scopes that an operation was accepted with. They are stored with it, so that its effect can be checked again when it is
-/// dispatched, after its key has changed or is gone.
+/// The scopes that an operation was accepted with. They are stored with it, so that its effect can be checked again at
+/// dispatch, even if its key has changed or was deleted since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScopeSet(u32);
 
-/// The bit of a scope as it is stored. A number is never given to another scope.
+/// The stored bit of a scope. A number is never reused for another scope.
 const fn bit(scope: Scope) -> u32 {
     let number = match scope {
         Scope::OperationsRead => 0,
@@ -50,13 +50,13 @@ impl ScopeSet {
         Self(self.0 & other.0)
     }
 
-    /// As it is stored.
+    /// Number in the store.
     #[must_use]
     pub const fn number(self) -> i64 {
         self.0 as i64
     }
 
-    /// The set stored as this number. Unknown bits are ignored.
+    /// The set with this number. Unknown bits are ignored.
     #[must_use]
     pub fn from_number(number: i64) -> Self {
         let known = Scope::ALL.into_iter().fold(0, |bits, scope| bits | bit(scope));

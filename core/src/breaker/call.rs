@@ -1,4 +1,4 @@
-//! A call as breakers see it: what it asks, what it is given, and what it brings back.
+//! Calls through the breakers: requests, permits and results.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,10 +10,10 @@ use crate::time::Timestamp;
 
 use super::{BreakerKey, BreakerReason, BreakerState, ChangeOrigin};
 
-/// A call to Discord that wants to go out.
+/// A call to Discord that needs a permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallInfo {
-    /// Who it is made as.
+    /// The credential of the call.
     pub credential: Credential,
     /// Its route.
     pub route: RouteKey,
@@ -23,27 +23,27 @@ pub struct CallInfo {
     pub lane: Lane,
     /// The guild on whose behalf it is made.
     pub guild: Option<u64>,
-    /// Who submitted the operation behind it.
+    /// The submitter of the operation behind it.
     pub submitter: Submitter,
-    /// Whether it may probe a half-open breaker: whether it is safe to repeat. Never true for a create.
+    /// Whether it may probe a half-open breaker: whether it is safe to repeat. False for a create.
     pub may_probe: bool,
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
-    /// There was an answer.
+    /// A response was received.
     Answered(ResponseClass),
-    /// No connection could be had.
+    /// The connection could not be established.
     Unreachable,
-    /// No answer came in time.
+    /// No response in time.
     TimedOut,
-    /// The connection broke, or what came over it made no sense.
+    /// The connection broke, or the response was malformed.
     Broken,
 }
 
 impl CallResult {
-    /// Whether it counts against the upstream. What the caller did wrong (4xx) never does.
+    /// Whether it counts against the upstream. Errors of the caller (4xx) do not.
     #[must_use]
     pub const fn is_failure(self) -> bool {
         match self {
@@ -61,7 +61,7 @@ impl CallResult {
         }
     }
 
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,70 +73,71 @@ impl CallResult {
     }
 }
 
-/// Whether a call that did not succeed used up one of its caller's attempts.
+/// Whether an unsuccessful call uses one of its caller's attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// It did.
+    /// It does.
     Used,
-    /// It did not: it was a probe, or it failed because its upstream is out.
+    /// It does not: it was a probe, or its upstream is down.
     Free,
 }
 
-/// Why a call may not go out.
+/// Why a call is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {reason}")]
 pub struct CallRejection {
-    /// When to come again; nothing if waiting does not help.
+    /// When to retry; `None` if waiting does not help.
     pub until: Option<Timestamp>,
-    /// The reason, for metrics: a short word.
+    /// The reason, for metrics.
     pub reason: &'static str,
-    /// What refused it.
+    /// The breaker or interaction that rejected it.
     pub key: String,
 }
 
-/// What is to be done after a step.
+/// An action for the caller of the breakers.
 #[derive(Debug)]
 pub enum BreakerEffect {
-    /// A breaker changed its state; to be told.
+    /// A breaker changed its state; to be reported.
     Transition {
-        /// Which.
+        /// The breaker.
         key: BreakerKey,
-        /// From what.
+        /// State before.
         from: BreakerState,
-        /// To what.
+        /// State after.
         to: BreakerState,
-        /// Why.
+        /// The reason.
         why: BreakerReason,
         /// Who decided it.
         origin: ChangeOrigin,
     },
-    /// A probe is to be sent, because no call came that could be one: `GET /gateway/bot`, or `GET /gateway` for nobody.
+    /// A probe must be sent, because no suitable call arrived: `GET /gateway/bot`, or `GET /gateway` without a
+    /// credential.
     SendProbe {
-        /// The half-open breaker that asks for it.
+        /// The half-open breaker that needs it.
         key: BreakerKey,
-        /// Who it is to be made as.
+        /// The credential of the probe.
         credential: Credential,
-        /// Its pass, to be reported or abandoned like any other.
+        /// Its permit, to be reported or abandoned like any other.
         pass: CallPermit,
     },
-    /// A shared breaker is half-open and no process is known to probe it: [`Breakers::probe_claims`] has something.
+    /// A shared breaker is half-open and no process is known to probe it: [`Breakers::probe_claims`] returns a claim.
     ///
     /// [`Breakers::probe_claims`]: super::Breakers::probe_claims
     ClaimProbe,
 }
 
-/// What a report led to.
+/// Outcome of a report.
 #[derive(Debug)]
 pub struct ReportOutcome {
-    /// Whether the call, if it did not succeed, used up an attempt.
+    /// Whether the call, if it did not succeed, used an attempt.
     pub attempt: Attempt,
-    /// What is to be done.
+    /// Actions for the caller.
     pub effects: Vec<BreakerEffect>,
 }
 
-/// Leave to make one call. Goes back to the breakers, with a result or without.
+/// Permit for one call. Must be returned to the breakers, with a result or without.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a pass is to be reported or abandoned, or a probe's place stays taken until it times out"]
+#[must_use = "a permit must be reported or abandoned, or the slot of a probe stays taken until it times out"]
 pub struct CallPermit {
     pub(super) ticket: u64,
     pub(super) path: CallPath,
@@ -145,7 +146,7 @@ pub struct CallPermit {
 }
 
 impl CallPermit {
-    /// Whether it probes a half-open breaker. A probe that fails uses no attempt.
+    /// Whether it probes a half-open breaker. A failed probe uses no attempt.
     #[must_use]
     pub const fn is_probe(&self) -> bool {
         self.probes != 0
@@ -156,7 +157,7 @@ impl CallPermit {
     }
 }
 
-/// The breakers that a call passes.
+/// The breakers on the path of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallPath {
     Discord {
@@ -173,7 +174,7 @@ pub(super) enum CallPath {
 }
 
 impl CallPath {
-    /// Their keys, the widest first.
+    /// Their keys, widest first.
     pub(super) fn keys(&self) -> Vec<BreakerKey> {
         match self {
             Self::Discord { credential, route, major } => vec![
@@ -198,8 +199,8 @@ impl CallPath {
         }
     }
 
-    /// The part of `key` that the call went to, as a number that tells parts apart; nothing if the call says nothing
-    /// about `key` while that is closed.
+    /// The part of `key` that the call went to, as a hash; `None` if the call gives no information about a closed
+    /// `key`.
     pub(super) fn source(&self, key: &BreakerKey) -> Option<u64> {
         match (self, key) {
             (_, BreakerKey::Address) => None,

@@ -1,44 +1,44 @@
-//! When a breaker opens, and how it closes again.
+//! Settings of breakers: when they open, and how they close again.
 
 use std::time::Duration;
 
 /// Settings of all breakers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// So many failures without a success between them open it.
+    /// Number of consecutive failures that opens a breaker.
     pub failures_in_row: u32,
-    /// How far back shares of calls are counted.
+    /// Window for the failure rate and the slow rate.
     pub window: Duration,
-    /// Shares mean nothing below so many calls.
+    /// Minimum number of calls for the rates.
     pub min_calls: u32,
-    /// This share of failures opens it, in percent.
+    /// Failure rate that opens it, in percent.
     pub failure_percent: u32,
-    /// A call that took so long is slow, however it ended.
+    /// A call that takes this long is slow, whatever its result.
     pub slow_call: Duration,
-    /// This share of slow calls opens it, in percent.
+    /// Slow rate that opens it, in percent.
     pub slow_percent: u32,
-    /// How long it stays open the first time; twice as long each time after.
+    /// First cooldown; doubled each time after.
     pub cooldown: Duration,
-    /// How long it stays open at most.
+    /// Maximum cooldown.
     pub max_cooldown: Duration,
-    /// By how much a cooldown is made longer or shorter, in percent, so that processes do not come back together.
+    /// Jitter of a cooldown in percent, so that processes do not retry together.
     pub jitter_percent: u32,
-    /// Closed for so long, it starts from the first cooldown again; a quiet breaker is then forgotten.
+    /// After this time in the closed state, cooldowns start from the first again; a quiet breaker is removed.
     pub calm: Duration,
-    /// How many probes a half-open breaker admits, and how many must succeed.
+    /// Number of probes that a half-open breaker admits, and that must succeed.
     pub probes: u32,
-    /// A probe without a result after so long has failed. Waiting for a turn counts, so it is longer than a request's
-    /// own timeout.
+    /// A probe without a result after this time has failed. It includes waiting for a turn, so it is longer than a
+    /// request's own timeout.
     pub probe_timeout: Duration,
-    /// When nothing that may probe came for so long, the breaker asks for a probe of its own.
+    /// After this time without a call that may probe, the breaker sends its own probe.
     pub probe_after: Duration,
-    /// How long a ban lasts that does not say so itself.
+    /// Duration of a ban without a stated one.
     pub blocked: Duration,
-    /// How long an interaction that has ended is remembered: no token lives longer.
+    /// How long an expired interaction is remembered: no token is valid for longer.
     pub ended: Duration,
-    /// How many interactions are remembered.
+    /// Maximum number of remembered interactions.
     pub max_ended: usize,
-    /// How many routes, ids and targets are watched.
+    /// Maximum number of routes, ids and targets with a breaker.
     pub max_keys: usize,
 }
 
@@ -67,7 +67,7 @@ impl Default for BreakerConfig {
 }
 
 impl BreakerConfig {
-    /// How long to stay open after so many cooldowns in a row. `chance` is in `[0, 1)`.
+    /// Cooldown after this many cooldowns in a row. `random` is in `[0, 1)`.
     pub(super) fn cooldown(&self, before: u32, chance: f64) -> Duration {
         let grown = self.cooldown.saturating_mul(1_u32.checked_shl(before).unwrap_or(u32::MAX)).min(self.max_cooldown);
         let jitter = f64::from(self.jitter_percent.min(100)) / 100.0;

@@ -1,4 +1,4 @@
-//! Interactions whose token has run out.
+//! Interactions with an expired token.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::route::TopLevelId;
 use crate::time::Timestamp;
 
-/// Remembers ended interactions for as long as one could have lived, and no more than so many.
+/// Remembers expired interactions for the lifetime of a token, up to a maximum number.
 #[derive(Debug, Default)]
 pub(super) struct ExpiredInteractions {
     order: VecDeque<(Timestamp, TopLevelId)>,

@@ -1,4 +1,4 @@
-//! How calls have fared lately.
+//! Recent results of calls.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::time::Timestamp;
 
 use super::{BreakerConfig, BreakerReason};
 
-/// Into how many slots the window is cut.
+/// Number of slots per window.
 const SLOTS: usize = 10;
 
 /// One finished call.
@@ -18,7 +18,7 @@ pub(super) struct Sample {
     pub(super) source: u64,
 }
 
-/// Which parts something came from, as far as it matters: none, one, or several.
+/// From which parts results came, as far as needed: none, one, or several.
 #[derive(Clone, Copy, Debug, Default)]
 enum Sources {
     #[default]
@@ -47,7 +47,7 @@ impl Sources {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Which stretch of time it counts.
+    /// Number of the time slot.
     number: u64,
     calls: u32,
     failures: u32,
@@ -78,7 +78,7 @@ impl Slot {
     }
 }
 
-/// Calls of the last window, and the run of failures at its end.
+/// Calls of the last window, and the number of consecutive failures at its end.
 #[derive(Debug, Default)]
 pub(super) struct FailureWindow {
     slots: [Slot; SLOTS],
@@ -103,8 +103,8 @@ impl FailureWindow {
         slot.add(sample);
     }
 
-    /// Makes one failure out of all that `part` has counted: it has a breaker of its own, which is open now and explains
-    /// what it saw. Or else one failure elsewhere would be enough to make a broken part look like a broken whole.
+    /// Replaces everything that `part` has counted by one failure: it has its own breaker, which is open now and
+    /// explains these failures. Otherwise a single failure elsewhere would make a broken part look like a broken whole.
     pub(super) fn absorb(&mut self, part: &Self, source: u64, window: Duration, now: Timestamp) {
         for (slot, explained) in self.slots.iter_mut().zip(&part.slots) {
             if slot.number == explained.number {
@@ -117,7 +117,7 @@ impl FailureWindow {
         self.record(Sample { failed: true, slow: false, source }, window, now);
     }
 
-    /// Why the breaker should open, if it should. `sources` is from how many parts the trouble must come.
+    /// The reason to open the breaker, if there is one. `sources` is the number of parts from which failures must come.
     pub(super) fn verdict(&self, config: &BreakerConfig, sources: u32, now: Timestamp) -> Option<BreakerReason> {
         if self.run >= config.failures_in_row && self.run_at.at_least(sources) {
             return Some(BreakerReason::FailuresInRow);
@@ -135,7 +135,7 @@ impl FailureWindow {
         None
     }
 
-    /// Calls, failures and slow calls of the window.
+    /// Calls, failures and slow calls in the window.
     pub(super) fn counts(&self, window: Duration, now: Timestamp) -> (u32, u32, u32) {
         let sum = self.sum(window, now);
         (sum.calls, sum.failures, sum.slow)
@@ -218,7 +218,7 @@ mod tests {
     fn calls_older_than_the_window_do_not_count() {
         let mut watched = Watched::new();
         for second in 0..200 {
-            // One call in three seconds never makes twenty in thirty.
+            // One call every three seconds is never twenty in thirty seconds.
             assert_eq!(watched.add(if second % 2 == 0 { OK } else { failed(1) }, at(second * 3)), None);
         }
         assert!(watched.tally.counts(watched.config.window, at(600)).0 <= 10);

@@ -1,4 +1,4 @@
-//! What a breaker watches.
+//! Keys of breakers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,15 +8,15 @@ use serde::{Serialize, Serializer};
 use crate::response::Credential;
 use crate::route::{RouteKey, TopLevelId};
 
-/// What a breaker watches. Its text (`discord`, `discord:42`, `discord:42/POST /guilds/{id}/roles#7`, `target:crm`) can be
-/// read back, but for a webhook's token, which no text holds.
+/// What a breaker protects. Its text (`discord`, `discord:42`, `discord:42/POST /guilds/{id}/roles#7`, `target:crm`)
+/// can be parsed again, except for a webhook's token, which is not part of the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BreakerKey {
-    /// Discord as reached from this address, by anyone.
+    /// Discord as reached from this address, with any credential.
     Address,
     /// Discord as seen by one credential.
     Discord(Credential),
-    /// A route of it, over all ids.
+    /// A route, over all ids.
     Route(Credential, RouteKey),
     /// A route and a top-level id.
     Pair(Credential, RouteKey, TopLevelId),
@@ -24,7 +24,7 @@ pub enum BreakerKey {
     Target(String),
 }
 
-/// What kind of thing a breaker watches.
+/// Kind of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerKind {
@@ -41,7 +41,7 @@ pub enum BreakerKind {
 }
 
 impl BreakerKind {
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl BreakerKind {
 }
 
 impl BreakerKey {
-    /// What kind of thing it is.
+    /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> BreakerKind {
         match self {
@@ -72,7 +72,7 @@ impl BreakerKey {
         matches!(self.kind(), BreakerKind::Address | BreakerKind::Discord)
     }
 
-    /// From how many of its parts failures must come before they say anything about it.
+    /// Number of parts from which failures must come before they count for it.
     pub(super) const fn sources_needed(&self) -> u32 {
         match self.kind() {
             BreakerKind::Discord | BreakerKind::Route => 2,
@@ -111,9 +111,9 @@ impl Serialize for BreakerKey {
     }
 }
 
-/// A text that names no breaker.
+/// Text that is not a breaker key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no breaker is named so: expected `discord`, `discord:<application>[/<route>[#<id>]]` or `target:<name>`")]
+#[error("unknown breaker: expected `discord`, `discord:<application>[/<route>[#<id>]]` or `target:<name>`")]
 pub struct ParseBreakerKeyError;
 
 impl FromStr for BreakerKey {

@@ -1,4 +1,4 @@
-//! One breaker: its states, and what moves it from one to another.
+//! One breaker: its states and transitions.
 //!
 //! ```text
 //!            too many failures                     cooled down
@@ -7,7 +7,7 @@
 //!     │                           └───────── a probe failed ──────┘    │
 //!     └────────────────────────── enough probes succeeded ─────────────┘
 //!
-//!   any ──── a person, or a wrong token ────▶ forced open ──── a person, or a new token ────▶ closed
+//!   any ──── manually, or an invalid token ────▶ forced open ──── manually, or a new token ────▶ closed
 //! ```
 
 use std::time::Duration;
@@ -23,24 +23,24 @@ use super::failure_window::{FailureWindow, Sample};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum BreakerState {
-    /// Calls go out.
+    /// Calls are sent.
     Closed,
-    /// None does.
+    /// No calls are sent.
     Open {
         /// When it becomes half-open.
         until: Timestamp,
     },
-    /// Some do, to see whether it is over.
+    /// Some calls are sent as probes.
     HalfOpen,
-    /// None does until something other than time changes it.
+    /// No calls are sent until something other than time changes it.
     ForcedOpen {
-        /// What forced it.
+        /// The reason.
         why: BreakerReason,
     },
 }
 
 impl BreakerState {
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl BreakerState {
         }
     }
 
-    /// How bad it is, for a gauge: 0 closed, 1 half-open, 2 open, 3 forced open.
+    /// Severity for a gauge: 0 closed, 1 half-open, 2 open, 3 forced open.
     #[must_use]
     pub const fn severity(self) -> u8 {
         match self {
@@ -63,40 +63,40 @@ impl BreakerState {
     }
 }
 
-/// Why a breaker came to be in its state.
+/// Reason of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerReason {
     /// It is new.
     Fresh,
-    /// Too many failures without a success between them.
+    /// Too many consecutive failures.
     FailuresInRow,
-    /// Too large a share of failures.
+    /// The failure rate is too high.
     FailureRate,
-    /// Too large a share of slow calls.
+    /// The slow rate is too high.
     SlowRate,
     /// A probe failed or was slow.
     ProbeFailed,
-    /// A probe brought no result in time.
+    /// A probe had no result in time.
     ProbeTimedOut,
     /// Cloudflare bans this address.
     Blocked,
-    /// The token is wrong.
+    /// The token is invalid.
     Unauthorized,
-    /// A person forced it open.
+    /// Forced open manually.
     Forced,
-    /// The cooldown is over.
+    /// The cooldown has ended.
     CooledDown,
     /// All probes succeeded.
     ProbesSucceeded,
-    /// A person reset it.
+    /// Reset manually.
     Reset,
-    /// There is a new token.
+    /// The token has changed.
     TokenChanged,
 }
 
 impl BreakerReason {
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ impl BreakerReason {
     }
 }
 
-/// What a step has to know: settings, time, chance, and how many passes were handed out so far.
+/// Context of a transition: settings, time, a random number, and the number of permits issued so far.
 #[derive(Clone, Copy)]
 pub(super) struct TransitionContext<'a> {
     pub(super) config: &'a BreakerConfig,
@@ -127,7 +127,7 @@ pub(super) struct TransitionContext<'a> {
     pub(super) latest: u64,
 }
 
-/// A change of state.
+/// A state transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transition {
     pub(super) from: BreakerState,
@@ -135,14 +135,14 @@ pub(super) struct Transition {
     pub(super) why: BreakerReason,
 }
 
-/// How a call may go.
+/// How a call is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Free,
     Probe,
 }
 
-/// Why it may not, and until when.
+/// Why a call is rejected, and until when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) until: Option<Timestamp>,
@@ -160,11 +160,11 @@ struct Probe {
 enum ClaimState {
     /// The breaker is not shared.
     NotNeeded,
-    /// It has to be requested.
+    /// It must be requested.
     Wanted,
-    /// This process has it until then.
+    /// This process holds it until then.
     Held { until: Timestamp },
-    /// Another process has it until then.
+    /// Another process holds it until then.
     HeldElsewhere { until: Timestamp },
 }
 
@@ -173,19 +173,19 @@ pub(super) struct Breaker {
     state: BreakerState,
     why: BreakerReason,
     changed: Timestamp,
-    /// Passes up to this number are of an older generation.
+    /// Permits up to this number belong to an older generation.
     generation: u64,
-    /// Passes up to this number went out with an older token.
+    /// Permits up to this number were issued for an older token.
     token_since: u64,
     /// Cooldowns since it was last calm.
     cooldowns: u32,
-    /// When it last had a reason to be watched.
+    /// When it last had a failure, a slow call or a transition.
     troubled: Timestamp,
     tally: FailureWindow,
     probes: Vec<Probe>,
     successes: u32,
     claim: ClaimState,
-    /// When it asks for a probe of its own, or for the claim to probe.
+    /// When it requests a probe of its own, or the claim to probe.
     ask_at: Timestamp,
 }
 
@@ -241,12 +241,12 @@ impl Breaker {
         self.probes.len()
     }
 
-    /// Whether the result of this pass still means something.
+    /// Whether the result of this permit still counts.
     pub(super) const fn is_current(&self, ticket: u64) -> bool {
         ticket > self.generation
     }
 
-    /// How a call may go. Changes nothing.
+    /// Whether and how a call is admitted. Changes nothing.
     pub(super) fn check(
         &self,
         may_probe: bool,
@@ -283,7 +283,7 @@ impl Breaker {
         }
     }
 
-    /// It is shared: from now on it is probed only with a claim.
+    /// From now on it is shared and probed only with a claim.
     pub(super) fn require_claim(&mut self, step: TransitionContext<'_>) {
         if self.state == BreakerState::HalfOpen && self.claim == ClaimState::NotNeeded {
             self.claim = ClaimState::Wanted;
@@ -291,12 +291,12 @@ impl Breaker {
         }
     }
 
-    /// Whether the claim to probe it has to be requested.
+    /// Whether the claim to probe must be requested.
     pub(super) fn wants_claim(&self) -> bool {
         self.state == BreakerState::HalfOpen && self.claim == ClaimState::Wanted
     }
 
-    /// Whether it is time to say that the claim has to be requested; not again for a while.
+    /// Whether it is time to report that the claim must be requested; then not again for a while.
     pub(super) fn ask_for_claim(&mut self, step: TransitionContext<'_>) -> bool {
         let asks = self.wants_claim() && self.ask_at <= step.now;
         if asks {
@@ -305,7 +305,7 @@ impl Breaker {
         asks
     }
 
-    /// This process probes it until then. If no call comes that may be a probe, it asks for one of its own after a while.
+    /// This process probes it until then. If no suitable call arrives, it requests a probe of its own after a while.
     pub(super) fn claim_granted(&mut self, until: Timestamp, step: TransitionContext<'_>) {
         if self.wants_claim() {
             self.claim = ClaimState::Held { until };
@@ -320,13 +320,13 @@ impl Breaker {
         }
     }
 
-    /// Gives a probe's place to a pass, after [`Breaker::check`] said that there is one.
+    /// Takes a probe slot for a permit, after [`Breaker::check`] has found one.
     pub(super) fn take_probe(&mut self, ticket: u64, step: TransitionContext<'_>) {
         self.probes.push(Probe { ticket, deadline: step.now + step.config.probe_timeout });
         self.ask_at = step.now + step.config.probe_after;
     }
 
-    /// A probe ended without saying anything; its place is free again.
+    /// Frees the slot of a probe that ended without a usable result.
     pub(super) fn release_probe(&mut self, ticket: u64) {
         self.probes.retain(|probe| probe.ticket != ticket);
     }
@@ -342,7 +342,7 @@ impl Breaker {
         self.open(why, step)
     }
 
-    /// Counts a call that went out while it was closed.
+    /// Counts a call that was sent in the closed state.
     pub(super) fn record(&mut self, sample: Sample, step: TransitionContext<'_>) {
         if sample.failed || sample.slow {
             self.troubled = step.now;
@@ -350,8 +350,8 @@ impl Breaker {
         self.tally.record(sample, step.config.window, step.now);
     }
 
-    /// Opens it if what it has counted says so. `sources` is from how many of its parts the trouble must come.
-    /// Gives what it had counted, which its own opening now explains.
+    /// Opens it if its counts require that. `sources` is the number of its parts from which failures must come. Returns
+    /// its counts, which its own opening now explains.
     pub(super) fn judge(&mut self, sources: u32, step: TransitionContext<'_>) -> Option<(Transition, FailureWindow)> {
         if self.state != BreakerState::Closed {
             return None;
@@ -361,7 +361,7 @@ impl Breaker {
         Some((self.open(why, step), counted))
     }
 
-    /// A part of it has opened for what that part had counted.
+    /// A part of it has opened because of what that part has counted.
     pub(super) fn absorb(&mut self, counted: &FailureWindow, source: u64, step: TransitionContext<'_>) {
         if self.state == BreakerState::Closed {
             self.tally.absorb(counted, source, step.config.window, step.now);
@@ -377,12 +377,12 @@ impl Breaker {
         self.enter(BreakerState::Open { until: step.now + cooldown }, why, step)
     }
 
-    /// Opens it for a time that somebody else has set.
+    /// Opens it for a given time.
     pub(super) fn open_for(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
         self.enter(BreakerState::Open { until: step.now + time }, why, step)
     }
 
-    /// Opens it because another process did. It counts as a cooldown here, too: the trouble is the same.
+    /// Opens it because another process did. It counts as a cooldown here too, since the cause is the same.
     pub(super) fn open_with(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
         if self.state == BreakerState::Closed && step.now.since(self.changed) >= step.config.calm {
             self.cooldowns = 0;
@@ -393,7 +393,7 @@ impl Breaker {
         self.enter(BreakerState::Open { until: step.now + time }, why, step)
     }
 
-    /// Opens it as an earlier life of this process had it.
+    /// Opens it as in an earlier run of this process.
     pub(super) fn reopen(
         &mut self,
         time: Duration,
@@ -405,7 +405,7 @@ impl Breaker {
         self.enter(BreakerState::Open { until: step.now + time }, why, step)
     }
 
-    /// Takes over another process's word on how long it stays open. Nothing if it is not.
+    /// Takes the remaining open time from another process. Does nothing if it is not open.
     pub(super) fn stay_open(&mut self, time: Duration, why: BreakerReason, step: TransitionContext<'_>) {
         if let BreakerState::Open { until } = &mut self.state {
             *until = step.now + time;
@@ -425,23 +425,23 @@ impl Breaker {
         self.enter(BreakerState::ForcedOpen { why }, why, step)
     }
 
-    /// Closes it, as if nothing had happened.
+    /// Closes it and clears its history.
     pub(super) fn reset(&mut self, why: BreakerReason, step: TransitionContext<'_>) -> Transition {
         self.cooldowns = 0;
         self.enter(BreakerState::Closed, why, step)
     }
 
-    /// There is a new token: passes so far were handed out for the old one.
+    /// The token has changed: permits so far were issued for the old one.
     pub(super) fn renew_token(&mut self, step: TransitionContext<'_>) {
         self.token_since = step.latest;
     }
 
-    /// Whether a pass was handed out for the present token.
+    /// Whether a permit was issued for the current token.
     pub(super) const fn has_token_of(&self, ticket: u64) -> bool {
         ticket > self.token_since
     }
 
-    /// What time alone changes.
+    /// Applies what changes by time alone.
     pub(super) fn on_time(&mut self, step: TransitionContext<'_>) -> Option<Transition> {
         if let ClaimState::Held { until } | ClaimState::HeldElsewhere { until } = self.claim
             && until <= step.now
@@ -474,7 +474,7 @@ impl Breaker {
         self.ask_at = at;
     }
 
-    /// When time alone will change something.
+    /// When something changes by time alone.
     pub(super) fn next_wake(&self, sends_probes: bool, config: &BreakerConfig) -> Option<Timestamp> {
         match self.state {
             BreakerState::Closed | BreakerState::ForcedOpen { .. } => None,

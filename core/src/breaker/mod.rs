@@ -1,4 +1,4 @@
-//! Circuit breakers: whether a call may go out at all, by how calls like it have fared.
+//! Circuit breakers: whether a call is permitted, based on the results of similar calls.
 //!
 //! ```text
 //!   address ──▶ credential ──▶ route ──▶ route + id          (a call to Discord passes all four)
@@ -6,13 +6,15 @@
 //! ```
 //!
 //! A failure counts at every level, but a level opens only when its failures came from two of the parts below it. So a
-//! broken object stops the calls to itself, a broken route stops that route, and only when several routes fail is the
-//! whole of Discord left alone. The address is a level of its own, because a ban falls on it and so on every bot here.
+//! broken object stops the calls to itself, a broken route stops that route, and only when several routes fail do all
+//! calls to Discord stop. The address is a separate level, because a ban applies to it and so to every bot here.
 //!
-//! [`Breakers`] hands out a [`CallPermit`] for each call and takes it back with the call's result. Passes are numbered; each
-//! change of a breaker's state makes all passes before it old, and the results of old passes change nothing.
+//! [`Breakers`] issues a [`CallPermit`] for each call and takes it back with the call's result. Permits are numbered;
+//! each state change of a breaker makes all earlier permits obsolete, and the results of obsolete permits change
+//! nothing.
 //!
-//! Processes tell each other what their breakers decided: see `adopt.rs`. One of them probes for all: see `probe_claim.rs`.
+//! Processes share the decisions of their breakers: see `replication.rs`. One of them probes for all: see
+//! `probe_claim.rs`.
 
 mod call;
 mod config;

@@ -1,13 +1,13 @@
 //! One process probes a shared breaker for all.
 //!
 //! ```text
-//!   half-open ──▶ ClaimProbe ──▶ probe_claims ──▶ … requested … ──▶ probe_claimed ──┬──▶ granted: probes, and tells the result
-//!       ▲                                                                          └──▶ held elsewhere: waits for the result
-//!       └────────────────── the claim has expired, and nothing was told ◀───────────────────────────────┘
+//!  half-open ─▶ ClaimProbe ─▶ probe_claims ─▶ … requested … ─▶ on_claim_response ─┬─▶ granted: probes, shares result
+//!      ▲                                                                          └─▶ held elsewhere: waits
+//!      └───────────────── the claim has expired without a result ◀──────────────────────────────┘
 //! ```
 //!
-//! Without it, every process that shares a ban would probe at the moment when the ban ends, with the calls of one client
-//! that Discord has just banned.
+//! Without it, every process that shares a ban would probe at the moment when the ban ends, with the calls of one
+//! client that Discord has just banned.
 
 use std::time::Duration;
 
@@ -15,35 +15,36 @@ use super::machine::Breaker;
 use super::{BreakerEffect, BreakerKey, Breakers, SharedBreakerKey};
 use crate::time::Timestamp;
 
-/// The claim to probe a half-open breaker, to be requested from what the processes share.
+/// The claim to probe a half-open breaker, to be requested from the shared store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeClaim {
     /// The breaker.
     pub matter: SharedBreakerKey,
-    /// How long the claim lasts: no probe that begins with it takes longer.
+    /// Duration of the claim: longer than any probe that starts with it.
     pub lasting: Duration,
-    /// When it was requested, and since when the breaker is half-open: an answer that comes after another change is late.
+    /// When it was requested, and since when the breaker is half-open: a response after another change is ignored.
     requested: Timestamp,
     half_open_since: Timestamp,
 }
 
-/// Whether a claim was granted.
+/// Response to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimResponse {
     /// This process probes.
     Granted,
-    /// Another process does.
+    /// Another process probes.
     HeldElsewhere {
-        /// For so long, unless it is done before.
+        /// Maximum remaining time.
         remaining: Duration,
     },
 }
 
 impl Breakers {
-    /// Claims that have to be requested. Each is to be answered with [`Breakers::probe_claimed`]; there may be more then.
+    /// Claims that must be requested. Each response goes to [`Breakers::on_claim_response`]; there may be more claims
+    /// then.
     ///
-    /// A claim is requested only if nothing wider on its way waits for a claim: two processes that each hold what the other
-    /// needs would both wait.
+    /// A claim is requested only if no wider breaker on its path waits for a claim: otherwise two processes that each
+    /// hold what the other needs would both wait.
     #[must_use]
     pub fn probe_claims(&self, now: Timestamp) -> Vec<ProbeClaim> {
         let wanted = self.shelf.iter().filter(|(key, breaker)| breaker.wants_claim() && self.may_claim(key, now));
@@ -68,7 +69,7 @@ impl Breakers {
         }
     }
 
-    /// A claim was answered.
+    /// Applies the response to a claim.
     pub fn probe_claimed(&mut self, claim: &ProbeClaim, answer: ClaimResponse, now: Timestamp) {
         self.shelf.change(&claim.matter.key, now, |breaker, step| {
             if breaker.changed() == claim.half_open_since {
@@ -82,7 +83,7 @@ impl Breakers {
         });
     }
 
-    /// A breaker that has become half-open is probed only with a claim if it is shared.
+    /// Makes a half-open breaker require a claim if it is shared.
     pub(super) fn require_claim(&mut self, key: &BreakerKey, now: Timestamp) {
         if self.shared.needs_claim(key) {
             self.shelf.change(key, now, |breaker, step| {
@@ -92,7 +93,7 @@ impl Breakers {
         }
     }
 
-    /// Says that a claim has to be requested, if it is time to.
+    /// Returns the effect that a claim must be requested, if it is time for that.
     pub(super) fn ask_for_claim(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
         let mut asks = false;
         self.shelf.change(key, now, |breaker, step| {

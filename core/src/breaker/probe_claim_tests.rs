@@ -1,4 +1,4 @@
-//! One process probes what several share.
+//! Tests of probe claims: one process probes for several.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::route::RouteKey;
 const SUCCESS: CallResult = CallResult::Answered(ResponseClass::Success);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Three processes, one of which was banned for a minute that is now over.
+/// Three processes, one of which was banned for a minute that has just ended.
 fn banned() -> World {
     let mut world = World::new(&["a", "a", "a"]);
     let ban = CallResult::Answered(ResponseClass::Blocked { retry_after: Some(MINUTE) });
@@ -53,7 +53,7 @@ fn failed_probe_opens_it_for_all_and_the_next_claim_is_free() {
     world.settle();
     assert_eq!(world.states(&BreakerKey::Address), ["open"; 3]);
     world.wait(MINUTE);
-    assert_eq!(world.claim(2), 1, "the process that told the result has given the claim back");
+    assert_eq!(world.claim(2), 1, "the process that shared the result has released the claim");
     assert_eq!(world.probing(&BreakerKey::Address), [2]);
 }
 
@@ -62,13 +62,13 @@ fn claim_of_a_process_that_is_gone_expires() {
     let mut world = banned();
     world.claim(0);
     assert_eq!((world.claim(1), world.claim(2)), (0, 0));
-    // Its own probe is lost with it, so it reports nothing; the others do not hear of it.
+    // Its own probe is lost with it, so it reports nothing, and the others receive nothing.
     world.all.remove(0);
     let lasting = BreakerConfig::default().probe_timeout + BreakerConfig::default().probe_after;
     world.wait(lasting.saturating_sub(Duration::from_millis(1)));
     assert!(world.all.iter().all(|breakers| breakers.probe_claims(world.now).is_empty()));
     world.wait(Duration::from_millis(1));
-    // Numbers moved by one: the board has the claim under the first.
+    // The indexes moved by one: the board has the claim under the first.
     assert_eq!(world.claim(1), 1);
     assert_eq!(world.probing(&BreakerKey::Address), [1]);
 }

@@ -1,4 +1,4 @@
-//! What holds for breakers whatever happens, in whatever order.
+//! Invariants of breakers, for any sequence of events.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ enum Action {
         id: u64,
         bot: u64,
     },
-    /// Ends the pass at this place among those outstanding, however old it is.
+    /// Ends one of the outstanding permits, however old it is.
     Report {
         which: usize,
         result: CallResult,
@@ -103,7 +103,8 @@ fn info(route: usize, id: u64, bot: u64) -> CallInfo {
     }
 }
 
-/// What an outside observer keeps: each outstanding pass, and each breaker's last change as the number of passes before it.
+/// State of an outside observer: each outstanding permit, and the last change of each breaker as the number of permits
+/// before it.
 #[derive(Default)]
 struct Observer {
     passes: Vec<CallPermit>,
@@ -123,11 +124,11 @@ impl Observer {
             match effect {
                 BreakerEffect::Transition { key, from, to, .. } => {
                     let known = self.states.insert(key.clone(), to).unwrap_or(BreakerState::Closed);
-                    prop_assert_eq!(known.name(), from.name(), "a change of {} went unseen", key);
+                    prop_assert_eq!(known.name(), from.name(), "a change of {} was not reported", key);
                     self.changes.insert(key, self.handed_out);
                 }
                 BreakerEffect::SendProbe { key, pass, .. } => {
-                    prop_assert!(pass.is_probe(), "an own probe of {} is none", key);
+                    prop_assert!(pass.is_probe(), "an own probe of {} is not a probe", key);
                     self.hand_out(pass);
                 }
                 BreakerEffect::ClaimProbe => {}
@@ -136,7 +137,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Whether a pass is older than the last change of every breaker on its way.
+    /// Whether a permit is older than the last change of every breaker on its path.
     fn is_old_everywhere(&self, pass: &CallPermit) -> bool {
         pass.path.keys().iter().all(|key| self.changes.get(key).is_some_and(|change| pass.ticket <= *change))
     }
@@ -179,7 +180,7 @@ proptest! {
                             observer.hand_out(pass);
                         }
                         Err(refused) => {
-                            prop_assert_eq!(before, states(&breakers, now), "a refusal changed something");
+                            prop_assert_eq!(before, states(&breakers, now), "a rejection changed something");
                             prop_assert!(refused.until.is_none_or(|until| until >= now));
                         }
                     }
@@ -192,7 +193,7 @@ proptest! {
                         let took = if slow { Duration::from_secs(6) } else { Duration::from_millis(50) };
                         let reported = breakers.report(pass, result, took, now);
                         if old {
-                            prop_assert_eq!(before, states(&breakers, now), "an old result changed something");
+                            prop_assert_eq!(before, states(&breakers, now), "an obsolete result changed something");
                             prop_assert!(reported.effects.is_empty());
                         }
                         observer.see(reported.effects)?;
@@ -225,7 +226,7 @@ proptest! {
                         Some(lasting) => breakers.force_for(&key, lasting, now).ok(),
                         None => breakers.force(&key, now).ok(),
                     };
-                    prop_assert_eq!(forced.is_some(), may, "it was told otherwise before");
+                    prop_assert_eq!(forced.is_some(), may, "it contradicts may_force");
                     observer.see(forced.unwrap_or_default())?;
                 }
                 Action::Reset { route, id } => {
@@ -243,7 +244,7 @@ proptest! {
                     let word = BreakerStatus { matter: SharedBreakerKey { key, token: None }, stand, why: BreakerReason::FailureRate };
                     let told = breakers.turns(now);
                     observer.see(breakers.adopt(&RemoteChange { word, version }, now))?;
-                    prop_assert_eq!(told, breakers.turns(now), "what was heard is to be told");
+                    prop_assert_eq!(told, breakers.turns(now), "a received change is shared again");
                 }
             }
             for claim in breakers.probe_claims(now) {
@@ -255,7 +256,7 @@ proptest! {
                 prop_assert!(shown.probes <= 3, "{} has {} probes", shown.key, shown.probes);
                 prop_assert!(observer.probes_of(&breakers, &shown.key) <= 3);
             }
-            // The address, two bots, and what the bound allows.
+            // The address, two bots, and the maximum number of keys.
             prop_assert!(breakers.len() <= 3 + 8);
         }
     }
@@ -269,7 +270,7 @@ proptest! {
             match action {
                 Action::Admit { route, id, bot } => passes.extend(breakers.admit(&info(route, id, bot), now)),
                 Action::Report { which, result, .. } if !passes.is_empty() => {
-                    // A wrong token never heals by itself.
+                    // An invalid token never recovers by itself.
                     if result != CallResult::Answered(ResponseClass::Unauthorized) {
                         let pass = passes.swap_remove(which % passes.len());
                         let _ = breakers.report(pass, result, Duration::ZERO, now);
@@ -287,7 +288,7 @@ proptest! {
                 | Action::Adopt { .. } => {}
             }
         }
-        // From here on Discord is well, and nobody calls: only the breakers' own probes go out.
+        // From here on Discord works, and there are no calls: only the breakers' own probes are sent.
         let end = now + Duration::from_secs(3_600);
         while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= end) {
             now = now.max(wake);

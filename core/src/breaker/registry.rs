@@ -17,16 +17,16 @@ use super::{
     CallRejection, CallResult, ChangeOrigin, ReportOutcome,
 };
 
-/// How many probes of its own are under way at once for one credential.
+/// Maximum number of own probes in flight for one credential.
 const OWN_PROBES: usize = 3;
 
-/// All breakers of a process. Time is handed in, and so is the seed of its chance.
+/// All breakers of a process. Time and the random seed are passed in.
 ///
-/// [`Breakers::on_time`] is to be called whenever [`Breakers::next_wake`] has come, and before any other method that is
+/// [`Breakers::on_time`] must be called whenever [`Breakers::next_wake`] has come, and before any other method that is
 /// called later than that.
 ///
-/// Routes, ids and targets are watched from their first failure or slow call on, and forgotten when they have been closed
-/// and quiet for a while, or, past the bound, when others need the room.
+/// Routes, ids and targets get a breaker at their first failure or slow call. It is removed when it has been closed and
+/// quiet for a while, or, at the maximum number, when another one needs the room.
 #[derive(Debug)]
 pub struct Breakers {
     pub(super) shelf: BreakerTable,
@@ -42,9 +42,9 @@ struct OwnProbe {
     deadline: Timestamp,
 }
 
-/// So many breakers are not closed that there is no room for another.
+/// There is no room for another breaker, because too many are not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many breakers are open already; reset some, or raise their number in the settings")]
+#[error("too many breakers are open; reset some, or raise the maximum number of breakers in the settings")]
 pub struct TooManyKeys;
 
 /// Why a breaker was not forced open.
@@ -53,12 +53,12 @@ pub enum ForceError {
     /// There is no room.
     #[error(transparent)]
     TooManyKeys(#[from] TooManyKeys),
-    /// It was to be open for a time, and is until it is reset.
-    #[error("it is forced open already, and stays so until it is reset; reset it first")]
+    /// It is forced open until it is reset, so it cannot be opened for a time.
+    #[error("the breaker is already forced open until it is reset; reset it first")]
     Forced,
 }
 
-/// What a call's result says about one breaker.
+/// What the result of a call shows about one breaker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Evidence {
     Fine,
@@ -68,7 +68,7 @@ enum Evidence {
 }
 
 impl Breakers {
-    /// Breakers that are all closed.
+    /// Creates breakers that are all closed.
     #[must_use]
     pub fn new(config: BreakerConfig, seed: u64) -> Self {
         Self {
@@ -79,12 +79,12 @@ impl Breakers {
         }
     }
 
-    /// Asks for a call to Discord to go out.
+    /// Requests a permit for a call to Discord.
     ///
     /// # Errors
     ///
-    /// Refused if a breaker on its way is not closed and the call cannot probe it, or if its interaction has ended. A
-    /// refusal changes nothing.
+    /// Rejected if a breaker on its path is not closed and the call cannot probe it, or if its interaction has expired.
+    /// A rejection changes nothing.
     pub fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<CallPermit, CallRejection> {
         if call.major != TopLevelId::NONE && self.ended.contains(call.major, now) {
             return Err(CallRejection {
@@ -97,11 +97,11 @@ impl Breakers {
         self.enter(path, call.may_probe, now)
     }
 
-    /// Asks for a call to another upstream to go out. Any such call may probe.
+    /// Requests a permit for a call to another upstream. Any such call may probe.
     ///
     /// # Errors
     ///
-    /// Refused if its breaker is open, or has all the probes it needs.
+    /// Rejected if its breaker is open, or has all the probes it needs.
     pub fn admit_target(&mut self, name: &str, now: Timestamp) -> Result<CallPermit, CallRejection> {
         self.enter(CallPath::Target(name.to_owned()), true, now)
     }
@@ -115,7 +115,7 @@ impl Breakers {
             match breaker.check(may_probe, &self.shelf.config, now) {
                 Ok(Admission::Free) => {}
                 Ok(Admission::Probe) => probes |= 1 << level,
-                // Time does not open what is forced, so it is worse than any time.
+                // Time does not close a forced breaker, so it ranks after any time.
                 Err(barred) if worst.is_none_or(|(known, _)| later(barred.until, known.until)) => {
                     worst = Some((barred, key));
                 }
@@ -137,7 +137,8 @@ impl Breakers {
         Ok(pass)
     }
 
-    /// Takes back a pass whose call has ended. `took` is how long the upstream took, without any waiting before it.
+    /// Returns the permit of a call that has ended. `elapsed` is the time that the upstream took, without waiting
+    /// before it.
     pub fn report(&mut self, pass: CallPermit, result: CallResult, took: Duration, now: Timestamp) -> ReportOutcome {
         let is_probe = pass.is_probe();
         let CallPermit { ticket, path, probes } = pass;
@@ -189,7 +190,7 @@ impl Breakers {
         ReportOutcome { attempt, effects }
     }
 
-    /// Takes back a pass whose call was never made, or whose end nobody saw. A probe's place is free again.
+    /// Returns the permit of a call that was never sent, or whose result is unknown. Frees the slot of a probe.
     pub fn abandon(&mut self, pass: CallPermit, now: Timestamp) {
         let CallPermit { ticket, path, probes } = pass;
         self.own_probes.retain(|probe| probe.ticket != ticket);
@@ -203,13 +204,14 @@ impl Breakers {
         }
     }
 
-    /// When [`Breakers::on_time`] is to be called.
+    /// When [`Breakers::on_time`] must be called.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.shelf.next_wake()
     }
 
-    /// Does what time has brought: cooldowns end, lost probes fail, missing probes are asked for, quiet breakers go.
+    /// Applies what changes by time: cooldowns end, lost probes fail, missing probes are requested, quiet breakers are
+    /// removed.
     pub fn on_time(&mut self, now: Timestamp) -> Vec<BreakerEffect> {
         let mut effects = Vec::new();
         for key in self.shelf.due(now) {
@@ -228,7 +230,7 @@ impl Breakers {
     ///
     /// # Errors
     ///
-    /// Fails if there is no room for another breaker that is not closed.
+    /// When there is no room for another breaker that is not closed.
     pub fn force(&mut self, key: &BreakerKey, now: Timestamp) -> Result<Vec<BreakerEffect>, TooManyKeys> {
         if !self.shelf.watch(key, now) {
             return Err(TooManyKeys);
@@ -240,7 +242,7 @@ impl Breakers {
         Ok(change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect())
     }
 
-    /// Opens a breaker for so long, and no shorter than it is open anyway; then it is probed, as after any cooldown.
+    /// Opens a breaker for at least this time; then it is probed, as after any cooldown.
     ///
     /// # Errors
     ///
@@ -267,8 +269,8 @@ impl Breakers {
     ///
     /// # Errors
     ///
-    /// Fails if there is no room for another breaker that is not closed; or if it is to be open for a time, and nothing but
-    /// a reset opens it now.
+    /// When there is no room for another breaker that is not closed; or when it is to be opened for a time and is
+    /// forced open until a reset.
     pub fn may_force(&self, key: &BreakerKey, lasting: Option<Duration>) -> Result<(), ForceError> {
         if lasting.is_some() && matches!(self.state(key), BreakerState::ForcedOpen { .. }) {
             return Err(ForceError::Forced);
@@ -281,13 +283,13 @@ impl Breakers {
         let change = self.shelf.change(key, now, |breaker, step| {
             (breaker.state() != BreakerState::Closed).then(|| breaker.reset(BreakerReason::Reset, step))
         });
-        // Whoever resets it means all processes, whatever it is here.
+        // A reset applies to all processes, whatever the state is here.
         self.shared.note(key, BreakerState::Closed, BreakerReason::Reset);
         change.map(|change| self.turned(key, change, ChangeOrigin::Here)).into_iter().collect()
     }
 
-    /// A credential has a new token: what the old one was answered means nothing any more. What the new one is answered
-    /// concerns those processes whose token has the same fingerprint; without one, nobody else.
+    /// The token of a credential has changed: responses to the old one do not count any more. Responses to the new one
+    /// concern processes whose token has the same fingerprint; without a fingerprint, no others.
     pub fn token_changed(
         &mut self,
         credential: Credential,
@@ -305,7 +307,7 @@ impl Breakers {
         change.map(|change| self.turned(&key, change, ChangeOrigin::Here)).into_iter().collect()
     }
 
-    /// A breaker has changed: what is to be told here, and, unless they told it, to the other processes.
+    /// Returns the effect of a transition, and queues it for the other processes unless it came from them.
     pub(super) fn turned(&mut self, key: &BreakerKey, change: Transition, origin: ChangeOrigin) -> BreakerEffect {
         let Transition { from, to, why } = change;
         if origin == ChangeOrigin::Here {
@@ -320,38 +322,38 @@ impl Breakers {
         self.shelf.get(key).map_or(BreakerState::Closed, Breaker::state)
     }
 
-    /// How bad the worst state of a kind is: see [`BreakerState::severity`].
+    /// Severity of the worst state of a kind: see [`BreakerState::severity`].
     #[must_use]
     pub fn severity(&self, kind: BreakerKind) -> u8 {
         let of_kind = self.shelf.iter().filter(|(key, _)| key.kind() == kind);
         of_kind.map(|(_, breaker)| breaker.state().severity()).max().unwrap_or(0)
     }
 
-    /// How many breakers are watched, those of bots and of the address among them.
+    /// Number of breakers, including those of bots and of the address.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shelf.len()
     }
 
-    /// How many were forgotten early because others needed the room.
+    /// Number of breakers removed early because others needed the room.
     #[must_use]
     pub const fn evicted(&self) -> u64 {
         self.shelf.evicted()
     }
 
-    /// How often one should have been made and there was no room.
+    /// How often a breaker was not created because there was no room.
     #[must_use]
     pub const fn unwatched(&self) -> u64 {
         self.shelf.unwatched()
     }
 
-    /// Whether none is watched.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shelf.len() == 0
     }
 
-    /// Sends a probe for a half-open breaker, if it wants one and nothing on the way forbids it.
+    /// Sends a probe for a half-open breaker, if it needs one and no breaker on the path forbids it.
     fn own_probe(&mut self, key: &BreakerKey, now: Timestamp) -> Option<BreakerEffect> {
         if !self.shelf.get(key)?.wants_probe(&self.shelf.config, now) {
             return None;
@@ -382,7 +384,7 @@ impl Breakers {
         None
     }
 
-    /// Who sends the probe of a breaker: its own credential; for the address, any that may.
+    /// The credential for the probe of a breaker: its own; for the address, any that is permitted.
     fn prober(&self, key: &BreakerKey, now: Timestamp) -> Option<Credential> {
         match key {
             BreakerKey::Discord(credential) | BreakerKey::Route(credential, _) | BreakerKey::Pair(credential, ..) => {
@@ -395,7 +397,7 @@ impl Breakers {
                     }
                     BreakerKey::Address | BreakerKey::Route(..) | BreakerKey::Pair(..) | BreakerKey::Target(_) => None,
                 });
-                // The same one each time, and a bot rather than nobody.
+                // Always the same one, and a bot rather than no credential.
                 may.min()
             }
             BreakerKey::Target(_) => None,
@@ -412,7 +414,7 @@ impl Breakers {
     }
 }
 
-/// The answers that open a breaker by themselves: a ban, and a wrong token.
+/// Responses that open a breaker by themselves: a ban, and an invalid token.
 fn special(
     result: CallResult,
     key: &BreakerKey,
@@ -433,7 +435,7 @@ fn special(
     }
 }
 
-/// What a probe's end does. A slow success is none: whatever was wrong is not over.
+/// Applies the result of a probe. A slow success is a failure: the problem still exists.
 fn probed(
     sign: Evidence,
     slow: bool,
@@ -451,10 +453,10 @@ fn probed(
     }
 }
 
-/// What a result says about the breaker of `key`.
+/// What a result shows about the breaker of `key`.
 fn sign(result: CallResult, key: &BreakerKey, path: &CallPath) -> Evidence {
     match result {
-        // A ban is about the address, a wrong token about the bot. The rest of the way learns nothing.
+        // A ban concerns the address, an invalid token concerns the bot. The rest of the path learns nothing.
         CallResult::Answered(ResponseClass::Blocked { .. }) => Evidence::Void,
         CallResult::Answered(ResponseClass::Unauthorized) if !matches!(path, CallPath::Target(_)) => match key.kind() {
             BreakerKind::Address => Evidence::Fine,
@@ -466,14 +468,14 @@ fn sign(result: CallResult, key: &BreakerKey, path: &CallPath) -> Evidence {
     }
 }
 
-/// Whether nothing more can be done with the call's interaction or webhook. Nobody's 401 says as much: the only token there
-/// was is the one in the path.
+/// Whether the call's interaction or webhook has expired. A 401 without a credential means the same: the only token is
+/// the one in the path.
 fn ends_interaction(result: CallResult, credential: Credential) -> bool {
     result == CallResult::Answered(ResponseClass::InteractionEnded)
         || (result == CallResult::Answered(ResponseClass::Unauthorized) && credential == Credential::Anonymous)
 }
 
-/// Whether to come again at `one` is later than at `other`; never is the latest.
+/// Whether a retry at `one` is later than at `other`; never is the latest.
 fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {
     match (one, other) {
         (_, None) => false,

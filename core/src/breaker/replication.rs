@@ -1,13 +1,13 @@
-//! Taking over what other processes decided.
+//! Replication of decisions between processes.
 //!
 //! ```text
-//!   a change here ──▶ turns ──▶ … told to the others … ──▶ told
-//!   news ──▶ adopt ──▶ a change here that nobody is told again
+//!   a change here ──▶ pending_changes ──▶ … sent to the others … ──▶ on_sent
+//!   a remote change ──▶ apply_remote ──▶ a change here that is not sent again
 //! ```
 //!
-//! Whoever carries the news keeps one state for each [`Matter`], gives every change of it a higher version, and never lets a
-//! breaker that is forced open be opened for a time or closed by probes. So the newest version is the truth, with one
-//! exception: a change of our own that the others do not know yet stands until it was told.
+//! The shared store has one state for each [`SharedBreakerKey`], gives every change of it a higher version, and does
+//! not let probes or cooldowns close or open a breaker that is forced open. So the newest version is valid, with one
+//! exception: a local change that the others do not know yet is valid until it was sent.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use super::{
 };
 
 impl Breakers {
-    /// From now on there are other processes. `tokens` are the fingerprints of the tokens that this one has: what is wrong
-    /// with one concerns those that have the same.
+    /// From now on there are other processes. `tokens` are the fingerprints of the tokens of this process: an invalid
+    /// token concerns processes with the same fingerprint.
     pub fn share<'a>(&mut self, tokens: impl IntoIterator<Item = (Credential, &'a str)>, now: Timestamp) {
         self.shared.start();
         for (credential, fingerprint) in tokens {
@@ -32,7 +32,7 @@ impl Breakers {
         }
         let open: Vec<(BreakerKey, BreakerState, BreakerReason)> =
             self.shelf.iter().map(|(key, breaker)| (key.clone(), breaker.state(), breaker.why())).collect();
-        // What an earlier life remembered is no news to them: it stands here until they say otherwise.
+        // What was restored from an earlier run is not new to the others: it is valid here until they replace it.
         let recalled: HashSet<(BreakerKey, BreakerState)> = self.shared.take_recalled().into_iter().collect();
         for (key, state, why) in open.into_iter().filter(|(_, state, _)| *state != BreakerState::Closed) {
             if !recalled.contains(&(key.clone(), state)) {
@@ -42,14 +42,15 @@ impl Breakers {
         }
     }
 
-    /// Takes over what another process decided, unless it is older than what is known here, or no concern of this one.
+    /// Applies a decision of another process, unless it is older than what is known here, or does not concern this
+    /// process.
     pub fn adopt(&mut self, news: &RemoteChange, now: Timestamp) -> Vec<BreakerEffect> {
         let RemoteChange { word, version } = news;
         let matter = &word.matter;
         if !self.shared.takes(matter, *version) {
             return Vec::new();
         }
-        // Without room for its breaker it is not heard: there may be room when it is told again.
+        // Without room for its breaker it is ignored: there may be room when it is sent again.
         if word.stand != SharedBreakerState::Closed && !self.shelf.watch(&matter.key, now) {
             return Vec::new();
         }
@@ -59,17 +60,17 @@ impl Breakers {
         change.map(|change| self.turned(&matter.key, change, ChangeOrigin::Elsewhere)).into_iter().collect()
     }
 
-    /// Changes of our own that the others do not know of yet, the oldest first; at most 64.
+    /// Local changes that the others do not know yet, oldest first; at most 64.
     pub fn turns(&mut self, now: Timestamp) -> Vec<LocalChange> {
         self.shared.turns(now)
     }
 
-    /// The others have heard of a change, which has this version there.
+    /// Records that the others have received a change, with this version.
     pub fn told(&mut self, turn: &LocalChange, version: u64) {
         self.shared.told(turn, version);
     }
 
-    /// What is open here and known, or should be, elsewhere: enough to make anew what was lost there.
+    /// Breakers that are open here and are, or should be, known to the others: enough to rebuild a lost shared store.
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Vec<SharedBreaker> {
         let mut standing = Vec::new();
@@ -86,7 +87,8 @@ impl Breakers {
         standing
     }
 
-    /// A matter that is forced open here ended elsewhere so long ago that nobody knows how: it is closed here, too.
+    /// A breaker that is forced open here was closed elsewhere so long ago that the reason is unknown: it is closed
+    /// here too.
     pub fn ended_elsewhere(&mut self, matter: &SharedBreakerKey, version: u64, now: Timestamp) -> Vec<BreakerEffect> {
         let word =
             BreakerStatus { matter: matter.clone(), stand: SharedBreakerState::Closed, why: BreakerReason::Reset };
@@ -94,8 +96,8 @@ impl Breakers {
     }
 }
 
-/// What news do to a breaker. `again` if their version was heard before: nothing in it is new, but what it says may have
-/// been overlaid here by something that is over.
+/// Applies a remote change to a breaker. `again` if its version was received before: it is not new, but another local
+/// state that has ended since may have replaced it.
 fn adopted(
     word: &BreakerStatus,
     again: bool,
@@ -120,7 +122,7 @@ fn adopted(
 
         (SharedBreakerState::ForcedOpen, BreakerState::ForcedOpen { why: BreakerReason::Forced }) => None,
         (SharedBreakerState::ForcedOpen, _) => Some(breaker.force(BreakerReason::Forced, step)),
-        // A wrong token stays wrong, whatever else is open or closed.
+        // An invalid token stays invalid, whatever else is open or closed.
         (
             SharedBreakerState::Closed | SharedBreakerState::Open { .. },
             BreakerState::ForcedOpen { why: BreakerReason::Unauthorized },
@@ -134,7 +136,7 @@ fn adopted(
             SharedBreakerState::Open { remaining: Duration::ZERO },
             BreakerState::Closed | BreakerState::Open { .. } | BreakerState::HalfOpen,
         ) => None,
-        // It is cooling down or probing for that very reason.
+        // It is cooling down or probing for the same reason.
         (SharedBreakerState::Open { .. }, BreakerState::Open { .. } | BreakerState::HalfOpen) if again => None,
         (SharedBreakerState::Open { remaining }, BreakerState::Open { .. }) => {
             breaker.stay_open(remaining, word.why, step);

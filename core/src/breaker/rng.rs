@@ -1,6 +1,6 @@
-//! Chance that a test can repeat.
+//! Random numbers that tests can reproduce.
 
-/// A small generator (splitmix64), seeded by whoever makes the breakers.
+/// A small generator (splitmix64), seeded by the creator of the breakers.
 #[derive(Debug)]
 pub(super) struct Rng(u64);
 
@@ -16,7 +16,7 @@ impl Rng {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^= mixed >> 31;
-        // 53 bits are what a double holds exactly.
+        // A double represents 53 bits exactly.
         (mixed >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -1,7 +1,7 @@
-//! What breakers must not forget: which of them are not closed, for how long, and why.
+//! Saved state of breakers: which of them are not closed, for how long, and why.
 //!
-//! A token that is wrong stays so only for as long as it is the same: its fingerprint is kept, never the token, and what
-//! was said of another one is no concern of this process.
+//! An invalid token stays invalid only while it is the same: its fingerprint is saved, never the token, and the state
+//! of another token is ignored.
 
 use std::cmp::Reverse;
 
@@ -14,16 +14,16 @@ use crate::time::Timestamp;
 use super::machine::{Breaker, Transition, TransitionContext};
 use super::{BreakerEffect, BreakerKey, BreakerReason, BreakerState, Breakers, ChangeOrigin};
 
-/// How many breakers are remembered: the worst.
+/// Maximum number of saved breakers: the worst.
 const MOST: usize = 1_000;
 
-/// What breakers must not forget.
+/// Saved state of breakers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SavedBreakers(Vec<SavedBreaker>);
 
 impl SavedBreakers {
-    /// How many it knows not to be closed.
+    /// Number of breakers that are not closed.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
@@ -44,7 +44,7 @@ struct SavedBreaker {
     why: BreakerReason,
     /// Cooldowns since it was last calm.
     cooldowns: u32,
-    /// The fingerprint of the token, if that is what is wrong.
+    /// Fingerprint of the token, if the token is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
 }
@@ -52,7 +52,7 @@ struct SavedBreaker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 enum SavedBreakerState {
-    /// For so long; nothing is left of that if it was being probed.
+    /// Open for this time; 0 if it was being probed.
     Open {
         lasting_ms: u64,
     },
@@ -60,7 +60,7 @@ enum SavedBreakerState {
 }
 
 impl Breakers {
-    /// What must not be forgotten.
+    /// Returns the state to save.
     #[must_use]
     pub fn remember(&self, now: Timestamp) -> SavedBreakers {
         let mut kept: Vec<(Reverse<u8>, Reverse<u64>, SavedBreaker)> = self
@@ -86,20 +86,20 @@ impl Breakers {
                 (SavedBreakerState::Open { lasting_ms: lasting_ms(until.since(now)) }, None)
             }
             BreakerState::HalfOpen => (SavedBreakerState::Open { lasting_ms: 0 }, None),
-            // Of a token that nothing is known of, nothing can be said later.
+            // Without a fingerprint, the token cannot be recognized later.
             BreakerState::ForcedOpen { why: BreakerReason::Unauthorized } => {
                 (SavedBreakerState::ForcedOpen, Some(self.shared.token_of(key)?))
             }
             BreakerState::ForcedOpen { .. } => (SavedBreakerState::ForcedOpen, None),
         };
         let text = key.to_string();
-        // Without its token a webhook would be mistaken for another.
+        // Without its token, a webhook would be mistaken for another.
         let is_whole = text.parse().is_ok_and(|read: BreakerKey| read == *key);
         is_whole.then(|| SavedBreaker { key: text, state, why: breaker.why(), cooldowns: breaker.cooldowns(), token })
     }
 
-    /// Takes over what an earlier life of this process remembered. `tokens` are the fingerprints of the tokens that it has
-    /// now. Nothing becomes laxer by it, and the other processes are not told of it: what they share is newer.
+    /// Restores the state of an earlier run of this process. `tokens` are the fingerprints of its current tokens. It
+    /// never makes a breaker less strict, and is not sent to the other processes: their shared state is newer.
     pub fn recall<'a>(
         &mut self,
         memory: &SavedBreakers,
@@ -109,7 +109,7 @@ impl Breakers {
     ) -> Vec<BreakerEffect> {
         for (credential, fingerprint) in tokens {
             self.shared.set_token(credential, Some(fingerprint));
-            // Somebody must be known who can probe, even if nobody makes a call that may.
+            // At least one credential must be known for probes, even if there is no call that may probe.
             self.shelf.watch(&BreakerKey::Discord(credential), now);
         }
         let mut effects = Vec::new();
@@ -129,7 +129,7 @@ impl Breakers {
         effects
     }
 
-    /// The state that a breaker is in by what is remembered; nothing if that is over, or about another token.
+    /// The restored state of a breaker; `None` if it has ended, or concerns another token.
     fn recalled(
         &self,
         kept: &SavedBreaker,
@@ -145,7 +145,7 @@ impl Breakers {
             (SavedBreakerState::ForcedOpen, _) => Some(BreakerState::ForcedOpen { why: BreakerReason::Forced }),
             (SavedBreakerState::Open { lasting_ms }, _) => match (age.left(lasting_ms), age.over(lasting_ms)) {
                 (Some(left), _) => Some(BreakerState::Open { until: now + left }),
-                // It would be probed now. After a calm while it begins anew.
+                // It would be probed now. After a calm period it starts from the beginning.
                 (None, Some(over)) if over < self.shelf.config.calm => Some(BreakerState::Open { until: now }),
                 (None, _) => None,
             },

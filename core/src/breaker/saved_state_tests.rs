@@ -1,4 +1,4 @@
-//! Breakers beside others that were made from what the first remembered.
+//! Compares breakers with others that were restored from their saved state.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn remembered(breakers: &Breakers, now: Timestamp) -> SavedBreakers {
     serde_json::from_str(&serde_json::to_string(&breakers.remember(now)).unwrap()).unwrap()
 }
 
-/// Breakers that start at `now`, so long after others remembered, with a token of this fingerprint.
+/// Breakers that start at `now`, `after_ms` after others were saved, with a token of this fingerprint.
 fn restarted(memory: &SavedBreakers, token: &str, after_ms: u64, now: Timestamp) -> Breakers {
     let mut breakers = breakers(9);
     let age = SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms));
@@ -56,7 +56,7 @@ fn restarted(memory: &SavedBreakers, token: &str, after_ms: u64, now: Timestamp)
     breakers
 }
 
-/// Lets time pass. Its own probes find nobody to send them.
+/// Advances time. Own probes are abandoned, because there is no sender.
 fn wait(breakers: &mut Breakers, until: Timestamp) {
     while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= until) {
         for effect in breakers.on_time(wake) {
@@ -93,9 +93,11 @@ fn a_ban_lasts_over_a_restart_and_is_probed_when_it_is_over() {
     let effects = after.on_time(at(3_000_000));
     assert!(matches!(effects[..], [BreakerEffect::Transition { to: BreakerState::HalfOpen, .. }]), "{effects:?}");
     let effects = after.on_time(at(3_001_000));
-    let [BreakerEffect::SendProbe { .. }] = effects[..] else { panic!("nobody is known who can probe: {effects:?}") };
+    let [BreakerEffect::SendProbe { .. }] = effects[..] else {
+        panic!("no credential is known for a probe: {effects:?}")
+    };
     assert_eq!(after.state(&BreakerKey::Address), BreakerState::HalfOpen);
-    assert!(!admits(&mut after, &call(2, 1), at(3_000_000)), "a create is no probe");
+    assert!(!admits(&mut after, &call(2, 1), at(3_000_000)), "a create does not probe");
     assert!(admits(&mut after, &call(0, 1), at(3_000_000)));
 }
 
@@ -125,7 +127,7 @@ fn a_cooldown_that_is_long_over_is_forgotten() {
     let mut before = breakers(1);
     answer(&mut before, ResponseClass::Blocked { retry_after: Some(Duration::from_secs(60)) }, at(0));
     let memory = remembered(&before, at(0));
-    assert!(!admits(&mut restarted(&memory, "t", 359_999, at(0)), &call(2, 1), at(0)), "it is to be probed first");
+    assert!(!admits(&mut restarted(&memory, "t", 359_999, at(0)), &call(2, 1), at(0)), "it must be probed first");
     assert!(admits(&mut restarted(&memory, "t", 360_000, at(0)), &call(2, 1), at(0)));
 }
 
@@ -136,7 +138,7 @@ fn a_time_too_far_ahead_is_bounded() {
     let memory = remembered(&before, at(0));
     let mut after = restarted(&memory, "t", 0, at(0));
     assert_eq!(after.admit(&call(0, 1), at(0)).unwrap_err().until, Some(at(7 * 86_400_000)));
-    // Remembered in the future: the clock was set back, and nobody knows by how much.
+    // Saved in the future: the clock was set back by an unknown amount.
     let mut breakers = breakers(2);
     breakers.recall(&memory, [], SnapshotAge::of(UnixMs::new(1_000_000_000_000), UnixMs::new(0)), at(0));
     assert_eq!(breakers.admit(&call(0, 1), at(0)).unwrap_err().until, Some(at(7 * 86_400_000)));
@@ -160,8 +162,8 @@ fn the_others_are_not_told_what_an_earlier_life_knew_and_what_they_say_holds() {
         if !recall_first {
             recall(&mut after);
         }
-        assert_eq!(after.turns(at(0)), [], "nothing that they do not know better");
-        assert_eq!(after.standing(at(0)).len(), 2, "but if they have lost it, it is there");
+        assert_eq!(after.turns(at(0)), [], "the others have newer information");
+        assert_eq!(after.standing(at(0)).len(), 2, "but if they have lost it, it can be rebuilt");
         let matter = SharedBreakerKey { key: BreakerKey::Discord(BOT), token: None };
         let word = BreakerStatus { matter, stand: SharedBreakerState::Closed, why: BreakerReason::Reset };
         after.adopt(&RemoteChange { word, version: 1 }, at(0));
@@ -169,7 +171,7 @@ fn the_others_are_not_told_what_an_earlier_life_knew_and_what_they_say_holds() {
     }
 }
 
-/// The address is banned, as a call that was under way hears.
+/// The address is banned while a call is in flight.
 fn answer_banned(breakers: &mut Breakers) {
     breakers.reset(&BreakerKey::Discord(BOT), at(0));
     answer(breakers, ResponseClass::Blocked { retry_after: None }, at(0));

@@ -1,4 +1,4 @@
-//! What processes tell each other of their breakers, and what each keeps of it.
+//! Shared state of breakers, and what each process stores of it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use super::{BreakerKey, BreakerKind, BreakerReason, BreakerState};
 use crate::response::Credential;
 use crate::time::Timestamp;
 
-/// How many matters are kept in mind. There are as many as bots, routes and targets; past that the oldest go.
+/// Maximum number of shared keys. There are as many as bots, routes and targets; beyond that the oldest are removed.
 const MOST_KNOWN: usize = 10_000;
 
-/// How many changes are handed over at once.
+/// Maximum number of changes per batch.
 const MOST_TURNS: usize = 64;
 
-/// Who decided a change.
+/// Origin of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeOrigin {
     /// This process.
     Here,
-    /// Another one.
+    /// Another process.
     Elsewhere,
-    /// An earlier life of this one: it was remembered over a restart.
+    /// An earlier run of this process: it was restored after a restart.
     Before,
 }
 
 impl ChangeOrigin {
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,8 +39,8 @@ impl ChangeOrigin {
     }
 }
 
-/// What is shared: the state of a breaker, but for a wrong token; or whether one token is wrong, which concerns only the
-/// processes that have it.
+/// Key of a shared state: the state of a breaker, except for an invalid token; or whether one token is invalid, which
+/// concerns only the processes that have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharedBreakerKey {
     /// The breaker.
@@ -49,63 +49,63 @@ pub struct SharedBreakerKey {
     pub token: Option<String>,
 }
 
-/// A state as processes tell it. None is ever half-open to others: one of them probes, and tells what it found.
+/// A state as processes share it. A half-open state is not shared: one process probes, and shares the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedBreakerState {
-    /// Calls go out.
+    /// Calls are sent.
     Closed,
-    /// None does.
+    /// No calls are sent.
     Open {
-        /// For so long.
+        /// Remaining time.
         remaining: Duration,
     },
-    /// None does until something other than time changes it.
+    /// No calls are sent until something other than time changes it.
     ForcedOpen,
 }
 
-/// What is said of a breaker.
+/// Status of a breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerStatus {
-    /// What it is about.
+    /// Its key.
     pub matter: SharedBreakerKey,
     /// Its state.
     pub stand: SharedBreakerState,
-    /// Why.
+    /// The reason.
     pub why: BreakerReason,
 }
 
-/// What another process has said of a breaker.
+/// A change by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteChange {
-    /// What.
+    /// The new status.
     pub word: BreakerStatus,
-    /// The higher, the newer.
+    /// Higher versions are newer.
     pub version: u64,
 }
 
-/// A change of our own that the others are to hear of.
+/// A change by this process that the others must receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalChange {
-    /// What they are to hear.
+    /// The new status.
     pub word: BreakerStatus,
     /// The number of the change.
     pub(super) number: u64,
 }
 
 impl LocalChange {
-    /// The number of the change. Later changes have higher ones.
+    /// Number of the change. Later changes have higher ones.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// A breaker that is open here, which others know of or should.
+/// A breaker that is open here, and that others know or should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedBreaker {
-    /// What there is to know.
+    /// Its status.
     pub word: BreakerStatus,
-    /// The version that it was heard or told in.
+    /// The version in which it was received or sent.
     pub version: u64,
 }
 
@@ -118,20 +118,20 @@ struct PendingChange {
 
 #[derive(Debug, Default)]
 struct ReplicationEntry {
-    /// The newest version heard or told.
+    /// The newest version received or sent.
     version: u64,
-    /// The last change of our own, if the others do not know it yet. Until they do, it stands.
+    /// The last local change, if the others do not know it yet. Until they do, it is valid.
     untold: Option<PendingChange>,
 }
 
-/// How far what is known here and elsewhere agree.
+/// How far local and shared states agree.
 #[derive(Debug, Default)]
 pub(super) struct ReplicationState {
     on: bool,
     tokens: HashMap<Credential, String>,
     known: HashMap<SharedBreakerKey, ReplicationEntry>,
     numbers: u64,
-    /// What was recalled before there were others: theirs to know better.
+    /// What was restored before there were others: they know better.
     recalled: Vec<(BreakerKey, BreakerState)>,
 }
 
@@ -147,14 +147,14 @@ impl ReplicationState {
         };
     }
 
-    /// A breaker is in this state because an earlier life of this process had it so.
+    /// Records that a breaker is in this state because it was restored from an earlier run of this process.
     pub(super) fn recalled(&mut self, key: &BreakerKey, state: BreakerState) {
         if !self.on {
             self.recalled.push((key.clone(), state));
         }
     }
 
-    /// What was recalled and no longer matters once there are others.
+    /// What was restored; not needed any more once there are others.
     pub(super) fn take_recalled(&mut self) -> Vec<(BreakerKey, BreakerState)> {
         std::mem::take(&mut self.recalled)
     }
@@ -164,13 +164,13 @@ impl ReplicationState {
         self.on && is_shared(key)
     }
 
-    /// Whether one process probes the breaker for all. A target is probed by deliveries, which the process with the claim may
-    /// not have.
+    /// Whether one process probes the breaker for all. A target is probed by deliveries, which the process with the
+    /// claim may not have.
     pub(super) fn needs_claim(&self, key: &BreakerKey) -> bool {
         self.covers(key) && key.kind() != BreakerKind::Target
     }
 
-    /// A change of our own is to be told.
+    /// Queues a local change for the others.
     pub(super) fn note(&mut self, key: &BreakerKey, to: BreakerState, why: BreakerReason) {
         if !self.covers(key) {
             return;
@@ -179,7 +179,8 @@ impl ReplicationState {
         let (whole, token) = match (to, why) {
             (BreakerState::HalfOpen, _) => (false, None),
             (BreakerState::ForcedOpen { why: BreakerReason::Unauthorized }, _) => (false, token),
-            // The same token once more: it is right again. Of another one nothing is known here that could be withdrawn.
+            // The same token again: it is valid again. For another token, nothing is known here that could be
+            // withdrawn.
             (BreakerState::Closed, BreakerReason::TokenChanged) => {
                 (false, token.filter(|token| self.has_heard_of(key, token)))
             }
@@ -214,7 +215,7 @@ impl ReplicationState {
         self.known.contains_key(&SharedBreakerKey { key: key.clone(), token: Some(token.to_owned()) })
     }
 
-    /// Under what a state that is not closed is shared; nothing if it is not.
+    /// The shared key of a state that is not closed; `None` if it is not shared.
     pub(super) fn matter_of(&self, key: &BreakerKey, state: BreakerState) -> Option<SharedBreakerKey> {
         if !self.covers(key) {
             return None;
@@ -230,7 +231,7 @@ impl ReplicationState {
         }
     }
 
-    /// Whether news concern this process, and are not older than what it knows.
+    /// Whether a remote change concerns this process, and is not older than what it knows.
     pub(super) fn takes(&self, matter: &SharedBreakerKey, version: u64) -> bool {
         if !self.covers(&matter.key) {
             return false;
@@ -256,7 +257,7 @@ impl ReplicationState {
         }
     }
 
-    /// The others know of a change now; unless there was another one since, that is all there is to tell.
+    /// Records that the others know a change; if there was no other one since, nothing is pending.
     pub(super) fn told(&mut self, turn: &LocalChange, version: u64) {
         if let Some(known) = self.known.get_mut(&turn.word.matter) {
             known.version = known.version.max(version);
@@ -264,7 +265,7 @@ impl ReplicationState {
         }
     }
 
-    /// Changes that the others do not know of, the oldest first. What time has undone meanwhile is forgotten.
+    /// Changes that the others do not know, oldest first. Changes that have expired meanwhile are dropped.
     pub(super) fn turns(&mut self, now: Timestamp) -> Vec<LocalChange> {
         let mut turns = Vec::new();
         for (matter, known) in &mut self.known {
@@ -287,7 +288,8 @@ impl ReplicationState {
         self.known.len()
     }
 
-    /// Whether a matter is known or can be. At the bound the oldest news go, never what is untold.
+    /// Whether a key is present or can be added. At the maximum, the oldest received ones are removed, never pending
+    /// ones.
     fn make_room(&mut self, matter: &SharedBreakerKey) -> bool {
         if self.known.len() < MOST_KNOWN || self.known.contains_key(matter) {
             return true;
@@ -298,7 +300,7 @@ impl ReplicationState {
     }
 }
 
-/// A state as it is told.
+/// Converts a state to its shared form.
 pub(super) fn stand(state: BreakerState, now: Timestamp) -> SharedBreakerState {
     match state {
         BreakerState::Closed | BreakerState::HalfOpen => SharedBreakerState::Closed,
@@ -307,7 +309,7 @@ pub(super) fn stand(state: BreakerState, now: Timestamp) -> SharedBreakerState {
     }
 }
 
-/// Objects are too many, and too much one process's business.
+/// Breakers of single objects are too many, and mostly concern one process.
 const fn is_shared(key: &BreakerKey) -> bool {
     match key.kind() {
         BreakerKind::Address | BreakerKind::Discord | BreakerKind::Route | BreakerKind::Target => true,

@@ -1,4 +1,4 @@
-//! Several processes' breakers, and what they tell each other.
+//! Tests of several processes that share their breakers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,8 +16,7 @@ pub(super) const BOT: Credential = Credential::Application(42);
 pub(super) const READ: &str = "GET /guilds/{id}/roles";
 pub(super) const CREATE: &str = "POST /guilds/{id}/roles";
 
-/// What all processes see: the newest word on each matter. The one in use is a script that Redis runs
-/// (`tests/redis_state/`).
+/// The shared store: the newest status of each key. In production it is a Redis script (`tests/redis_state/`).
 #[derive(Default)]
 struct Board {
     version: u64,
@@ -27,7 +26,7 @@ struct Board {
 }
 
 impl Board {
-    /// Takes a word, or gives the one that stands against it.
+    /// Stores a status, or returns the one that takes precedence.
     fn tell(&mut self, word: &BreakerStatus, now: Timestamp) -> Result<RemoteChange, RemoteChange> {
         let weak = matches!(word.stand, SharedBreakerState::Open { .. })
             || (word.stand == SharedBreakerState::Closed && word.why == BreakerReason::ProbesSucceeded);
@@ -42,7 +41,7 @@ impl Board {
         Ok(RemoteChange { word: word.clone(), version: self.version })
     }
 
-    /// Lets a process probe, unless another one does.
+    /// Grants a claim, unless another process holds it.
     fn claim(&mut self, who: usize, claim: &ProbeClaim, now: Timestamp) -> ClaimResponse {
         match self.claims.get(&claim.matter) {
             Some((holder, until)) if *holder != who && *until > now => {
@@ -55,7 +54,7 @@ impl Board {
         }
     }
 
-    /// All there is, with what time has left of it.
+    /// All statuses, with their remaining times.
     fn read(&self, now: Timestamp) -> Vec<RemoteChange> {
         let words = self.words.values();
         words
@@ -96,7 +95,7 @@ impl World {
         }
     }
 
-    /// Tells all that a process has to tell; those who listen hear it.
+    /// Sends all pending changes of a process; returns those that were accepted.
     fn tell(&mut self, who: usize) -> Vec<RemoteChange> {
         let mut told = Vec::new();
         for turn in self.all[who].turns(self.now) {
@@ -117,7 +116,7 @@ impl World {
         told
     }
 
-    /// Requests all claims of a process; how many were granted.
+    /// Requests all claims of a process; returns the number of granted ones.
     pub(super) fn claim(&mut self, who: usize) -> usize {
         let mut granted = 0;
         loop {
@@ -261,15 +260,15 @@ fn a_wrong_token_stops_those_who_have_it_and_nobody_else() {
     world.all[1].token_changed(BOT, Some("new"), world.now);
     world.settle();
     assert_eq!(world.states(&discord()), ["forced_open", "closed", "closed"]);
-    // The new one is wrong as well.
+    // The new one is invalid too.
     world.run(2, &call(READ, 7), UNAUTHORIZED);
     world.settle();
     assert_eq!(world.states(&discord()), ["forced_open"; 3]);
-    // Whoever gets a token that others found wrong hears of it.
+    // A process with a token that others found invalid receives that.
     world.all[0].token_changed(BOT, Some("new"), world.now);
     world.settle();
     assert_eq!(world.states(&discord()), ["forced_open"; 3]);
-    // The same token once more means that it is right again.
+    // Setting the same token again means that it is valid again.
     world.all[2].token_changed(BOT, Some("new"), world.now);
     world.settle();
     assert_eq!(world.states(&discord()), ["closed"; 3]);
@@ -296,7 +295,7 @@ fn what_a_person_forces_or_resets_anywhere_holds_everywhere() {
         world.settle();
         assert_eq!(world.states(&key), ["closed"; 3]);
     }
-    // For a time as well.
+    // Also for a limited time.
     let minute = Duration::from_secs(60);
     world.all[1].force_for(&discord(), minute, world.now).unwrap();
     world.settle();
@@ -304,7 +303,8 @@ fn what_a_person_forces_or_resets_anywhere_holds_everywhere() {
     world.all[0].reset(&discord(), world.now);
     world.settle();
     assert_eq!(world.states(&discord()), ["closed"; 3]);
-    // A wrong token is reset for all who have it, even from where it was not seen yet.
+    // A reset for an invalid token applies to all processes that have it, even from a process that did not know about
+    // it.
     world.run(0, &call(READ, 7), UNAUTHORIZED);
     world.tell(0);
     world.read(1);
@@ -366,7 +366,7 @@ fn a_change_that_nobody_heard_of_yet_stands_against_all_news() {
             .is_empty()
     );
     let turn = world.all[0].turns(world.now).remove(0);
-    // Another change, while the first is being told.
+    // Another change, while the first is being sent.
     world.all[0].reset(&key, world.now);
     world.all[0].told(&turn, 8);
     assert_eq!(world.all[0].turns(world.now)[0].word.stand, SharedBreakerState::Closed);
@@ -384,7 +384,7 @@ fn only_the_newest_change_of_a_breaker_is_told_and_none_that_time_has_undone() {
         world.all[0].reset(&discord(), world.now);
     }
     let told: Vec<SharedBreakerState> = world.all[0].turns(world.now).iter().map(|turn| turn.word.stand).collect();
-    // One of the bot, one of its token.
+    // One for the bot, one for its token.
     assert_eq!(told, [SharedBreakerState::Closed, SharedBreakerState::Closed]);
     for id in 0..5 {
         world.run(0, &call(READ, id), CallResult::TimedOut);
@@ -399,7 +399,7 @@ fn what_stands_open_is_enough_to_make_a_lost_board_anew() {
     let mut world = World::new(&["a", "a"]);
     world.run(0, &call(READ, 7), CallResult::Answered(ResponseClass::Blocked { retry_after: None }));
     world.all[0].force(&BreakerKey::Target("crm".to_owned()), world.now).unwrap();
-    assert!(world.all[0].standing(world.now).is_empty(), "it has not been told yet");
+    assert!(world.all[0].standing(world.now).is_empty(), "it was not sent yet");
     world.settle();
     world.board = Board::default();
     let mut standing = world.all[1].standing(world.now);
@@ -477,7 +477,7 @@ enum Action {
     Read {
         who: usize,
     },
-    /// Somebody hears something that was told at some time, perhaps long ago.
+    /// A process receives any earlier change, perhaps an old one.
     Hear {
         who: usize,
         which: usize,
@@ -542,7 +542,7 @@ proptest! {
                 Action::Read { who } => {
                     let before = world.all[who].turns(world.now);
                     world.read(who);
-                    prop_assert_eq!(before, world.all[who].turns(world.now), "what was heard is to be told again");
+                    prop_assert_eq!(before, world.all[who].turns(world.now), "a received change is sent again");
                 }
                 Action::Hear { who, which } => {
                     if !told.is_empty() {
@@ -561,7 +561,7 @@ proptest! {
         world.settle();
         let version = world.board.version;
         world.settle();
-        prop_assert_eq!(version, world.board.version, "they go on telling each other");
+        prop_assert_eq!(version, world.board.version, "they continue to send changes");
 
         let board: BTreeMap<SharedBreakerKey, SharedBreakerState> =
             world.board.read(world.now).into_iter().map(|news| (news.word.matter, news.word.stand)).collect();
@@ -576,11 +576,11 @@ proptest! {
                 let expected: &[&str] = match board.get(&whole(key.clone())) {
                     _ if wrong => &["forced_open"],
                     Some(SharedBreakerState::ForcedOpen) => &["forced_open"],
-                    // Whoever was late may have closed it, or may be trying.
+                    // A process that was late may have closed it, or may be probing.
                     Some(SharedBreakerState::Open { remaining }) if !remaining.is_zero() => &["open", "half_open"],
                     Some(SharedBreakerState::Open { .. }) => &["open", "half_open", "closed"],
                     Some(SharedBreakerState::Closed) => &["closed"],
-                    // Opened and cooled down before it was told.
+                    // Opened and cooled down before it was sent.
                     None => &["half_open", "closed"],
                 };
                 prop_assert!(expected.contains(&state.name()), "{key} is {state:?} in {who}, expected {expected:?}");

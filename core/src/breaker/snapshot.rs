@@ -1,4 +1,4 @@
-//! What people see of breakers.
+//! Views of breakers for people.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use crate::time::Timestamp;
 use super::machine::Breaker;
 use super::{BreakerKey, BreakerKind, BreakerReason, BreakerState, Breakers};
 
-/// How many breakers a snapshot shows.
+/// Maximum number of breakers in a snapshot.
 const MOST_SHOWN: usize = 1_000;
 
-/// What is to be seen of all breakers.
+/// View of all breakers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakersSnapshot {
-    /// How many are watched.
+    /// Number of breakers.
     pub watched: usize,
-    /// How many were forgotten early because others needed the room.
+    /// Number of breakers removed early because others needed the room.
     pub evicted: u64,
-    /// How often one should have been made and there was no room.
+    /// How often a breaker was not created because there was no room.
     pub unwatched: u64,
-    /// Interactions that are known to have ended.
+    /// Number of known expired interactions.
     pub ended_interactions: usize,
-    /// How many are in each state, of all that are watched.
+    /// Number of breakers in each state.
     pub states: StateCounts,
     /// The breakers, those that are not closed first.
     pub breakers: Vec<BreakerSnapshot>,
 }
 
-/// How many breakers are in each state.
+/// Number of breakers in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateCounts {
-    /// Calls go out.
+    /// Calls are sent.
     pub closed: usize,
-    /// None does, for a time.
+    /// No calls are sent for a time.
     pub open: usize,
-    /// Some do, to see whether it is over.
+    /// Some calls are sent as probes.
     pub half_open: usize,
-    /// None does until somebody resets it, or a token changes.
+    /// No calls are sent until a reset, or until a token changes.
     pub forced_open: usize,
 }
 
@@ -54,22 +54,22 @@ impl StateCounts {
     }
 }
 
-/// What is to be seen of a breaker.
+/// View of a breaker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerSnapshot {
-    /// What it watches.
+    /// Its key.
     pub key: BreakerKey,
-    /// What kind of thing that is.
+    /// Its kind.
     pub kind: BreakerKind,
     /// Its state.
     pub state: &'static str,
-    /// How bad that is: see [`BreakerState::severity`].
+    /// Its severity: see [`BreakerState::severity`].
     pub severity: u8,
-    /// Why it is in that state.
+    /// The reason of its state.
     pub why: BreakerReason,
-    /// How long it has been.
+    /// Time in its state.
     pub for_ms: u64,
-    /// How long it is still open.
+    /// Remaining time in the open state.
     pub retry_after_ms: Option<u64>,
     /// Calls in the window.
     pub calls: u32,
@@ -77,12 +77,12 @@ pub struct BreakerSnapshot {
     pub failures: u32,
     /// How many of them were slow.
     pub slow: u32,
-    /// Probes under way.
+    /// Probes in flight.
     pub probes: usize,
 }
 
 impl Breakers {
-    /// What is to be seen: those that are not closed first, at most a thousand.
+    /// Returns a view of all breakers: those that are not closed first, at most a thousand.
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> BreakersSnapshot {
         let mut states = StateCounts::default();
@@ -103,7 +103,7 @@ impl Breakers {
         }
     }
 
-    /// What is to be seen of one breaker; nothing if it is closed and has no trouble.
+    /// Returns a view of one breaker; `None` if it does not exist, because it is closed without failures.
     #[must_use]
     pub fn look(&self, key: &BreakerKey, now: Timestamp) -> Option<BreakerSnapshot> {
         self.shelf.get(key).map(|breaker| self.shown(key, breaker, now))

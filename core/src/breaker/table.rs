@@ -1,4 +1,4 @@
-//! Where breakers are kept: by key, within a bound, with lists of what time will change.
+//! Table of breakers: bounded, with indexes of the times at which they change.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,26 +11,26 @@ use super::{BreakerConfig, BreakerKey, BreakerKind, BreakerState};
 #[derive(Debug)]
 struct Entry {
     breaker: Breaker,
-    /// Where it stands in the lists.
+    /// Its positions in the indexes.
     wake: Option<Timestamp>,
     quiet: Option<Timestamp>,
 }
 
-/// All breakers there are.
+/// All breakers.
 #[derive(Debug)]
 pub(super) struct BreakerTable {
     pub(super) config: BreakerConfig,
     chance: Rng,
-    /// How many passes were handed out.
+    /// Number of permits issued.
     latest: u64,
-    /// The latest generation of any breaker that was forgotten: one made anew must not take older results.
+    /// The latest generation of any removed breaker: a new one must not take older results.
     forgotten: u64,
     all: HashMap<BreakerKey, Entry>,
-    /// How many of them are never forgotten.
+    /// Number of breakers that are never removed.
     permanent: usize,
-    /// Breakers that time will change, by when.
+    /// Breakers that change by time alone, by that time.
     wakes: BTreeSet<(Timestamp, BreakerKey)>,
-    /// Closed breakers that can be forgotten, by when they last had trouble.
+    /// Closed breakers that can be removed, by their last failure, slow call or transition.
     quiet: BTreeSet<(Timestamp, BreakerKey)>,
     evicted: u64,
     unwatched: u64,
@@ -64,23 +64,23 @@ impl BreakerTable {
         self.all.len()
     }
 
-    /// How many were forgotten early because others needed the room.
+    /// Number of breakers removed early because others needed the room.
     pub(super) const fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// How often one should have been made and there was no room.
+    /// How often a breaker was not created because there was no room.
     pub(super) const fn unwatched(&self) -> u64 {
         self.unwatched
     }
 
-    /// The number of the next pass.
+    /// Number of the next permit.
     pub(super) fn next_ticket(&mut self) -> u64 {
         self.latest += 1;
         self.latest
     }
 
-    /// Whether a pass is of the breaker's present generation. Makes the breaker if it is to be watched from now on.
+    /// Whether a permit belongs to the breaker's current generation. Creates the breaker if it is needed from now on.
     pub(super) fn is_current(&mut self, key: &BreakerKey, ticket: u64, trouble: bool, now: Timestamp) -> bool {
         if let Some(entry) = self.all.get(key) {
             return entry.breaker.is_current(ticket);
@@ -89,7 +89,7 @@ impl BreakerTable {
         wanted && self.watch(key, now)
     }
 
-    /// Whether there is a breaker, or room for one.
+    /// Whether the breaker exists, or there is room for it.
     pub(super) fn has_room(&self, key: &BreakerKey) -> bool {
         self.all.contains_key(key)
             || key.is_permanent()
@@ -97,7 +97,7 @@ impl BreakerTable {
             || !self.quiet.is_empty()
     }
 
-    /// Makes a breaker if there is none, and room for one.
+    /// Creates a breaker if it does not exist and there is room for it.
     pub(super) fn watch(&mut self, key: &BreakerKey, now: Timestamp) -> bool {
         if self.all.contains_key(key) {
             return true;
@@ -118,7 +118,7 @@ impl BreakerTable {
         true
     }
 
-    /// Does something to a breaker, and keeps the lists in step with it.
+    /// Applies a change to a breaker, and updates the indexes.
     pub(super) fn change(
         &mut self,
         key: &BreakerKey,
@@ -143,12 +143,12 @@ impl BreakerTable {
         wake.into_iter().chain(forget).min()
     }
 
-    /// Those that time has something for, the longest due first.
+    /// Breakers that are due, the longest due first.
     pub(super) fn due(&self, now: Timestamp) -> Vec<BreakerKey> {
         self.wakes.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| key.clone()).collect()
     }
 
-    /// Forgets those that were closed and quiet for long.
+    /// Removes breakers that were closed and quiet for long.
     pub(super) fn forget_quiet(&mut self, now: Timestamp) {
         while let Some((troubled, key)) = self.quiet.first()
             && *troubled + self.config.calm <= now

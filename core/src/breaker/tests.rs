@@ -1,4 +1,4 @@
-//! What breakers do, told one behaviour at a time.
+//! Tests of breakers, one behaviour at a time.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl World {
         self.admit(call).unwrap_err().reason
     }
 
-    /// The breaker's own probes since the last look.
+    /// The breaker's own probes since the last call.
     fn own_probes(&mut self) -> Vec<(BreakerKey, CallPermit)> {
         let effects = std::mem::take(&mut self.effects);
         effects
@@ -182,7 +182,7 @@ fn what_the_caller_did_wrong_never_opens_anything() {
     for (id, class) in (0..500_u64).zip(wrong.into_iter().cycle()) {
         world.run(&call(READ, id), CallResult::Answered(class));
     }
-    // The address and the bot, and nothing else: no failure, no breaker.
+    // Only the address and the bot: without failures there is no breaker.
     assert_eq!(world.breakers.len(), 2);
     assert!(world.effects.is_empty());
 }
@@ -306,7 +306,7 @@ fn a_lost_probe_counts_as_failed() {
     assert_eq!(world.state(&pair(READ, 7)), "half_open");
     world.wait_secs(1);
     assert_eq!(world.state(&pair(READ, 7)), "open");
-    // Its late success is of an older generation.
+    // Its late success belongs to an older generation.
     world.wait_secs(60);
     for _ in 0..2 {
         world.run(&call(READ, 7), SUCCESS);
@@ -338,7 +338,7 @@ fn a_wrong_token_stops_that_bot_until_it_has_another() {
 
     world.breakers.token_changed(BOT, None, world.now);
     assert_eq!(world.state(&discord()), "closed");
-    // What the old token is still answered says nothing about the new one.
+    // Responses to the old token show nothing about the new one.
     world.report(late, CallResult::Answered(ResponseClass::Unauthorized));
     assert_eq!(world.state(&discord()), "closed");
 }

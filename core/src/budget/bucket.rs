@@ -8,17 +8,17 @@ use serde::Serialize;
 use super::{BudgetError, Points};
 use crate::time::Timestamp;
 
-/// What a budget holds, and how fast it comes back.
+/// The size of a budget, and how fast it is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BudgetLimits {
-    /// What it holds when it is full.
+    /// Points in a full budget.
     pub maximum: Points,
-    /// What comes back in a second.
+    /// Points restored per second.
     pub restore_per_second: Points,
 }
 
 impl BudgetLimits {
-    /// An even share of them, of which there are so many.
+    /// An even share, if the limits are divided by `of`.
     #[must_use]
     pub fn share(self, of: u32) -> Self {
         Self {
@@ -28,27 +28,27 @@ impl BudgetLimits {
     }
 }
 
-/// What the upstream said of itself in an answer. What it did not say stays as it was.
+/// What the upstream reported in a response. A value that it did not report does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// What is left. With [`Observation::retry_after`] alone, nothing is.
+    /// Points left. If only [`Observation::retry_after`] is given, none are left.
     pub available: Option<Points>,
-    /// What there is when all of it is there.
+    /// Points in a full budget.
     pub maximum: Option<Points>,
-    /// What comes back in a second.
+    /// Points restored per second.
     pub restore_per_second: Option<Points>,
-    /// How long it wants to be left alone.
+    /// How long the upstream accepts no calls.
     pub retry_after: Option<Duration>,
-    /// How long ago the call was sent whose answer said so. The upstream cannot have counted what was sent later.
+    /// How long ago the observed call was sent. The upstream cannot have counted calls that were sent later.
     pub age: Duration,
 }
 
 impl Observation {
-    /// Whether it can be taken over.
+    /// Checks whether the observation can be applied.
     ///
     /// # Errors
     ///
-    /// When it is too old to say anything, or says that the maximum is 0.
+    /// If it is too old, or reports a maximum of 0.
     pub fn check(&self) -> Result<(), BudgetError> {
         if self.age > Budget::MEMORY {
             return Err(BudgetError::StaleObservation);
@@ -60,23 +60,23 @@ impl Observation {
     }
 }
 
-/// What came of asking.
+/// Result of a request to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 #[must_use]
 pub enum BudgetDecision {
-    /// Its cost is taken.
+    /// The cost is taken.
     Allowed {
-        /// When to spend it: not before so long from now.
+        /// How long to wait before spending it.
         delay: Duration,
-        /// What is left now.
+        /// Points left now.
         remaining: Points,
     },
     /// Nothing has changed.
     Refused {
-        /// When it would be allowed, if nobody else came first; never by itself, if nothing comes back.
+        /// When it would be allowed, if no other request came first; `None` if nothing is restored.
         retry_after: Option<Duration>,
-        /// What is left now.
+        /// Points left now.
         remaining: Points,
     },
 }
@@ -90,35 +90,35 @@ struct Booking {
 
 /// A budget of one upstream.
 ///
-/// What an observation does: what the upstream says is left becomes what is left, less everything that is spent after the
-/// observed call was sent (`now − age`), be it on its way or still waiting. So an observation forgets nothing that the
-/// upstream cannot have seen, and does not count twice what it has. Delays that were given out stand, and a new rate with
-/// no word on what is left counts from when all that is booked is due.
+/// Effect of an observation: the reported points become the remaining points, minus everything that is spent after the
+/// observed call was sent (`now − age`), in flight or still waiting. So an observation drops nothing that the upstream
+/// cannot have seen, and counts nothing twice. Delays that were granted stay valid. A new rate without a report of the
+/// remaining points applies from the time when all bookings are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     limits: BudgetLimits,
-    /// Whether each of the limits is the upstream's own word, which a default no longer changes.
+    /// Which limits the upstream has reported; a default no longer changes these.
     observed: ObservedLimits,
-    /// Millionths of points at `as_of`; below 0 only when an observation found less than was booked.
+    /// Millionths of points at `as_of`; negative only if an observation reported less than was booked.
     balance: i128,
-    /// When the last booking is due: what comes back until then is spoken for. So it may lie ahead.
+    /// When the last booking is due: all points restored until then are booked. It may be in the future.
     as_of: Timestamp,
     blocked_until: Timestamp,
-    /// By `due`, which only grows.
+    /// Sorted by `due`, which only increases.
     bookings: VecDeque<Booking>,
 }
 
-/// Which limits are the upstream's own word.
+/// Which limits the upstream has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObservedLimits {
-    /// What it holds.
+    /// The maximum.
     pub maximum: bool,
-    /// How fast it comes back.
+    /// The restore rate.
     pub restore: bool,
 }
 
 impl ObservedLimits {
-    /// Whether any is.
+    /// Whether it has reported any.
     #[must_use]
     pub const fn any(self) -> bool {
         self.maximum || self.restore
@@ -126,26 +126,26 @@ impl ObservedLimits {
 }
 
 impl Budget {
-    /// How long bookings are remembered once they are due, and so how old an observation may be.
+    /// How long bookings are stored after they are due, and therefore the maximum age of an observation.
     pub const MEMORY: Duration = Duration::from_secs(60);
 
-    /// How many bookings are remembered one by one. Past it the oldest are kept as one.
+    /// Maximum number of stored bookings. Beyond it the oldest are merged.
     const MOST_BOOKINGS: usize = 1_024;
 
-    /// A full budget.
+    /// Creates a full budget.
     ///
     /// # Errors
     ///
-    /// When it could hold nothing.
+    /// If the maximum is 0.
     pub fn new(limits: BudgetLimits, now: Timestamp) -> Result<Self, BudgetError> {
         Self::holding(limits.maximum, limits, now)
     }
 
-    /// An empty budget, to which nothing comes back before `from`.
+    /// Creates an empty budget that is restored from `from` on.
     ///
     /// # Errors
     ///
-    /// When it could hold nothing.
+    /// If the maximum is 0.
     pub fn empty(limits: BudgetLimits, from: Timestamp) -> Result<Self, BudgetError> {
         Self::holding(Points::ZERO, limits, from)
     }
@@ -164,25 +164,25 @@ impl Budget {
         })
     }
 
-    /// The limits in force.
+    /// The current limits.
     #[must_use]
     pub const fn limits(&self) -> BudgetLimits {
         self.limits
     }
 
-    /// Which of them the upstream has said itself.
+    /// Which of them the upstream has reported.
     #[must_use]
     pub const fn observed(&self) -> ObservedLimits {
         self.observed
     }
 
-    /// What is left, and can be spent at once.
+    /// Points that can be spent now.
     #[must_use]
     pub fn available(&self, now: Timestamp) -> Points {
         if now < self.as_of.max(self.blocked_until) { Points::ZERO } else { Points::left(self.balance_at(now)) }
     }
 
-    /// What was taken to be spent later.
+    /// Points that were taken to be spent later.
     #[must_use]
     pub fn booked(&self, now: Timestamp) -> Points {
         Points::left(
@@ -190,23 +190,23 @@ impl Budget {
         )
     }
 
-    /// How long what comes back is spoken for, by all that is booked.
+    /// How long all restored points are booked.
     #[must_use]
     pub fn booked_for(&self, now: Timestamp) -> Duration {
         self.as_of.since(now)
     }
 
-    /// How long the upstream still wants to be left alone.
+    /// How long the upstream still accepts no calls.
     #[must_use]
     pub fn blocked_for(&self, now: Timestamp) -> Duration {
         self.blocked_until.since(now)
     }
 
-    /// Takes a cost that can be spent at once.
+    /// Takes a cost that can be spent now.
     ///
     /// # Errors
     ///
-    /// When the cost is more than the budget ever holds.
+    /// If the cost exceeds the maximum.
     pub fn try_acquire(&mut self, cost: Points, now: Timestamp) -> Result<BudgetDecision, BudgetError> {
         self.acquire(cost, Duration::ZERO, now)
     }
@@ -215,7 +215,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// When the cost is more than the budget ever holds.
+    /// If the cost exceeds the maximum.
     pub fn acquire(&mut self, cost: Points, max_wait: Duration, now: Timestamp) -> Result<BudgetDecision, BudgetError> {
         if cost > self.limits.maximum {
             return Err(BudgetError::CostAboveMaximum { cost, maximum: self.limits.maximum });
@@ -235,26 +235,26 @@ impl Budget {
         }
     }
 
-    /// Takes what was spent without asking, be it there or not.
+    /// Takes a cost that was spent without a request, even if it is not available.
     pub fn charge(&mut self, spent: Points, now: Timestamp) {
         let booking = Booking { due: self.as_of.max(now), cost: spent.signed() };
         self.spend(booking);
         self.remember(booking, now);
     }
 
-    /// Counts in what a forgotten budget of the same upstream had given away: so much of what is here was spent already,
-    /// and what comes back for so long is spoken for.
+    /// Applies the spending of a lost budget of the same upstream: `spent` points are taken, and all points restored
+    /// within `booked_for` are booked.
     pub fn inherit(&mut self, spent: Points, booked_for: Duration, now: Timestamp) {
         self.settle(now);
         self.balance -= spent.signed();
         self.as_of = self.as_of.max(now + booked_for);
     }
 
-    /// Takes over what the upstream said; see [`Budget`] for the rule.
+    /// Applies an observation; see [`Budget`] for the rule.
     ///
     /// # Errors
     ///
-    /// When it is too old to say anything, or says that the maximum is 0. Nothing has changed then.
+    /// If it is too old, or reports a maximum of 0. Nothing has changed then.
     pub fn observe(&mut self, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
         seen.check()?;
         self.settle(now);
@@ -266,7 +266,7 @@ impl Budget {
             self.limits.restore_per_second = rate;
             self.observed.restore = true;
         }
-        // An upstream that wants to be left alone, and does not say what is left, has nothing left.
+        // An upstream that accepts no calls, and does not report the remaining points, has none left.
         let reported = seen.available.or(seen.retry_after.map(|_| Points::ZERO));
         if let Some(reported) = reported {
             self.restart(reported, now.before(seen.age), now);
@@ -278,11 +278,11 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives it other defaults. What the upstream has said of itself stands.
+    /// Sets new defaults. Limits that the upstream has reported do not change.
     ///
     /// # Errors
     ///
-    /// When it could hold nothing.
+    /// If the maximum is 0.
     pub fn configure(&mut self, limits: BudgetLimits, now: Timestamp) -> Result<(), BudgetError> {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
@@ -298,14 +298,14 @@ impl Budget {
         Ok(())
     }
 
-    /// What is there at a time not before `as_of`, if nothing more is booked.
+    /// The balance at a time not before `as_of`, if nothing more is booked.
     fn balance_at(&self, then: Timestamp) -> i128 {
         let elapsed = i128::from(then.micros().saturating_sub(self.as_of.micros()));
         let restored = self.limits.restore_per_second.signed() * elapsed / 1_000_000;
         (self.balance + restored).min(self.limits.maximum.signed())
     }
 
-    /// When so much is there; never, if nothing comes back.
+    /// When the balance covers the cost; `None` if nothing is restored.
     fn restored(&self, cost: i128) -> Option<Timestamp> {
         let missing = cost - self.balance;
         if missing <= 0 {
@@ -316,7 +316,7 @@ impl Budget {
         Some(self.as_of + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
     }
 
-    /// Counts what has come back at the rate until now, before the rate changes.
+    /// Adds the points restored until now at the current rate, before the rate changes.
     fn settle(&mut self, now: Timestamp) {
         self.balance = self.balance_at(now);
         self.as_of = self.as_of.max(now);
@@ -327,7 +327,7 @@ impl Budget {
         self.as_of = booking.due;
     }
 
-    /// Starts anew from what an upstream reported that had seen all that was spent up to `sent`.
+    /// Restarts from the reported points of an upstream that has seen everything spent until `sent`.
     fn restart(&mut self, reported: Points, sent: Timestamp, now: Timestamp) {
         self.balance = reported.min(self.limits.maximum).signed();
         self.as_of = now;
@@ -347,7 +347,7 @@ impl Budget {
             && let Some(oldest) = self.bookings.pop_front()
             && let Some(next) = self.bookings.front_mut()
         {
-            // Under the later of their times: an observation rather counts too much as unseen than too little.
+            // With the later of the two times: an observation should count too much as unseen rather than too little.
             next.cost += oldest.cost;
         }
     }

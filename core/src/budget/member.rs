@@ -1,8 +1,8 @@
-//! One process's side of all budgets that it shares with others.
+//! The client side of all shared budgets, in one process.
 //!
 //! ```text
-//!  within reach:  tidings ──▶ the shared budget ──▶ heard            (it decides)
-//!  out of reach:  lost ──▶ acquire, observe of what may be spent meanwhile ──▶ heard: what was spent is told
+//!  reachable:    report ──▶ shared budget ──▶ reply                (the shared budget decides)
+//!  unreachable:  lost ──▶ acquire and observe locally ──▶ reply: the local spending is reported
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,50 +18,49 @@ use crate::time::Timestamp;
 /// How a process shares budgets.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetMemberConfig {
-    /// How many budgets there may be.
+    /// Maximum number of budgets.
     pub most: usize,
-    /// Nobody may book a turn further away.
+    /// Maximum wait of a request.
     pub longest_wait: Duration,
-    /// What may be spent while they are out of reach.
+    /// What may be spent while the budgets are unreachable.
     pub on_loss: BudgetFallback,
-    /// How often it is tried to reach them again, and so when to come back.
+    /// How often to try to reach them again, and when callers should retry.
     pub retry_after: Duration,
 }
 
-/// What an answer changed.
+/// Effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// Nothing: the budgets were within reach before.
+    /// None: the budgets were reachable before.
     Still,
-    /// They are within reach again, after so long.
+    /// They are reachable again, after this long.
     Again(Duration),
 }
 
-/// Something to tell without being asked.
+/// A message to send without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetTask {
-    /// Tell the tidings, whatever they are.
+    /// Send the report, even if it is empty.
     Tell,
-    /// Tell what the upstream said meanwhile.
+    /// Send an observation that was made meanwhile.
     Observe(Observation),
 }
 
-/// One process's side of shared budgets.
+/// The client side of shared budgets.
 ///
-/// Whatever is told of a budget comes with [`BudgetReport`], and every answer is [heard](BudgetMember::heard). Once a question is
-/// [lost](BudgetMember::lost), all budgets count as out of reach until the next answer, and this process spends what
-/// [`BudgetFallback`] lets it.
+/// Each request carries a [`BudgetReport`], and each reply must be passed back. After a request is lost, all budgets
+/// are considered unreachable until the next reply, and this process spends what [`BudgetFallback`] permits.
 #[derive(Clone, Debug)]
 pub struct BudgetMember {
     config: BudgetMemberConfig,
     sides: BTreeMap<BudgetName, SharedBudget>,
     lost_at: Option<Timestamp>,
     members: MemberCount,
-    /// Where the last round of errands ended.
+    /// The budget of the last heartbeat.
     visited: Option<BudgetName>,
 }
 
-/// The largest number of processes that was heard of lately.
+/// The highest number of processes in recent replies.
 #[derive(Clone, Copy, Debug)]
 struct MemberCount {
     count: u32,
@@ -69,24 +68,24 @@ struct MemberCount {
 }
 
 impl BudgetMember {
-    /// The most that a shared budget counts. Where it is shared, numbers may have no more digits than a double.
+    /// The maximum of a shared budget. The shared state may store numbers as doubles.
     pub const MOST: Points = Points::whole(1_000_000_000);
 
-    /// How long a larger number of members stands against smaller ones.
+    /// How long a higher number of members takes precedence over lower ones.
     const MEMBERS_FOR: Duration = Duration::from_secs(60);
 
-    /// No budgets yet.
+    /// Creates a member without budgets.
     #[must_use]
     pub const fn new(config: BudgetMemberConfig) -> Self {
         let members = MemberCount { count: 1, at: Timestamp::ZERO };
         Self { config, sides: BTreeMap::new(), lost_at: None, members, visited: None }
     }
 
-    /// Takes on a budget, or gives one other defaults; they are told with the next tidings.
+    /// Adds a budget, or sets new defaults for an existing one; they are sent with the next report.
     ///
     /// # Errors
     ///
-    /// When it could hold nothing, or more than is counted, or there are too many.
+    /// If its maximum is 0 or above the maximum of a shared budget, or there are too many budgets.
     pub fn configure(&mut self, name: &BudgetName, limits: BudgetLimits) -> Result<(), BudgetError> {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
@@ -104,34 +103,34 @@ impl BudgetMember {
         Ok(())
     }
 
-    /// The budgets' names.
+    /// The names of all budgets.
     pub fn names(&self) -> impl Iterator<Item = &BudgetName> {
         self.sides.keys()
     }
 
-    /// Whether there is such a budget.
+    /// Whether the budget exists.
     #[must_use]
     pub fn knows(&self, name: &BudgetName) -> bool {
         self.sides.contains_key(name)
     }
 
-    /// Whether this process is on its own.
+    /// Whether the shared state is unreachable.
     #[must_use]
     pub const fn is_out_of_reach(&self) -> bool {
         self.lost_at.is_some()
     }
 
-    /// A wish as it may be put.
+    /// Creates a request with its wait limited to the maximum.
     #[must_use]
     pub fn ask(&self, cost: Points, max_wait: Duration) -> SpendRequest {
         SpendRequest { cost, max_wait: max_wait.min(self.config.longest_wait) }
     }
 
-    /// An observation as it may be told.
+    /// Validates an observation.
     ///
     /// # Errors
     ///
-    /// When it makes no sense, or there is no such budget.
+    /// If it is invalid, or the budget is unknown.
     pub fn check(&self, name: &BudgetName, seen: &Observation) -> Result<Observation, BudgetError> {
         if !self.knows(name) {
             return Err(BudgetError::Unknown(name.to_string()));
@@ -139,20 +138,20 @@ impl BudgetMember {
         seen.check()?;
         seen.maximum.map_or(Ok(()), countable)?;
         seen.restore_per_second.map_or(Ok(()), countable)?;
-        // More than the maximum never counts.
+        // Points above the maximum never count.
         Ok(Observation { available: seen.available.map(|points| points.min(Self::MOST)), ..*seen })
     }
 
-    /// What to tell with a question about a budget.
+    /// The report to send with a request for a budget.
     ///
     /// # Errors
     ///
-    /// When there is no such budget.
+    /// If the budget is unknown.
     pub fn tidings(&mut self, name: &BudgetName, now: Timestamp) -> Result<BudgetReport, BudgetError> {
         Ok(self.side(name)?.tidings(now))
     }
 
-    /// An answer has come, to a question with these tidings.
+    /// A reply has arrived, to a request with this report.
     pub fn heard(
         &mut self,
         name: &BudgetName,
@@ -175,18 +174,18 @@ impl BudgetMember {
         Reachability::Again(now.since(lost_at))
     }
 
-    /// A question got no answer. Says whether that is new.
+    /// A request got no reply. Returns whether the shared state was reachable before.
     pub fn lost(&mut self, now: Timestamp) -> bool {
         let is_new = self.lost_at.is_none();
         self.lost_at.get_or_insert(now);
         is_new
     }
 
-    /// Takes a cost from what may be spent out of reach.
+    /// Takes a cost from the fallback budget.
     ///
     /// # Errors
     ///
-    /// When nothing may be spent, or there is no such budget.
+    /// If nothing may be spent, or the budget is unknown.
     pub fn acquire(
         &mut self,
         name: &BudgetName,
@@ -200,18 +199,18 @@ impl BudgetMember {
         })
     }
 
-    /// Takes over what an upstream said, out of reach; the others are told later.
+    /// Applies an observation to the fallback budget; the shared state receives it later.
     ///
     /// # Errors
     ///
-    /// When there is no such budget.
+    /// If the budget is unknown.
     pub fn observe(&mut self, name: &BudgetName, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
         let loss = self.loss(now);
         self.side(name)?.observe(seen, loss, now)
     }
 
-    /// What has to be told by now. Out of reach, that is one thing, to find out whether that has ended; else all that has
-    /// not been told, or a sign of life.
+    /// The messages that are due. If the shared state is unreachable: one message that probes it. Otherwise all unsent
+    /// reports, or a heartbeat.
     pub fn errands(&mut self, now: Timestamp) -> Vec<(BudgetName, BudgetTask)> {
         let is_out_of_reach = self.is_out_of_reach();
         let mut errands: Vec<_> = self
@@ -221,7 +220,7 @@ impl BudgetMember {
             .map(|(name, side)| (name.clone(), side.take_unheard(now).map_or(BudgetTask::Tell, BudgetTask::Observe)))
             .collect();
         if errands.is_empty() {
-            // In turn, so that each is seen now and then.
+            // Round-robin, so that each budget is reached from time to time.
             let after = self.visited.take();
             let next = self.sides.keys().find(|name| Some(*name) > after.as_ref()).or(self.sides.keys().next());
             self.visited = next.cloned();
@@ -230,7 +229,7 @@ impl BudgetMember {
         errands
     }
 
-    /// A budget as its keeper showed it.
+    /// State of a budget, from a reply of the shared state.
     #[must_use]
     pub fn shown(name: &BudgetName, standing: &BudgetState, booked: Points) -> BudgetSnapshot {
         BudgetSnapshot {
@@ -244,11 +243,11 @@ impl BudgetMember {
         }
     }
 
-    /// A budget as it stands out of reach.
+    /// State of a budget while the shared state is unreachable.
     ///
     /// # Errors
     ///
-    /// When there is no such budget.
+    /// If the budget is unknown.
     pub fn snapshot(&mut self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
         let loss = self.loss(now);
         Ok(self.side(name)?.snapshot(name, loss, now))

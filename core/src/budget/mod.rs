@@ -1,16 +1,16 @@
 //! Named budgets: how much of another upstream (an RPC node, a GraphQL API with cost points) may be used, and when.
 //!
 //! ```text
-//!  acquire(cost) ──▶ Budget ──▶ Allowed { delay }   its cost is taken, to be spent once the delay is over
+//!  acquire(cost) ──▶ Budget ──▶ Allowed { delay }   its cost is taken, and may be spent after the delay
 //!                      ▲   └──▶ Refused             nothing has changed
-//!                      └── observe(what the upstream said is left)
+//!                      └── observe(what the upstream reported as left)
 //! ```
 //!
-//! [`BudgetMember`] is one process's side of budgets that it shares with others.
+//! [`BudgetMember`] is the client side of budgets that are shared between processes.
 //!
-//! A budget holds up to `maximum` points and gets `restore_per_second` back. Waiting is booked, never polled: who may go
-//! later has paid already, and whoever comes after waits behind. So in any window of time no more is spent than
-//! `maximum` and what was restored in it.
+//! A budget contains at most `maximum` points and restores `restore_per_second`. Waiting is booked, never polled: a
+//! caller with a delay has paid already, and later callers wait behind it. So in any period no more is spent than
+//! `maximum` plus what was restored in it.
 
 mod bucket;
 mod member;
@@ -29,58 +29,59 @@ pub use protocol::{BudgetEpoch, BudgetFallback, BudgetReport, BudgetState, Offli
 pub use registry::{BudgetName, BudgetSnapshot, BudgetSource, Budgets};
 pub use spend_totals::{Hour, SpendRecord, SpendTotals};
 
-/// What a budget cannot do.
+/// Error of a budget request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    /// More at once than there can ever be.
-    #[error("the cost of {cost} is more than the budget can ever hold ({maximum}); split the call")]
+    /// The cost exceeds the maximum.
+    #[error("cost {cost} exceeds the maximum of the budget ({maximum}); split the call")]
     CostAboveMaximum {
-        /// What was asked for.
+        /// The requested cost.
         cost: Points,
-        /// What the budget holds when it is full.
+        /// Points in a full budget.
         maximum: Points,
     },
-    /// A budget that could never be used.
-    #[error("a budget's maximum is above 0")]
+    /// A maximum of 0: the budget could never be used.
+    #[error("the maximum of a budget must be greater than 0")]
     MaximumZero,
-    /// A report about a call that was sent too long ago.
-    #[error("the report is about a call sent more than {} seconds ago, and says nothing about now", Budget::MEMORY.as_secs())]
+    /// An observation of a call that was sent too long ago.
+    #[error("the observed call was sent more than {} seconds ago; report it earlier", Budget::MEMORY.as_secs())]
     StaleObservation,
-    /// There is none of this name.
-    #[error("there is no budget {0:?}; name it in budgets.named, or say in budgets.others what others hold")]
+    /// There is no budget with this name.
+    #[error("unknown budget {0:?}; add it to budgets.named, or set default limits for all other budgets in \
+        budgets.others")]
     Unknown(String),
-    /// There are too many.
-    #[error("there are {0} budgets already, which is the most there may be")]
+    /// There are too many budgets.
+    #[error("cannot add a budget: the maximum number of budgets ({0}) is reached")]
     TooMany(usize),
-    /// It cannot be a name.
-    #[error("a budget's name has 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`, not {0:?}")]
+    /// The name is invalid.
+    #[error("invalid budget name {0:?}: use 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     BadName(String),
-    /// More than can be shared, since it is not counted exactly there.
-    #[error("{0} is more than a shared budget counts ({most}); use a larger unit", most = BudgetMember::MOST)]
+    /// More than a shared budget can count exactly.
+    #[error("{0} exceeds the maximum of a shared budget ({most}); use a larger unit", most = BudgetMember::MOST)]
     BeyondShared(Points),
-    /// It is shared, and what keeps it cannot be asked.
+    /// The budget is shared, and the shared state is unreachable.
     #[error("{why}; try again in {retry_after:?}")]
     OutOfReach {
         /// Why nothing may be spent meanwhile.
         why: BudgetUnreachable,
-        /// When to ask again.
+        /// When to try again.
         retry_after: Duration,
     },
-    /// Whatever kept it is gone.
-    #[error("the process is ending, and gives nothing more of its budgets")]
+    /// The budget service has stopped.
+    #[error("the process is shutting down and grants nothing more from its budgets")]
     Ending,
-    /// More questions than are answered at a time.
-    #[error("{most} questions about budgets are under way already; try again in {retry_after:?}")]
+    /// Too many concurrent requests.
+    #[error("{most} budget requests are in progress already; try again in {retry_after:?}")]
     Busy {
-        /// How many may be.
+        /// Maximum number of concurrent requests.
         most: usize,
-        /// When to ask again.
+        /// When to try again.
         retry_after: Duration,
     },
 }
 
 impl BudgetError {
-    /// When to ask again, if that can help.
+    /// When to try again, if that can help.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -97,21 +98,22 @@ impl BudgetError {
     }
 }
 
-/// Why nothing may be spent of a shared budget that is out of reach.
+/// Why nothing may be spent from a shared budget that is unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetUnreachable {
-    /// Nobody knows what is left of it.
+    /// The remaining points are unknown.
     #[error("the shared budget has not been reached since this process started")]
     Never,
-    /// The settings say so.
-    #[error("the shared budget is out of reach, and nothing may be spent of it meanwhile")]
+    /// The fallback forbids it.
+    #[error("the shared budget is unreachable, and nothing may be spent from it meanwhile")]
     Closed,
-    /// A share is not enough for it.
-    #[error("the shared budget is out of reach, and this process's share of it holds {share} at most, not {cost}")]
+    /// The cost exceeds the share of this process.
+    #[error("the shared budget is unreachable, and this process's share of it is at most {share}, less than the cost \
+        of {cost}")]
     AboveShare {
-        /// What was asked for.
+        /// The requested cost.
         cost: Points,
-        /// What the share holds when it is full.
+        /// Points in a full share.
         share: Points,
     },
 }

@@ -1,33 +1,33 @@
-//! What budgets count in.
+//! The unit of budgets.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// An amount of an upstream's points, or so many a second. Never below 0; counted in millionths.
+/// An amount of an upstream's points, or points per second. Never negative; counted in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Points(u64);
 
 const MICROS: u64 = 1_000_000;
 
 impl Points {
-    /// None.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
-    /// The least above 0.
+    /// The smallest amount above 0.
     pub const SMALLEST: Self = Self(1);
 
-    /// The most there may be, which is far more than any upstream has.
+    /// The maximum, far above what any upstream has.
     pub const MAX: Self = Self(1_000_000_000_000 * MICROS);
 
-    /// So many whole points, at most [`Points::MAX`].
+    /// Whole points, at most [`Points::MAX`].
     #[must_use]
     pub const fn whole(points: u64) -> Self {
         let micros = points.saturating_mul(MICROS);
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
-    /// So many points; nothing if that is no number, below 0 or above [`Points::MAX`].
+    /// Points; `None` if the value is not a number, negative or above [`Points::MAX`].
     #[must_use]
     pub fn new(points: f64) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "the bound need not be exact")]
@@ -38,14 +38,14 @@ impl Points {
         fits.then_some(Self(micros as u64))
     }
 
-    /// As a number, as others write it.
+    /// As a decimal number.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "for people and JSON")]
+    #[expect(clippy::cast_precision_loss, reason = "for display and JSON")]
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / MICROS as f64
     }
 
-    /// So many millionths; nothing if that is above [`Points::MAX`].
+    /// Millionths of a point; `None` above [`Points::MAX`].
     #[must_use]
     pub const fn from_micros(micros: u64) -> Option<Self> {
         if micros > Self::MAX.0 { None } else { Some(Self(micros)) }
@@ -57,30 +57,30 @@ impl Points {
         self.0
     }
 
-    /// An even share of it, of which there are so many; what is left over is nobody's.
+    /// An even share if divided by `of`, rounded down; the remainder is not assigned.
     #[must_use]
     pub fn share(self, of: u32) -> Self {
         Self(self.0 / u64::from(of.max(1)))
     }
 
-    /// Both together, at most [`Points::MAX`].
+    /// The sum, at most [`Points::MAX`].
     #[must_use]
     pub fn plus(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.0)).min(Self::MAX)
     }
 
-    /// What is left of it without the other, if anything.
+    /// The difference, at least 0.
     #[must_use]
     pub fn minus(self, less: Self) -> Self {
         Self(self.0.saturating_sub(less.0))
     }
 
-    /// In millionths, where there may be debts.
+    /// In millionths, as a signed number that allows debt.
     pub(super) const fn signed(self) -> i128 {
         self.0 as i128
     }
 
-    /// What is left of a balance that may be a debt.
+    /// The points left in a balance that may be negative.
     pub(super) fn left(balance: i128) -> Self {
         Self(u64::try_from(balance.max(0)).unwrap_or(u64::MAX))
     }

@@ -1,4 +1,4 @@
-//! What a process and the place where budgets are shared tell each other.
+//! Messages between a process and the shared state of budgets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,34 +6,35 @@ use std::time::Duration;
 
 use super::{BudgetLimits, ObservedLimits, Points};
 
-/// What may be spent of a shared budget while it is out of reach.
+/// What may be spent from a shared budget while it is unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BudgetFallback {
-    /// An even share, from nothing on. Processes that lose the budget together spend no more than it gives. One that loses
-    /// it alone spends its share beside the others for as long as that lasts, and the budget owes that afterwards.
+    /// An even share, starting at zero. Processes that lose the budget together spend no more than it provides. A
+    /// process that loses it alone spends its share in addition to the others during the outage, and the budget is
+    /// charged for it afterwards.
     #[default]
     Share,
     /// Nothing.
     Closed,
-    /// As if each process had the whole budget, which is more than there is.
+    /// The whole budget for each process, which is more than there is.
     Open,
 }
 
-/// A wish to spend.
+/// A request to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpendRequest {
-    /// How much.
+    /// The cost.
     pub cost: Points,
-    /// How long the asker would wait.
+    /// How long the caller would wait.
     pub max_wait: Duration,
 }
 
-/// Names one life of a shared budget. Another one means that what was spent before may be forgotten.
+/// Id of one epoch of a shared budget. A different epoch means that earlier spending may be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetEpoch(Arc<str>);
 
 impl BudgetEpoch {
-    /// As whoever keeps the budget calls it.
+    /// Creates an epoch from its name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self(name.into())
@@ -52,47 +53,48 @@ impl fmt::Display for BudgetEpoch {
     }
 }
 
-/// What a process spent while the budget was out of reach. Told until it was heard, and counted once by its number.
+/// What a process spent while the budget was unreachable. It is reported until it is confirmed, and counted once, by
+/// its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfflineSpend {
-    /// From 1 on, for each process and budget.
+    /// Starts at 1, for each process and budget.
     pub number: u64,
-    /// How much.
+    /// Points spent.
     pub points: Points,
 }
 
-/// What a process tells with everything that it asks about a shared budget.
+/// Report that a process sends with each request for a shared budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetReport {
-    /// The last life it has heard of. A budget that is made now, although somebody knew it, starts empty.
+    /// The last known epoch. If the budget is created now although a process knew an epoch, it starts empty.
     pub epoch: Option<BudgetEpoch>,
-    /// What to make it with, if it is not there: the limits last heard of, else the defaults.
+    /// Limits for a new budget: the last known limits, else the defaults.
     pub limits: BudgetLimits,
-    /// Which of them the upstream has said.
+    /// Which of them the upstream has reported.
     pub observed: ObservedLimits,
-    /// How long what comes back is spoken for, by what this process knows.
+    /// How long all restored points are booked, as far as this process knows.
     pub booked_for: Duration,
-    /// Defaults that have not been told yet.
+    /// Defaults that have not been reported yet.
     pub configure: Option<BudgetLimits>,
-    /// What was spent and has not been told yet.
+    /// Spending that has not been reported yet.
     pub spent: Option<OfflineSpend>,
 }
 
-/// How a shared budget stands, which every answer tells.
+/// State of a shared budget, part of every reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetState {
-    /// Which life it is in.
+    /// The current epoch.
     pub epoch: BudgetEpoch,
-    /// The limits in force.
+    /// The current limits.
     pub limits: BudgetLimits,
-    /// Which of them the upstream has said.
+    /// Which of them the upstream has reported.
     pub observed: ObservedLimits,
-    /// What is left, and can be spent at once.
+    /// Points that can be spent now.
     pub available: Points,
-    /// How long what comes back is spoken for.
+    /// How long all restored points are booked.
     pub booked_for: Duration,
-    /// How long the upstream still wants to be left alone.
+    /// How long the upstream still accepts no calls.
     pub blocked_for: Duration,
-    /// How many processes share it, if that was counted: it is, when nothing is acquired.
+    /// Number of processes that share it. Counted only if the request acquires nothing.
     pub members: Option<u32>,
 }

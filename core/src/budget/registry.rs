@@ -1,4 +1,4 @@
-//! All budgets, by their names.
+//! All budgets by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,22 +10,22 @@ use serde::{Serialize, Serializer};
 use super::{Budget, BudgetDecision, BudgetError, BudgetLimits, Observation, Points};
 use crate::time::Timestamp;
 
-/// A budget's name: short, plain, and fit to label a metric. Cheap to clone.
+/// Name of a budget: short, and valid as a metric label. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BudgetName(Arc<str>);
 
 impl BudgetName {
-    /// Takes a name.
+    /// Validates a name.
     ///
     /// # Errors
     ///
-    /// When it is empty, too long, or holds other characters.
+    /// If it is empty, too long, or contains other characters.
     pub fn new(name: &str) -> Result<Self, BudgetError> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-' | b'.');
         if (1..=64).contains(&name.len()) && name.bytes().all(plain) {
             Ok(Self(name.into()))
         } else {
-            // Bounded, since it may come from anywhere.
+            // Truncated, because it may come from any caller.
             Err(BudgetError::BadName(name.chars().take(64).collect()))
         }
     }
@@ -49,35 +49,35 @@ impl Serialize for BudgetName {
     }
 }
 
-/// Who keeps a budget.
+/// Where a budget is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetSource {
-    /// This process, for itself.
+    /// In this process, not shared.
     Alone,
-    /// A place that all processes share.
+    /// In the state that all processes share.
     Together,
-    /// That place is out of reach: this process, for as long as that lasts.
+    /// The shared state is unreachable: in this process, temporarily.
     Meanwhile,
 }
 
-/// A budget as it stands.
+/// State of a budget, for the API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BudgetSnapshot {
-    /// Its name.
+    /// Name.
     pub name: BudgetName,
-    /// Who keeps it.
+    /// Where it is stored.
     pub kept: BudgetSource,
-    /// The limits in force.
+    /// The current limits.
     #[serde(flatten)]
     pub limits: BudgetLimits,
-    /// Whether the upstream has said itself what its limits are.
+    /// Whether the upstream has reported any of its limits.
     pub observed: bool,
-    /// What is left, and can be spent at once.
+    /// Points that can be spent now.
     pub available: Points,
-    /// What was taken to be spent later.
+    /// Points that were taken to be spent later.
     pub booked: Points,
-    /// How long the upstream still wants to be left alone.
+    /// How long the upstream still accepts no calls.
     pub blocked_for: Duration,
 }
 
@@ -95,7 +95,7 @@ impl BudgetSnapshot {
     }
 }
 
-/// All budgets. A budget exists once it is configured, and there is a bound to how many there are.
+/// All budgets. A budget exists once it is configured, and their number is limited.
 #[derive(Clone, Debug)]
 pub struct Budgets {
     budgets: BTreeMap<BudgetName, Budget>,
@@ -104,17 +104,17 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// None yet. There may be `most`, and nobody may book a turn further away than `longest_wait`.
+    /// Creates an empty registry for at most `max` budgets. No request may wait longer than `max_wait`.
     #[must_use]
     pub const fn new(most: usize, longest_wait: Duration) -> Self {
         Self { budgets: BTreeMap::new(), most, longest_wait }
     }
 
-    /// Makes a budget, full, or gives one other defaults.
+    /// Creates a full budget, or sets new defaults for an existing one.
     ///
     /// # Errors
     ///
-    /// When it could hold nothing, or there are too many.
+    /// If its maximum is 0, or there are too many budgets.
     pub fn configure(&mut self, name: &BudgetName, limits: BudgetLimits, now: Timestamp) -> Result<(), BudgetError> {
         if let Some(budget) = self.budgets.get_mut(name) {
             return budget.configure(limits, now);
@@ -126,11 +126,11 @@ impl Budgets {
         Ok(())
     }
 
-    /// Takes a cost that can be spent within `max_wait`, or within the longest wait there is.
+    /// Takes a cost that can be spent within `max_wait`, or within the maximum wait of the registry.
     ///
     /// # Errors
     ///
-    /// When there is no such budget, or the cost is more than it ever holds.
+    /// If the budget is unknown, or the cost exceeds its maximum.
     pub fn acquire(
         &mut self,
         name: &BudgetName,
@@ -142,32 +142,32 @@ impl Budgets {
         self.budget(name)?.acquire(cost, max_wait, now)
     }
 
-    /// Takes over what an upstream said of itself.
+    /// Applies an observation.
     ///
     /// # Errors
     ///
-    /// When there is no such budget, or what was said makes no sense.
+    /// If the budget is unknown, or the observation is invalid.
     pub fn observe(&mut self, name: &BudgetName, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
         self.budget(name)?.observe(seen, now)
     }
 
-    /// What is left of a budget, and can be spent at once.
+    /// Points of a budget that can be spent now.
     #[must_use]
     pub fn available(&self, name: &BudgetName, now: Timestamp) -> Option<Points> {
         self.budgets.get(name).map(|budget| budget.available(now))
     }
 
-    /// One of them as it stands.
+    /// State of one budget.
     ///
     /// # Errors
     ///
-    /// When there is no such budget.
+    /// If the budget is unknown.
     pub fn show(&self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
         let budget = self.budgets.get(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))?;
         Ok(BudgetSnapshot::of(name, budget, BudgetSource::Alone, now))
     }
 
-    /// All of them as they stand, by name.
+    /// State of all budgets, by name.
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> Vec<BudgetSnapshot> {
         self.budgets.iter().map(|(name, budget)| BudgetSnapshot::of(name, budget, BudgetSource::Alone, now)).collect()

@@ -1,4 +1,4 @@
-//! One process's side of one shared budget.
+//! The client side of one shared budget.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// What stands in for a budget that is out of reach.
+/// Parameters of the fallback for an unreachable budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FallbackContext {
     pub(super) on_loss: BudgetFallback,
@@ -17,30 +17,30 @@ pub(super) struct FallbackContext {
     pub(super) members: u32,
 }
 
-/// What this process knows of a shared budget, and what it still has to tell.
+/// What this process knows about a shared budget, and what it still has to report.
 #[derive(Clone, Debug)]
 pub(super) struct SharedBudget {
     defaults: BudgetLimits,
-    /// Whether the defaults have been heard.
+    /// Whether the shared state has received the defaults.
     told: bool,
     last: Option<LastReply>,
-    /// What is spent from while the shared one is out of reach.
+    /// The budget that is used while the shared one is unreachable.
     meanwhile: Option<Budget>,
     unreported: Points,
-    /// What is being reported, unchanged until it was heard.
+    /// The spending that is being reported; unchanged until the report is confirmed.
     report: Option<OfflineSpend>,
     reports: u64,
-    /// The upstream's last word that nobody else has heard.
+    /// The last observation that the shared state has not received.
     unheard: Option<(Observation, Timestamp)>,
 }
 
-/// What was last heard.
+/// The last reply.
 #[derive(Clone, Debug)]
 struct LastReply {
     epoch: BudgetEpoch,
     limits: BudgetLimits,
     observed: ObservedLimits,
-    /// The latest that was heard of, since what was promised stands.
+    /// The latest time in any reply, because granted delays stay valid.
     booked_until: Timestamp,
     blocked_until: Timestamp,
 }
@@ -64,7 +64,7 @@ impl SharedBudget {
         self.told = false;
     }
 
-    /// Whether there is something that should not wait for the next question.
+    /// Whether there is something to report that should not wait for the next request.
     pub(super) fn has_news(&self) -> bool {
         !self.told || self.report.is_some() || self.unreported > Points::ZERO || self.unheard.is_some()
     }
@@ -103,12 +103,12 @@ impl SharedBudget {
         });
     }
 
-    /// The shared budget is within reach again.
+    /// The shared budget is reachable again.
     pub(super) fn back(&mut self) {
         self.meanwhile = None;
     }
 
-    /// The upstream's last word, as it is to be told by now.
+    /// Takes the last observation, with its age updated to `now`.
     pub(super) fn take_unheard(&mut self, now: Timestamp) -> Option<Observation> {
         let (seen, at) = self.unheard.take()?;
         Some(aged(seen, now.since(at)))
@@ -149,7 +149,7 @@ impl SharedBudget {
         };
         match self.meanwhile(loss, now) {
             Ok(budget) => budget.observe(&share_of(seen, of), now),
-            // It is told once the budget is within reach.
+            // It is reported when the budget is reachable again.
             Err(AcquireError::OutOfReach(_)) => Ok(()),
             Err(AcquireError::Budget(error)) => Err(error),
         }
@@ -171,7 +171,7 @@ impl SharedBudget {
         }
     }
 
-    /// What is spent from meanwhile.
+    /// The fallback budget.
     fn meanwhile(&mut self, loss: FallbackContext, now: Timestamp) -> Result<&mut Budget, AcquireError> {
         let budget = match self.meanwhile.take() {
             Some(budget) => budget,
@@ -185,7 +185,7 @@ impl SharedBudget {
         match loss.on_loss {
             BudgetFallback::Share => {
                 let last = last.ok_or(BudgetUnreachable::Never)?;
-                // What comes back before is promised to those who wait for it, or to nobody.
+                // Points restored before that are booked by waiting callers, or belong to no process.
                 let from = loss.since.max(last.booked_until).max(last.blocked_until);
                 Ok(Budget::empty(last.limits.share(loss.members), from)?)
             }
@@ -196,7 +196,7 @@ impl SharedBudget {
     }
 }
 
-/// Why nothing was taken.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum AcquireError {
     Budget(BudgetError),
@@ -215,7 +215,7 @@ impl From<BudgetUnreachable> for AcquireError {
     }
 }
 
-/// What an upstream said to everybody, for one of so many.
+/// The share of an observation for one of `of` processes.
 fn share_of(seen: &Observation, of: u32) -> Observation {
     Observation {
         available: seen.available.map(|points| points.share(of)),
@@ -225,12 +225,12 @@ fn share_of(seen: &Observation, of: u32) -> Observation {
     }
 }
 
-/// What was said, told so much later.
+/// An observation that is reported `by` later.
 fn aged(seen: Observation, by: Duration) -> Observation {
     let retry_after = seen.retry_after.map(|wait| wait.saturating_sub(by)).filter(|wait| !wait.is_zero());
     let age = seen.age.saturating_add(by);
     if age > Budget::MEMORY {
-        // Nobody knows any more what was spent after it. Its limits still hold.
+        // It is unknown what was spent after it. Its limits are still valid.
         return Observation { available: None, retry_after, age: Duration::ZERO, ..seen };
     }
     let available = seen.available.or(seen.retry_after.map(|_| Points::ZERO));

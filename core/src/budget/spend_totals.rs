@@ -1,6 +1,6 @@
-//! What was spent of each budget, hour by hour.
+//! Spending of each budget by hour.
 //!
-//! A process adds up what it lets be spent, and tells the sum of an hour as often as it likes: told twice it counts once.
+//! A process adds up what it grants, and reports the sum of an hour as often as needed: reports are idempotent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,70 +8,70 @@ use std::time::Duration;
 use super::{BudgetName, Points};
 use crate::time::UnixMs;
 
-/// How long a sum is kept in mind after its hour: clocks are set back now and then, and a sum must not begin anew.
+/// How many hours a sum is stored after its hour: clocks may be set back, and a sum must not restart at zero.
 const LINGERS: u64 = 2;
 
-/// An hour by the wall clock.
+/// An hour of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hour(u64);
 
 impl Hour {
     const MS: u64 = 60 * 60 * 1_000;
 
-    /// The hour of a moment.
+    /// The hour of a time.
     #[must_use]
     pub const fn of(at: UnixMs) -> Self {
         Self(at.millis() / Self::MS)
     }
 
-    /// So many hours after the start of 1970.
+    /// The hour `number` after the start of 1970.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Which one it is, counted from the start of 1970.
+    /// Number of the hour since the start of 1970.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// When it begins.
+    /// Start of the hour.
     #[must_use]
     pub const fn start(self) -> UnixMs {
         UnixMs::new(self.0.saturating_mul(Self::MS))
     }
 
-    /// The hour so many before it.
+    /// The hour `hours` before this one.
     #[must_use]
     pub const fn before(self, hours: u64) -> Self {
         Self(self.0.saturating_sub(hours))
     }
 
-    /// The first of those that are not over for longer than this.
+    /// The first hour that is still stored at `at`.
     #[must_use]
     pub fn first_within(at: UnixMs, kept_for: Duration) -> Self {
         Self::of(at.before(kept_for))
     }
 }
 
-/// What was spent of a budget in an hour.
+/// Spending of a budget in an hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpendRecord {
-    /// Which budget.
+    /// The budget.
     pub name: BudgetName,
-    /// In which hour.
+    /// The hour.
     pub hour: Hour,
-    /// How much, in millionths of a point.
+    /// Amount in millionths of a point.
     pub micros: u64,
-    /// In how many calls.
+    /// Number of calls.
     pub calls: u64,
 }
 
 impl SpendRecord {
-    /// How much, as a number, as others write it.
+    /// Amount as a decimal number.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "for people and JSON")]
+    #[expect(clippy::cast_precision_loss, reason = "for display and JSON")]
     pub fn points(&self) -> f64 {
         self.micros as f64 / Points::whole(1).micros() as f64
     }
@@ -81,11 +81,11 @@ impl SpendRecord {
 struct SpendSum {
     micros: u64,
     calls: u64,
-    /// How many of the calls are in what was kept.
+    /// How many of the calls are stored.
     kept: u64,
 }
 
-/// What one process let be spent, by hour and budget.
+/// Spending that one process granted, by hour and budget.
 #[derive(Clone, Debug)]
 pub struct SpendTotals {
     sums: BTreeMap<(Hour, BudgetName), SpendSum>,
@@ -94,13 +94,13 @@ pub struct SpendTotals {
 }
 
 impl SpendTotals {
-    /// Nothing yet. It holds so many sums; past it the oldest go, kept or not.
+    /// Creates empty totals with at most `max` sums. Beyond it the oldest are dropped, stored or not.
     #[must_use]
     pub const fn new(most: usize) -> Self {
         Self { sums: BTreeMap::new(), most, forgotten: 0 }
     }
 
-    /// So much is spent.
+    /// Adds spending.
     pub fn on_spent(&mut self, name: &BudgetName, cost: Points, at: UnixMs) {
         let sum = self.sums.entry((Hour::of(at), name.clone())).or_default();
         sum.micros = sum.micros.saturating_add(cost.micros());
@@ -111,14 +111,14 @@ impl SpendTotals {
         }
     }
 
-    /// Sums that have grown since they were kept, at most so many.
+    /// Sums that have grown since they were stored, at most `max`.
     #[must_use]
     pub fn unkept(&self, most: usize) -> Vec<SpendRecord> {
         let grown = self.sums.iter().filter(|(_, sum)| sum.kept < sum.calls);
         grown.take(most).map(|((hour, name), sum)| shown(name, *hour, sum)).collect()
     }
 
-    /// These were kept. Sums whose hour is over for long, and that have not grown since, are forgotten.
+    /// These records were stored. Old sums that have not grown since are dropped.
     pub fn on_kept(&mut self, kept: &[SpendRecord], now: UnixMs) {
         for spend in kept {
             if let Some(sum) = self.sums.get_mut(&(spend.hour, spend.name.clone())) {
@@ -129,13 +129,13 @@ impl SpendTotals {
         self.sums.retain(|(hour, _), sum| *hour >= over || sum.kept < sum.calls);
     }
 
-    /// What it has in mind of a budget, the oldest first.
+    /// All sums of a budget, the oldest first.
     pub fn of<'a>(&'a self, name: &'a BudgetName) -> impl Iterator<Item = SpendRecord> + 'a {
         let its = self.sums.iter().filter(move |((_, of), _)| of == name);
         its.map(|((hour, name), sum)| shown(name, *hour, sum))
     }
 
-    /// How many sums went for want of room before they were kept.
+    /// Number of sums that were dropped for lack of space before they were stored.
     #[must_use]
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
@@ -171,7 +171,7 @@ mod tests {
         let told = book.unkept(10);
         let figures: Vec<_> = told.iter().map(|spend| (spend.hour.number(), spend.points(), spend.calls)).collect();
         assert_eq!(figures, [(100, 5.0, 2), (101, 7.0, 1)]);
-        // What comes while it is being kept is told the next time, with all before it.
+        // Spending during a store operation is reported the next time, with all before it.
         book.on_spent(&name("shop"), Points::whole(1), at(101));
         book.on_kept(&told, at(101));
         let told: Vec<_> =
@@ -201,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever fails in between, what was kept in the end is what was spent.
+        /// Regardless of failures, the stored sums equal the spending in the end.
         #[test]
         fn sums_that_are_told_again_and_again_end_right(
             steps in prop::collection::vec((0_u8..3, 0_u64..4, 1_u64..50, prop::bool::ANY, prop::bool::ANY), 0..120),
@@ -216,7 +216,7 @@ mod tests {
                 *spent.entry((name, Hour::of(at(now)))).or_default() += Points::whole(cost).micros();
                 if tells {
                     let told = book.unkept(2);
-                    // It may be kept and the word of it lost.
+                    // It may be stored and the confirmation lost.
                     kept.extend(told.iter().map(|spend| ((spend.name.clone(), spend.hour), spend.micros)));
                     if is_heard {
                         book.on_kept(&told, at(now));

@@ -1,8 +1,8 @@
-//! How far store time was ahead of Discord's clock, day by day.
+//! How far store time was ahead of Discord's clock, by day.
 //!
-//! An object that an operation made has the time of Discord's clock in its id; the operation's intent has store time. If
-//! store time was ahead when the intent was written, the object looks older than the intent. The clock may have been
-//! corrected since, by another process or after a restart, so what was measured is stored.
+//! The id of an object that an operation created contains the time of Discord's clock; the operation's intent has store
+//! time. If store time was ahead when the intent was written, the object looks older than the intent. The clock may
+//! have been corrected since, by another process or after a restart, so the measured values are stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 use crate::time::UnixMs;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Discord's audit log reaches back 45 days.
+/// Discord's audit log goes back 45 days.
 const DAYS: usize = 46;
-/// Less than this is inside every search's margin.
+/// Smaller values are within the margin of every search.
 const NOTED_MS: u64 = 1_000;
 
-/// How many milliseconds store time was ahead of Discord's clock at most, by day.
+/// The maximum lead of store time over Discord's clock in milliseconds, by day.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AheadLog(BTreeMap<u64, u64>);
 
 impl AheadLog {
-    /// Store time may be ahead by as much. Returns whether the log has changed.
+    /// Records a lead of store time. Returns whether the log has changed.
     pub fn observe(&mut self, ahead_ms: i64, now: UnixMs) -> bool {
-        // In whole seconds, rounded up, so that it does not change with every answer.
+        // In whole seconds, rounded up, so that it does not change with every response.
         let ahead = u64::try_from(ahead_ms).unwrap_or(0).div_ceil(1_000) * 1_000;
         if ahead < NOTED_MS {
             return false;
@@ -39,7 +39,7 @@ impl AheadLog {
         changed
     }
 
-    /// Adds what another process has measured.
+    /// Adds the values that another process has measured.
     pub fn merge(&mut self, other: &Self) {
         for (day, ahead) in &other.0 {
             let own = self.0.entry(*day).or_default();
@@ -50,10 +50,10 @@ impl AheadLog {
         }
     }
 
-    /// The most that store time was ahead when `at` was written, or later.
+    /// The maximum lead of store time when `at` was written, or later.
     #[must_use]
     pub fn since(&self, at: UnixMs) -> Duration {
-        // A day earlier: a clock that is ahead names the next day.
+        // One day earlier: a clock that is ahead may show the next day.
         let first = (at.millis() / DAY_MS).saturating_sub(1);
         Duration::from_millis(self.0.range(first..).map(|(_, ahead)| *ahead).max().unwrap_or(0))
     }
@@ -76,7 +76,7 @@ mod tests {
         assert!(!log.observe(600_500, day(20_000)), "whole seconds");
         assert!(log.observe(5_000, day(20_003)));
         assert_eq!(log.since(day(20_000)), Duration::from_secs(601));
-        assert_eq!(log.since(day(20_001)), Duration::from_secs(601), "a clock that is ahead names the next day");
+        assert_eq!(log.since(day(20_001)), Duration::from_secs(601), "a clock that is ahead may show the next day");
         assert_eq!(log.since(day(20_002)), Duration::from_secs(5));
         assert_eq!(log.since(day(20_009)), Duration::ZERO);
     }

@@ -1,12 +1,12 @@
-//! Clocks that do not agree: how far apart two of them are, and which time durable records are written and expired by.
+//! Clocks that differ: the offset between two clocks, and the time by which durable records are written and expire.
 //!
 //! ```text
-//!  Date of Discord's answers ──▶ OffsetEstimator ──┐
-//!  wall clock or database   ──────────────────────▶ StoreTime ──▶ now, expiry_now
-//!                                                  └▶ AheadLog ──▶ how far searches reach back
+//!  Date of Discord's responses ──▶ OffsetEstimator ──┐
+//!  wall clock or database     ──────────────────────▶ StoreTime ──▶ now, expiry_now
+//!                                                    └▶ AheadLog ──▶ how far searches go back
 //! ```
 //!
-//! Everything is measured against a monotonic clock that is never set, so that a step of the wall clock changes no estimate.
+//! Everything is measured against a monotonic clock that is never set, so a step of the wall clock changes no estimate.
 
 mod ahead_log;
 mod offset;

@@ -1,28 +1,28 @@
-//! How far a reference clock is from the monotonic clock of this process.
+//! Offset between a reference clock and the monotonic clock of this process.
 
 use std::time::Duration;
 
 use crate::time::{Timestamp, UnixMs};
 
-/// Two good clocks drift apart by no more than this, in millionths. NTP corrects at most as fast.
+/// Maximum drift between two good clocks, in parts per million. NTP corrects at most this fast.
 const DRIFT_PPM: u64 = 500;
-/// Servers behind one address differ a little.
+/// Difference between servers behind one address.
 const GRACE_MS: i64 = 250;
-/// So many readings in a row that agree with each other, and not with the estimate, replace it.
+/// Number of consecutive readings that agree with each other, and not with the estimate, that replace it.
 const REPLACED_BY: u32 = 3;
 
 /// An interval that contains the reading of a reference clock minus the monotonic time, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
-    /// At least.
+    /// Lower bound.
     pub low: i64,
-    /// At most.
+    /// Upper bound.
     pub high: i64,
 }
 
 impl Offset {
-    /// The reference showed `reading` at some moment between `sent` and `received`. A clock that shows whole seconds has a
-    /// resolution of one second: it may have been almost one second later.
+    /// The reference showed `reading` at some moment between `sent` and `received`. A clock that shows whole seconds
+    /// has a resolution of one second: the true value may be almost one second later.
     #[must_use]
     pub fn measured(reading: UnixMs, resolution: Duration, sent: Timestamp, received: Timestamp) -> Self {
         let resolution = i64::try_from(resolution.as_millis()).unwrap_or(i64::MAX);
@@ -32,7 +32,7 @@ impl Offset {
         Self { low, high: high.max(low) }
     }
 
-    /// The middle.
+    /// The midpoint.
     #[must_use]
     pub const fn mid(self) -> i64 {
         self.low.midpoint(self.high)
@@ -60,11 +60,11 @@ impl Offset {
     }
 }
 
-/// Narrows an offset down by many readings. One odd reading changes nothing.
+/// Narrows an offset down with many readings. A single outlier changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct OffsetEstimator {
     agreed: Option<Estimate>,
-    /// Readings in a row that contradict the estimate and agree with each other.
+    /// Consecutive readings that contradict the estimate and agree with each other.
     dissent: Option<Estimate>,
 }
 
@@ -80,7 +80,7 @@ impl Estimate {
         Self { offset, at, readings: 1 }
     }
 
-    /// What it says by now: the clocks may have drifted apart since.
+    /// The estimate at `now`: the clocks may have drifted apart since.
     fn by(self, now: Timestamp) -> Offset {
         let drift = now.since(self.at).as_micros() * u128::from(DRIFT_PPM) / 1_000_000 / 1_000;
         self.offset.widened(i64::try_from(drift).unwrap_or(i64::MAX))
@@ -93,7 +93,7 @@ impl Estimate {
 }
 
 impl OffsetEstimator {
-    /// A reading has been taken.
+    /// Adds a reading.
     pub fn observe(&mut self, offset: Offset, at: Timestamp) {
         let offset = offset.widened(GRACE_MS);
         let Some(agreed) = self.agreed else {
@@ -120,13 +120,13 @@ impl OffsetEstimator {
         }
     }
 
-    /// The offset as far as it is known.
+    /// The current estimate.
     #[must_use]
     pub fn estimate(&self, now: Timestamp) -> Option<Offset> {
         Some(self.agreed?.by(now))
     }
 
-    /// The same, if at least two readings agree on it, or one and another clock.
+    /// The current estimate, if at least two readings agree on it, or one reading and another clock.
     #[must_use]
     pub fn confirmed(&self, now: Timestamp) -> Option<Offset> {
         self.agreed.filter(|agreed| agreed.readings > 1).map(|agreed| agreed.by(now))
@@ -150,7 +150,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// An answer of a clock that is `offset` ahead of the monotonic one, with the whole seconds that a `Date` has.
+    /// A response of a clock that is `offset` ahead of the monotonic one, in whole seconds like a `Date` header.
     fn reading(offset: u64, sent: u64, there: u64, received: u64) -> (Offset, Timestamp) {
         let shown = (there + offset) / 1_000 * 1_000;
         let (sent, received) = (Timestamp::from_millis(sent), Timestamp::from_millis(received));
@@ -172,7 +172,7 @@ mod tests {
                 at += there + back;
                 estimator.observe(measured, received);
                 let estimate = estimator.estimate(received).unwrap();
-                prop_assert_eq!(estimate.distance(signed(offset)), 0, "{:?} without {}", estimate, offset);
+                prop_assert_eq!(estimate.distance(signed(offset)), 0, "{:?} does not contain {}", estimate, offset);
                 prop_assert!(estimate.high - estimate.low <= measured.high - measured.low + 2 * GRACE_MS);
                 width = width.min(estimate.high - estimate.low);
             }
@@ -223,7 +223,7 @@ mod tests {
         let mut estimator = OffsetEstimator::default();
         let (measured, received) = reading(1_700_000_000_000, 1_000, 1_010, 1_020);
         estimator.observe(measured, received);
-        assert_eq!(estimator.confirmed(received), None, "one answer may be odd");
+        assert_eq!(estimator.confirmed(received), None, "a single response may be an outlier");
         let fresh = estimator.estimate(received).unwrap();
         let old = estimator.estimate(received + Duration::from_secs(3_600)).unwrap();
         assert_eq!((old.high - old.low) - (fresh.high - fresh.low), 3_600);

@@ -1,11 +1,11 @@
-//! Store time: the one clock that durable records are written and expired by.
+//! Store time: the clock by which all durable records are written and expire.
 //!
-//! It runs with the monotonic clock and follows a reference: the database's clock, which all processes share, or the wall
-//! clock of the machine whose file the store is. A wall clock may be set to a wrong time, so a step of it is followed only
-//! when Discord's clock confirms it; when Discord's clock contradicts it, store time is Discord's.
+//! It runs with the monotonic clock and follows a reference: the clock of the database, which all processes share, or
+//! the wall clock of the machine that has the store's file. A wall clock may be set to a wrong time, so a step of it is
+//! followed only if Discord's clock confirms it. If Discord's clock contradicts it, store time follows Discord's clock.
 //!
-//! A step forward makes time pass that did not pass for what was written before. Expiry therefore lags behind by that much
-//! until the longest retention is over: a step delays expiry, and never makes it early.
+//! After a step forward, earlier records look older than they are. Expiry therefore lags behind by the size of the step
+//! until the longest retention has passed: a step delays expiry, and never makes it early.
 
 use std::time::Duration;
 
@@ -14,40 +14,40 @@ use serde::{Deserialize, Serialize};
 use super::offset::{Offset, ms, signed};
 use crate::time::{Timestamp, UnixMs};
 
-/// Clocks that differ by more than this are not taken for the same time.
+/// Clocks that differ by more than this do not show the same time.
 pub const TOLERANCE: Duration = Duration::from_secs(5);
-/// Differences below this are the reading's own, and are not followed.
+/// Differences below this are measurement noise, and are not followed.
 const DEAD_BAND_MS: i64 = 20;
 /// Steps forward below this do not delay expiry.
 const LAGS_FROM_MS: i64 = 1_000;
-/// Store time goes back by running at half speed, so that nothing that waits is put off for long. What is further ahead
-/// goes back at once.
+/// Store time goes back by running at half speed, so that waiting operations are not delayed for long. If it is ahead
+/// by more than this, it goes back at once.
 const MAX_SLOWED_MS: i64 = 10 * 60 * 1_000;
-/// So many steps are told apart; more become one.
+/// Maximum number of separate steps; more are merged.
 const MOST_LAGS: usize = 8;
 
-/// Whose clock is followed.
+/// Which clock is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// The database server's, without a second opinion: all processes have to agree.
+    /// The clock of the database server, without confirmation: all processes have to agree.
     Database,
-    /// This machine's, as long as Discord's does not contradict it.
+    /// The clock of this machine, unless Discord's clock contradicts it.
     Machine,
 }
 
-/// What was written before a step forward expires this much later.
+/// A delay of expiry for records that were written before a step forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpiryLag {
-    /// By how many milliseconds.
+    /// Delay in milliseconds.
     pub ms: u64,
-    /// Until when, in store time.
+    /// End of the delay, in store time.
     pub until: UnixMs,
 }
 
-/// What is stored of it, for the next process.
+/// Saved state, for the next process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedTime {
-    /// Names the boot of the machine whose monotonic clock this is.
+    /// Id of the machine's boot that this monotonic clock belongs to.
     pub boot: String,
     /// The monotonic clock, in milliseconds.
     pub monotonic_ms: u64,
@@ -55,12 +55,12 @@ pub struct SavedTime {
     pub now: UnixMs,
     /// Steps that still delay expiry.
     pub lags: Vec<ExpiryLag>,
-    /// What expiry has to assume as the time, if store time was not confirmed yet.
+    /// The time that expiry has to assume, if store time was not confirmed yet.
     #[serde(default)]
     pub unconfirmed: Option<UnixMs>,
 }
 
-/// What a reading of the reference led to, if it is worth a log line. In milliseconds.
+/// Result of a reading of the reference that is worth a log line. In milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockStep {
     /// Store time went forward.
@@ -71,7 +71,7 @@ pub enum ClockStep {
     Unconfirmed(i64),
 }
 
-/// Time that expiry has to assume until the reference is confirmed: as if none had passed while no process ran.
+/// The time that expiry has to assume until the reference is confirmed: as if no time had passed while no process ran.
 #[derive(Clone, Copy, Debug)]
 struct UnconfirmedTime {
     now: UnixMs,
@@ -101,12 +101,12 @@ pub struct StoreTime {
     held: Option<UnconfirmedTime>,
     /// Whether Discord's clock has confirmed it once.
     confirmed: bool,
-    /// Whether the present deviation of the reference was told of.
+    /// Whether the current deviation of the reference was reported.
     told: bool,
 }
 
 impl StoreTime {
-    /// Starts with what the reference shows. Nothing is stored for longer than `longest`.
+    /// Starts with a reading of the reference. No record is stored for longer than `max_retention`.
     #[must_use]
     pub fn start(authority: Authority, longest: Duration, reading: Offset, at: Timestamp) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl StoreTime {
         }
     }
 
-    /// Continues what an earlier process has saved. If the machine has not been started since, its monotonic clock tells how
-    /// much time has passed. Else nothing but the reference does, and expiry waits until that is confirmed.
+    /// Continues from the saved state of an earlier process. If the machine has not been rebooted since, its monotonic
+    /// clock gives the elapsed time. Otherwise only the reference does, and expiry waits until it is confirmed.
     pub fn resume(&mut self, saved: SavedTime, boot: &str, at: Timestamp) {
         self.lags = saved.lags;
         self.lags.truncate(MOST_LAGS);
@@ -140,7 +140,7 @@ impl StoreTime {
         }
     }
 
-    /// What to save.
+    /// Returns the state to save.
     #[must_use]
     pub fn save(&self, boot: &str, at: Timestamp) -> SavedTime {
         let now = self.now(at);
@@ -153,7 +153,7 @@ impl StoreTime {
     pub fn on_reading(&mut self, reading: Offset, at: Timestamp, discord: Option<Offset>) -> Option<ClockStep> {
         let elapsed = i64::try_from(at.since(self.read_at).as_millis()).unwrap_or(i64::MAX);
         if at < self.read_at {
-            // An older reading than the last.
+            // An older reading than the last one.
             return None;
         }
         let reference = clamp(self.offset, reading, DEAD_BAND_MS);
@@ -185,7 +185,7 @@ impl StoreTime {
         (is_step && !told).then_some(ClockStep::Backward(by.unsigned_abs()))
     }
 
-    /// Where store time has to go, if that is known.
+    /// The target of store time, if known.
     fn confirm(&mut self, reference: i64, discord: Option<Offset>) -> Option<i64> {
         let Some(discord) = discord else {
             return ((reference - self.offset).abs() <= tolerance_ms()).then_some(reference);
@@ -229,7 +229,7 @@ impl StoreTime {
         UnixMs::new(u64::try_from(ms(at) + self.offset).unwrap_or(0))
     }
 
-    /// By how much expiry has to lag behind store time, so that nothing expires within its time.
+    /// How much expiry has to lag behind store time, so that no record expires early.
     #[must_use]
     pub fn expiry_lag(&self, at: Timestamp) -> Duration {
         let now = self.now(at);
@@ -245,7 +245,7 @@ impl StoreTime {
     }
 }
 
-/// The value nearest to `value` in an interval; `value` itself if it is almost there.
+/// The value nearest to `value` in an interval; `value` itself if it is within the dead band.
 fn clamp(value: i64, interval: Offset, dead_band: i64) -> i64 {
     let distance = interval.distance(value);
     if distance.abs() <= dead_band { value } else { value - distance }

@@ -4,7 +4,7 @@ use super::*;
 
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
 const KEPT: Duration = Duration::from_secs(24 * 3_600);
-/// What the true clock shows when the monotonic one begins.
+/// True time at the origin of the monotonic clock.
 const ORIGIN: i64 = 1_700_000_000_000;
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
@@ -18,7 +18,7 @@ fn wall(error: i64) -> Offset {
     Offset { low: ORIGIN + error, high: ORIGIN + error }
 }
 
-/// What is known of Discord's clock, which is right.
+/// The offset of Discord's clock, which is right.
 const DISCORD: Offset = Offset { low: ORIGIN - 600, high: ORIGIN + 700 };
 
 fn machine(error: i64) -> StoreTime {
@@ -55,13 +55,13 @@ fn a_step_forward_that_is_right_is_followed_and_delays_expiry() {
     assert_eq!(time.on_reading(wall(0), at(3_000), Some(DISCORD)), Some(ClockStep::Forward(HOUR)));
     assert_eq!(error(&time), 0);
     assert_eq!(time.expiry_lag(at(3_000)), Duration::from_millis(HOUR));
-    assert_eq!(time.expiry_lag(at(3_000 + 7 * DAY)), Duration::ZERO, "what was written before is gone by then");
+    assert_eq!(time.expiry_lag(at(3_000 + 7 * DAY)), Duration::ZERO, "records written before have expired by then");
 }
 
 #[test]
 fn a_small_step_back_is_followed_slowly_and_a_large_one_at_once() {
     let mut time = machine(60_000);
-    // At the start nothing waits by the wrong time yet.
+    // At the start nothing waits for the wrong time yet.
     assert_eq!(time.on_reading(wall(60_000), at(1_000), Some(DISCORD)), Some(ClockStep::Backward(59_950)));
     assert_eq!(error(&time), 50);
     let mut time = machine(0);
@@ -70,7 +70,7 @@ fn a_small_step_back_is_followed_slowly_and_a_large_one_at_once() {
     assert_eq!(time.on_reading(wall(-60_000), at(2_000), Some(ahead)), Some(ClockStep::Backward(60_000)));
     let mut last = time.now(at(2_000));
     for second in 3..200 {
-        assert_eq!(time.on_reading(wall(-60_000), at(second * 1_000), Some(ahead)), None, "told once");
+        assert_eq!(time.on_reading(wall(-60_000), at(second * 1_000), Some(ahead)), None, "reported once");
         let now = time.now(at(second * 1_000));
         assert!(now >= last);
         last = now;
@@ -87,7 +87,7 @@ fn the_databases_clock_is_followed_and_its_steps_delay_expiry() {
     let mut time = StoreTime::start(Authority::Database, LONGEST, wall(0), at(0));
     let reading = |error: i64| Offset { low: ORIGIN + error - 3, high: ORIGIN + error + 3 };
     assert_eq!(time.on_reading(reading(10), at(5_000), None), None);
-    assert_eq!(error(&time), 0, "within what the exchange can explain");
+    assert_eq!(error(&time), 0, "within the uncertainty of the measurement");
     assert_eq!(time.on_reading(reading(HOUR.cast_signed()), at(10_000), None), Some(ClockStep::Forward(HOUR - 3)));
     assert_eq!(time.expiry_lag(at(10_000)), Duration::from_millis(HOUR - 3));
     assert_eq!(time.on_reading(reading(0), at(15_000), None), Some(ClockStep::Backward(HOUR - 6)));
@@ -105,7 +105,7 @@ fn a_jump_while_no_process_ran_is_seen_by_the_monotonic_clock() {
     let step = next.on_reading(wall(DAY.cast_signed()), at(21_000), None);
     assert_eq!(step, Some(ClockStep::Unconfirmed(DAY.cast_signed())));
 
-    // After another boot nothing tells a wrong clock from a day without power, until Discord answers.
+    // After a reboot, a wrong clock cannot be distinguished from a day without power until Discord responds.
     let mut other = StoreTime::start(Authority::Machine, LONGEST, wall(DAY.cast_signed()), at(500));
     other.resume(saved.clone(), "another", at(500));
     assert_eq!(error(&other), DAY.cast_signed());
@@ -120,7 +120,7 @@ fn a_jump_while_no_process_ran_is_seen_by_the_monotonic_clock() {
     assert_eq!(lost.now(at(500)), saved.now, "a machine that has lost its clock");
 }
 
-/// What happens between two checks.
+/// An event between two checks.
 #[derive(Clone, Debug)]
 enum Event {
     Pass(u64),
@@ -146,12 +146,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever the wall clock is set to, a key that is written for a day is there for a day. While the wall clock is within
-    /// the tolerance, drift included, it counts as right.
+    /// Regardless of the wall clock, a key that is written for a day exists for a day. While the wall clock is within
+    /// the tolerance, drift included, it is considered right.
     #[test]
     fn nothing_expires_within_its_time(events in events()) {
         let (mut mono, mut boots, mut error) = (0_u64, 0_u32, 0_i64);
-        // What the monotonic clock began at, in true time.
+        // True time at the origin of the monotonic clock.
         let mut base = ORIGIN;
         let mut discord_known = false;
         let reading = |base: i64, error: i64| Offset { low: base + error, high: base + error };
@@ -180,7 +180,7 @@ proptest! {
             let expiry = time.now(at(mono)).before(time.expiry_lag(at(mono)));
             for (written, expires_at) in &keys {
                 let age = truly - written;
-                // Two readings within the tolerance may be twice as far apart.
+                // Two readings within the tolerance may differ by twice the tolerance.
                 let slack = 4 * tolerance_ms();
                 prop_assert!(
                     expiry < *expires_at || age >= signed(KEPT.as_secs() * 1_000) - slack,
@@ -191,7 +191,7 @@ proptest! {
         }
     }
 
-    /// A right clock, confirmed, ends every delay.
+    /// A right clock, once confirmed, ends every delay.
     #[test]
     fn expiry_catches_up_once_the_clock_is_right(steps in proptest::collection::vec(-DAY.cast_signed()..DAY.cast_signed(), 0..12)) {
         let mut time = machine(0);

@@ -1,21 +1,21 @@
-//! The one form in which commands are compared: defaults, empty lists and what Discord adds are left out.
+//! The canonical form in which commands are compared: without defaults, empty lists and what Discord adds.
 
 use serde_json::{Map, Number, Value};
 
 use super::{Command, CommandKind};
 
-/// What Discord adds. A file may hold it, as one does that was made from Discord's own answer.
+/// Fields that Discord adds. A file may contain them, for example if it was made from Discord's response.
 pub(super) const ADDED: [&str; 6] =
     ["id", "application_id", "version", "guild_id", "name_localized", "description_localized"];
 
-/// Switches that are off unless somebody turns them on.
+/// Flags that are off by default.
 const OFF: [&str; 3] = ["nsfw", "required", "autocomplete"];
 
-/// Lists whose order means nothing.
+/// Lists whose order has no meaning.
 const SETS: [&str; 3] = ["contexts", "integration_types", "channel_types"];
 
 impl Command {
-    /// A command of these fields, as a file or Discord says it. None if it has no name, or a type that nobody knows.
+    /// A command from the fields of a file or of Discord. `None` if it has no name, or an unknown type.
     pub(super) fn of(fields: &Map<String, Value>) -> Option<Self> {
         let name = fields.get("name")?.as_str()?.to_owned();
         let kind = match fields.get("type") {
@@ -40,7 +40,7 @@ fn field(name: &str, value: &Value) -> Option<Value> {
         Value::String(text) if text.is_empty() && name == "description" => None,
         Value::Number(bits) if name == "default_member_permissions" => Some(bits.to_string().into()),
         Value::Number(number) => Some(Value::Number(whole(number))),
-        // What stands there is text in other languages, and not fields.
+        // These are texts in other languages, not fields.
         Value::Object(texts) if name.ends_with("_localizations") => {
             (!texts.is_empty()).then(|| Value::Object(texts.clone()))
         }
@@ -58,11 +58,11 @@ fn field(name: &str, value: &Value) -> Option<Value> {
     }
 }
 
-/// 5.0 is 5.
+/// Converts 5.0 to 5.
 fn whole(number: &Number) -> Number {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and not too large")]
+        #[expect(clippy::cast_possible_truncation, reason = "it is a whole number, and not too large")]
         Some(float) if !number.is_i64() && !number.is_u64() && float.fract() == 0.0 && float.abs() <= EXACT => {
             Number::from(float as i64)
         }

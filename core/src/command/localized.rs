@@ -1,4 +1,4 @@
-//! Names, texts in several languages, and words for Discord's numbers.
+//! Names, localized texts, and names of Discord's numbers.
 
 use serde_json::{Map, Value};
 
@@ -8,60 +8,60 @@ use crate::operation::payload::{
     value::text,
 };
 
-/// How long a name of a command or an option is at most.
+/// Maximum length of the name of a command or an option.
 pub(super) const NAME: usize = 32;
-/// How long a description, or the name of a choice, is at most.
+/// Maximum length of a description, or of the name of a choice.
 pub(super) const TEXT: usize = 100;
 
-/// The languages that Discord has.
+/// Discord's locales.
 const LOCALES: [&str; 34] = [
     "ar", "bg", "cs", "da", "de", "el", "en-GB", "en-US", "es-419", "es-ES", "fi", "fr", "he", "hi", "hr", "hu", "id",
     "it", "ja", "ko", "lt", "nl", "no", "pl", "pt-BR", "ro", "ru", "sv-SE", "th", "tr", "uk", "vi", "zh-CN", "zh-TW",
 ];
 
-/// A name that is typed: letters, digits, `-`, `_` and `'`, small where there are small ones.
+/// Reads a name that users type: letters, digits, `-`, `_` and `'`, in lower case where the script has it.
 pub(super) fn typed(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let name = text(1, NAME)(value, at)?;
     if let Some(odd) = name.chars().find(|letter| !may_be_typed(*letter)) {
-        return at.wrong(format!("must consist of letters, digits, `-`, `_` and `'`; take out {odd:?}"));
+        return at.wrong(format!("must contain only letters, digits, `-`, `_` and `'`; remove {odd:?}"));
     }
     let small = name.to_lowercase();
     if small != name {
-        return at.wrong(format!("must be in small letters: write `{small}`"));
+        return at.wrong(format!("must be in lower case: write `{small}`"));
     }
     Some(name)
 }
 
 fn may_be_typed(letter: char) -> bool {
-    // Devanagari and Thai write vowels as marks, which are no letters by themselves.
+    // Devanagari and Thai write vowels as marks, which are not letters.
     let marks = matches!(letter, '\u{900}'..='\u{97f}' | '\u{a8e0}'..='\u{a8ff}' | '\u{e00}'..='\u{e7f}');
     letter.is_alphanumeric() || "-_'".contains(letter) || marks
 }
 
-/// A name in a menu.
+/// Reads a name in a menu.
 pub(super) fn shown_name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     text(1, NAME)(value, at)
 }
 
-/// A description, or the name of a choice.
+/// Reads a description, or the name of a choice.
 pub(super) fn line(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     text(1, TEXT)(value, at)
 }
 
-/// The same text in other languages.
+/// Reads localized texts.
 pub(super) fn localizations(
     read: impl Fn(&Value, &mut FieldContext<'_>) -> Option<String>,
 ) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<Map<String, Value>> {
     move |value, at| {
         let Some(texts) = value.as_object() else {
-            return at.wrong("must be an object with a text for each language, such as {\"de\": \"…\"}");
+            return at.wrong("must be an object with a text for each locale, such as {\"de\": \"…\"}");
         };
         for (locale, text) in texts {
             let mut at = at.field(locale);
             if !LOCALES.contains(&locale.as_str()) {
                 match nearest(locale, LOCALES.into_iter()) {
-                    Some(meant) => at.wrong::<()>(format!("is no language of Discord's; did you mean `{meant}`?")),
-                    None => at.wrong("is no language of Discord's; there are `de`, `en-US`, `pt-BR` and their like"),
+                    Some(meant) => at.wrong::<()>(format!("is not a locale of Discord; did you mean `{meant}`?")),
+                    None => at.wrong("is not a locale of Discord; use for example `de`, `en-US` or `pt-BR`"),
                 };
             }
             read(text, &mut at);
@@ -70,7 +70,7 @@ pub(super) fn localizations(
     }
 }
 
-/// A number of Discord's, by itself or by its name.
+/// Reads one of Discord's numbers, as a number or by its name.
 pub(super) fn word(names: &'static [(&'static str, u8)]) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<u8> {
     move |value, at| {
         let by_name = |text: &str| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
@@ -85,7 +85,7 @@ pub(super) fn word(names: &'static [(&'static str, u8)]) -> impl Fn(&Value, &mut
         let all = listed(names.iter().map(|(name, _)| *name));
         match value.as_str().and_then(|text| nearest(text, names.iter().map(|(name, _)| *name))) {
             Some(meant) => at.wrong(format!("must be one of {all}, or its number; did you mean `{meant}`?")),
-            None => at.wrong(format!("must be one of {all}, or its number; this is `{}`", shown(&value.to_string()))),
+            None => at.wrong(format!("must be one of {all}, or its number; found `{}`", shown(&value.to_string()))),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! An application's commands: what users see when they type `/`, or open the menu of a user or a message.
+//! Application commands: what users see when they type `/`, or open the menu of a user or a message.
 //!
 //! ```text
 //!  a file ──Commands::read──▶ Commands ─┐
-//!              │                        ├─plan──▶ Plan: what is new, changed, gone, the same; and the one call that does it
+//!              │                        ├─plan──▶ CommandPlan: created, changed, removed, same; and the one call
 //!              │          what Discord has
-//!              └─▶ every field that is wrong, by name
+//!              └─▶ every invalid field, by name
 //! ```
 //!
-//! Fields have Discord's own names. What they say is brought into one form before it is compared, so that a default that is
-//! written out is the same as one that is left out.
+//! Fields have Discord's names. Commands are compared in a canonical form, so that an explicit default equals an
+//! omitted one.
 
 mod canonical;
 mod localized;
@@ -24,16 +24,16 @@ pub use plan::{CommandChange, CommandPlan, plan};
 
 pub use crate::operation::payload::FieldError;
 
-/// Where commands hold.
+/// Where commands are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandScope {
     /// Everywhere.
     Global,
-    /// In one guild, at once and there alone.
+    /// In one guild only, immediately.
     Guild(u64),
 }
 
-/// What a command is used on.
+/// How a command is invoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CommandKind {
     /// Typed: `/name`.
@@ -42,14 +42,14 @@ pub enum CommandKind {
     User,
     /// In the menu of a message.
     Message,
-    /// How an activity is opened.
+    /// Opens an activity.
     EntryPoint,
 }
 
 impl CommandKind {
     const ALL: [Self; 4] = [Self::ChatInput, Self::User, Self::Message, Self::EntryPoint];
 
-    /// Discord's number for it.
+    /// Discord's number.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -64,7 +64,7 @@ impl CommandKind {
         Self::ALL.into_iter().find(|kind| u64::from(kind.number()) == number)
     }
 
-    /// How many of them an application may have in one place.
+    /// Maximum number of commands of this kind in one scope.
     const fn most(self) -> usize {
         match self {
             Self::ChatInput => 100,
@@ -73,7 +73,7 @@ impl CommandKind {
         }
     }
 
-    /// What they are called, for people.
+    /// Plural name, for people.
     const fn plural(self) -> &'static str {
         match self {
             Self::ChatInput => "slash commands",
@@ -83,7 +83,7 @@ impl CommandKind {
         }
     }
 
-    /// Whether it is typed, and so has a description and a name in small letters.
+    /// Whether users type it, so that it has a description and a lower-case name.
     const fn is_typed(self) -> bool {
         match self {
             Self::ChatInput | Self::EntryPoint => true,
@@ -92,7 +92,7 @@ impl CommandKind {
     }
 }
 
-/// A command in the form in which it is compared: nothing in it is a default.
+/// A command in canonical form: without defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
     kind: CommandKind,
@@ -101,7 +101,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// How people call it: `/hello`, or `user command Report`.
+    /// Display name: `/hello`, or `user command Report`.
     #[must_use]
     pub fn label(&self) -> String {
         match self.kind {
@@ -117,12 +117,12 @@ impl Command {
     }
 }
 
-/// All commands that an application should have in one place. Holds nothing that is known to be wrong.
+/// All commands of an application in one scope. They have no known errors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Commands(Vec<Command>);
 
 impl Commands {
-    /// How many there are.
+    /// Number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -1,4 +1,4 @@
-//! What a command is given: sub-commands, and values of many types.
+//! Options of commands: sub-commands, and values of many types.
 
 use std::collections::HashSet;
 
@@ -11,11 +11,11 @@ use crate::operation::payload::{
     value::{boolean, integer, list},
 };
 
-/// Options of a command, sub-commands of a group, choices of an option: so many at most.
+/// Maximum number of options of a command, sub-commands of a group, and choices of an option.
 const SEVERAL: usize = 25;
-/// How long a text that is given, or the value of a choice, is at most.
+/// Maximum length of a string value, or of the value of a choice.
 const LONGEST: u64 = 6000;
-/// Whole numbers past this are not told apart everywhere.
+/// Larger integers are not exact in floating point.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 const SUB_COMMAND: u8 = 1;
@@ -54,7 +54,7 @@ const CHANNEL_TYPES: &[(&str, u8)] = &[
     ("guild_media", 16),
 ];
 
-/// Fields that only some types have, and for whom they are.
+/// Fields that only some types have, and which types those are.
 const FOR_SOME: [(&str, &[u8], &str); 8] = [
     ("choices", &[STRING, INTEGER, NUMBER], "string, integer and number options"),
     ("autocomplete", &[STRING, INTEGER, NUMBER], "string, integer and number options"),
@@ -66,7 +66,7 @@ const FOR_SOME: [(&str, &[u8], &str); 8] = [
     ("options", &[SUB_COMMAND, GROUP], "sub-commands and their groups"),
 ];
 
-/// Whose options are read.
+/// The parent of the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Command,
@@ -74,15 +74,15 @@ pub(super) enum Level {
     SubCommand,
 }
 
-/// All options of something, in Discord's form.
+/// Reads the options of a parent, in Discord's format.
 pub(super) fn options(level: Level, value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
     distinct(value, at);
     in_order(value, at);
     list(0, SEVERAL, |value, at| option(level, value, at))(value, at)
 }
 
-/// Sub-commands are not mixed with values, and required values come first. By what was written, so that it is told even if
-/// something else is wrong.
+/// Checks that sub-commands are not mixed with values, and that required values come first. Uses the values as written,
+/// so that this is reported even if there are other errors.
 fn in_order(options: &Value, at: &mut FieldContext<'_>) {
     let options = || options.as_array().into_iter().flatten().take(SEVERAL).enumerate();
     let is_sub = |option: &Value| match option.get("type") {
@@ -92,7 +92,8 @@ fn in_order(options: &Value, at: &mut FieldContext<'_>) {
     };
     if options().any(|(_, option)| is_sub(option)) {
         for (n, _) in options().filter(|(_, option)| !is_sub(option)) {
-            let says = "must be a sub-command or a group, as others here are; a command has either those or values";
+            let says = "must be a sub-command or a group, like others here; a command has either sub-commands and \
+                groups, or values";
             at.item(n).field("type").wrong::<()>(says);
         }
     }
@@ -100,7 +101,7 @@ fn in_order(options: &Value, at: &mut FieldContext<'_>) {
     for (n, option) in options().filter(|(_, option)| !is_sub(option)) {
         let required = option.get("required").is_some_and(|required| *required == true);
         if required && optional {
-            let says = "must not be true behind an option that may be left out; move required options to the front";
+            let says = "must not be true after an optional option; move required options to the front";
             at.item(n).field("required").wrong::<()>(says);
         }
         optional |= !required;
@@ -117,7 +118,7 @@ fn distinct(items: &Value, at: &mut FieldContext<'_>) {
         let name = item.get("name").and_then(Value::as_str);
         if let Some(name) = name.filter(|name| !seen.insert(*name)) {
             let says =
-                format!("is `{}`, as another one in this list is called; give it a name of its own", shown(name));
+                format!("is `{}`, which is the name of another entry in this list; use a unique name", shown(name));
             at.item(n).field("name").wrong::<()>(says);
         }
     }
@@ -138,7 +139,7 @@ fn option(level: Level, value: &Value, at: &mut FieldContext<'_>) -> Option<Valu
         read::describes(form, &mut said);
         if let Some(required) = form.optional("required", boolean) {
             if required && is_sub(kind.map(u64::from)) {
-                form.wrong("required", "is for values; a sub-command is never required: remove it");
+                form.wrong("required", "applies only to values; a sub-command is never required: remove it");
             }
             said.insert("required".to_owned(), required.into());
         }
@@ -155,7 +156,7 @@ fn option(level: Level, value: &Value, at: &mut FieldContext<'_>) -> Option<Valu
             let empty =
                 said.get(field).is_some_and(|value| value == &Value::from(false) || value == &Value::Array(vec![]));
             if kind.is_some_and(|kind| !kinds.contains(&kind)) && form.says(field) && !empty {
-                form.wrong(field, format!("is for {whose}; remove it, or change `type`"));
+                form.wrong(field, format!("applies only to {whose}; remove it, or change `type`"));
             }
         }
         Some(())
@@ -163,14 +164,14 @@ fn option(level: Level, value: &Value, at: &mut FieldContext<'_>) -> Option<Valu
     Some(Value::Object(said))
 }
 
-/// Groups stand in commands, sub-commands in both, and values in what is not made of sub-commands.
+/// Checks the nesting: groups in commands, sub-commands in both, values in anything without sub-commands.
 fn place(level: Level, kind: u8, form: &mut FieldReader<'_, '_>) {
     match level {
         Level::Command => {}
         Level::Group if kind == SUB_COMMAND => {}
-        Level::Group => form.wrong("type", "must be `sub_command`: a group holds nothing else"),
+        Level::Group => form.wrong("type", "must be `sub_command`: a group contains only sub-commands"),
         Level::SubCommand if is_sub(Some(kind.into())) => {
-            form.wrong("type", "must be the type of a value: there are no sub-commands below a sub-command");
+            form.wrong("type", "must be a value type: a sub-command cannot contain sub-commands");
         }
         Level::SubCommand => {}
     }
@@ -197,7 +198,7 @@ fn bounds(form: &mut FieldReader<'_, '_>, kind: Option<u8>, said: &mut Map<Strin
     }
 }
 
-/// A number that fits the option's type.
+/// Reads a number that fits the option's type.
 fn number(kind: Option<u8>, value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
     match kind {
         Some(INTEGER) => match value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT) {
@@ -216,7 +217,7 @@ fn choices(form: &mut FieldReader<'_, '_>, kind: Option<u8>, said: &mut Map<Stri
     });
     let autocomplete = form.optional("autocomplete", boolean);
     if autocomplete == Some(true) && choices.as_ref().is_some_and(|choices| !choices.is_empty()) {
-        form.wrong("autocomplete", "must not be true beside `choices`; remove one of them");
+        form.wrong("autocomplete", "must not be true together with `choices`; remove one of them");
     }
     if let Some(choices) = choices {
         said.insert("choices".to_owned(), choices.into());

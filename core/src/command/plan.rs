@@ -1,43 +1,43 @@
-//! What is to be done so that Discord has the commands of a file.
+//! Plan of the changes that bring Discord's commands in line with a file.
 
 use serde_json::{Map, Value};
 
 use super::{Command, CommandKind, CommandScope, Commands};
 
-/// What only commands that hold everywhere have, and what stays if nobody says it.
+/// Fields that only global commands have. They stay as they are when omitted.
 const GLOBAL_ONLY: [&str; 3] = ["contexts", "integration_types", "handler"];
-/// How `contexts` was said before there was such a thing.
+/// Deprecated predecessor of `contexts`.
 const DIRECT: &str = "dm_permission";
 
-/// What becomes of a command.
+/// What happens to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandChange {
     /// Discord does not have it yet.
     Created {
-        /// What people call it.
+        /// Display name.
         label: String,
     },
-    /// Discord has it, and says something else of it.
+    /// Discord has it with other properties.
     Changed {
-        /// What people call it.
+        /// Display name.
         label: String,
-        /// Which fields differ: `options[0].required`.
+        /// Fields that differ: `options[0].required`.
         fields: Vec<String>,
     },
-    /// Discord has it, and the file does not.
+    /// Discord has it, but the file does not.
     Removed {
-        /// What people call it.
+        /// Display name.
         label: String,
     },
-    /// Nothing.
+    /// It does not change.
     Same {
-        /// What people call it.
+        /// Display name.
         label: String,
     },
 }
 
 impl CommandChange {
-    /// Whether anything has to be done.
+    /// Whether it is a change.
     #[must_use]
     pub const fn is_one(&self) -> bool {
         match self {
@@ -47,27 +47,28 @@ impl CommandChange {
     }
 }
 
-/// What is to be done.
+/// Changes to the commands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandPlan {
-    /// What becomes of each command: those of the file in its order, then those that are gone.
+    /// The change of each command: those of the file in its order, then removed ones.
     pub changes: Vec<CommandChange>,
-    /// All commands, as one bulk overwrite takes them.
+    /// All commands, as the body of a bulk overwrite.
     pub body: Value,
 }
 
 impl CommandPlan {
-    /// Whether Discord has to be told.
+    /// Whether a call to Discord is needed.
     #[must_use]
     pub fn is_needed(&self) -> bool {
         self.changes.iter().any(CommandChange::is_one)
     }
 }
 
-/// Compares what should be with what Discord has, an answer of its own with all localizations.
+/// Compares the desired commands with Discord's, which is Discord's response with all localizations.
 ///
-/// What a file does not say of `contexts` and `integration_types` stays: Discord's own settings of the application decide
-/// it, not a default. An entry point that the file does not name stays, too, since Discord lets nobody remove it so.
+/// Omitted `contexts` and `integration_types` stay: Discord's settings of the application decide about them, not a
+/// default. An entry point that is not in the file stays too, because Discord does not allow its removal in a bulk
+/// overwrite.
 #[must_use]
 pub fn plan(wanted: &Commands, there: &[Value], scope: CommandScope) -> CommandPlan {
     let there: Vec<(Command, &Map<String, Value>)> =
@@ -113,7 +114,7 @@ pub fn plan(wanted: &Commands, there: &[Value], scope: CommandScope) -> CommandP
     CommandPlan { changes, body: Value::Array(body) }
 }
 
-/// Leaves out what has no meaning in this scope, and takes over what is not said and stays.
+/// Removes fields that have no meaning in this scope, and copies omitted fields that stay.
 fn settle(wanted: &mut Command, found: Option<&Command>, scope: CommandScope) {
     match scope {
         CommandScope::Guild(_) => GLOBAL_ONLY.iter().for_each(|name| drop(wanted.fields.remove(*name))),
@@ -132,7 +133,7 @@ fn settle(wanted: &mut Command, found: Option<&Command>, scope: CommandScope) {
     }
 }
 
-/// The paths at which two differ, each as far down as can be told.
+/// The paths at which two values differ, as deep as possible.
 fn differences(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

@@ -1,4 +1,4 @@
-//! Reads commands, and says all that is wrong with them at once.
+//! Reads commands and reports all errors at once.
 
 use std::collections::HashSet;
 
@@ -16,9 +16,9 @@ use crate::operation::payload::{
     value::{boolean, list},
 };
 
-/// How many commands are read at most; each kind has its own bound below this.
+/// Maximum number of commands; each kind has a lower limit.
 const COMMANDS: usize = 200;
-/// How many characters a command's names, descriptions and values have in all.
+/// Maximum number of characters in a command's names, descriptions and values.
 const CHARACTERS: usize = 8000;
 
 const KINDS: &[(&str, u8)] = &[("chat_input", 1), ("user", 2), ("message", 3), ("primary_entry_point", 4)];
@@ -27,21 +27,22 @@ const INSTALLS: &[(&str, u8)] = &[("guild_install", 0), ("user_install", 1)];
 const HANDLERS: &[(&str, u8)] = &[("app_handler", 1), ("discord_launch_activity", 2)];
 
 impl Commands {
-    /// Reads commands: a list of them, or `{"commands": […]}`. Fields are Discord's own; types and their like may be given by
-    /// their names.
+    /// Reads commands: a list, or `{"commands": […]}`. Fields are Discord's; types and similar numbers may be given by
+    /// name.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, at once; 50 things at most.
+    /// All errors at once, at most 50.
     pub fn read(value: &Value) -> Result<Self, Vec<FieldError>> {
         let mut findings = ErrorCollector::new(NullHandling::NotSaid);
         let read = match value {
             Value::Array(_) => all(value, &mut findings.top().field("commands")),
             Value::Object(_) => object(value, &mut findings.top(), |form| form.required("commands", all)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => findings
-                .top()
-                .field("commands")
-                .wrong("is missing: write a list of commands, or `commands:` with one below it; [] is none"),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                findings.top().field("commands").wrong(
+                    "is missing: write a list of commands, or `commands:` followed by a list; use [] for no commands",
+                )
+            }
         };
         match read {
             Some(commands) if findings.is_empty() => Ok(Self(commands)),
@@ -57,15 +58,13 @@ fn all(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Command>> {
         let count = read.iter().filter(|command| command.kind == kind).count();
         if count > kind.most() {
             let (most, what) = (kind.most(), kind.plural());
-            at.wrong::<()>(format!(
-                "must hold at most {most} {what}, and there are {count}; group some as sub-commands"
-            ));
+            at.wrong::<()>(format!("must contain at most {most} {what}, found {count}; group some as sub-commands"));
         }
     }
     Some(read)
 }
 
-/// By what was written, so that it is told even if something else is wrong.
+/// Compares the names as written, so that duplicates are reported even if there are other errors.
 fn distinct(commands: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (n, command) in commands.as_array().into_iter().flatten().take(COMMANDS).enumerate() {
@@ -78,7 +77,7 @@ fn distinct(commands: &Value, at: &mut FieldContext<'_>) {
         let name = command.get("name").and_then(Value::as_str);
         if let Some(name) = name.filter(|name| !seen.insert((kind, *name))) {
             let says =
-                format!("is `{}`, as another command of this type is called; give it a name of its own", shown(name));
+                format!("is `{}`, which is the name of another command of this type; use a unique name", shown(name));
             at.item(n).field("name").wrong::<()>(says);
         }
     }
@@ -99,7 +98,7 @@ fn command(value: &Value, at: &mut FieldContext<'_>) -> Option<Command> {
         let options = form.optional("options", |value, at| option::options(Level::Command, value, at));
         if let Some(options) = options {
             if !options.is_empty() && kind != CommandKind::ChatInput && !wrong_kind {
-                form.wrong("options", format!("are for slash commands; {} have none: remove them", kind.plural()));
+                form.wrong("options", format!("are only for slash commands; {} have none: remove them", kind.plural()));
             }
             said.insert("options".to_owned(), options.into());
         }
@@ -116,13 +115,13 @@ fn command(value: &Value, at: &mut FieldContext<'_>) -> Option<Command> {
         }
         if let Some(handler) = form.optional("handler", localized::word(HANDLERS)) {
             if kind != CommandKind::EntryPoint {
-                form.wrong("handler", "is for entry points (`type: primary_entry_point`); remove it");
+                form.wrong("handler", "is only for entry points (`type: primary_entry_point`); remove it");
             }
             said.insert("handler".to_owned(), handler.into());
         }
         let direct = form.optional("dm_permission", boolean);
         if direct == Some(false) && !form.says("contexts") {
-            form.wrong("dm_permission", "is how Discord said it once; write `contexts: [guild]` instead");
+            form.wrong("dm_permission", "is deprecated by Discord; write `contexts: [guild]` instead");
         }
         Some(())
     });
@@ -130,14 +129,14 @@ fn command(value: &Value, at: &mut FieldContext<'_>) -> Option<Command> {
     let characters = characters(&said);
     if characters > CHARACTERS {
         at.wrong::<()>(format!(
-            "must have at most {CHARACTERS} characters in its names, descriptions and values, and has {characters}; shorten \
-             some, or make two commands of it"
+            "must have at most {CHARACTERS} characters in its names, descriptions and values, found {characters}; \
+             shorten some, or split the command"
         ));
     }
     Command::of(&said)
 }
 
-/// A name, and the same in other languages.
+/// Reads a name and its localizations.
 pub(super) fn named(
     form: &mut FieldReader<'_, '_>,
     said: &mut Map<String, Value>,
@@ -157,16 +156,16 @@ fn described(form: &mut FieldReader<'_, '_>, said: &mut Map<String, Value>, kind
     }
     let text = form.optional("description", |value, _| Some(value.as_str() != Some("")));
     if text == Some(true) {
-        form.wrong("description", format!("must be left out: {} have none", kind.plural()));
+        form.wrong("description", format!("must be omitted: {} have none", kind.plural()));
     }
     if form.optional("description_localizations", |value, _| value.as_object().map(|texts| !texts.is_empty()))
         == Some(true)
     {
-        form.wrong("description_localizations", format!("must be left out: {} have no description", kind.plural()));
+        form.wrong("description_localizations", format!("must be omitted: {} have no description", kind.plural()));
     }
 }
 
-/// A description, and the same in other languages.
+/// Reads a description and its localizations.
 pub(super) fn describes(form: &mut FieldReader<'_, '_>, said: &mut Map<String, Value>) {
     if let Some(text) = form.required("description", localized::line) {
         said.insert("description".to_owned(), text.into());
@@ -176,19 +175,19 @@ pub(super) fn describes(form: &mut FieldReader<'_, '_>, said: &mut Map<String, V
     }
 }
 
-/// Permissions, as text or as a number: YAML loses no bits.
+/// Reads permissions, as a string or as a number: YAML loses no bits.
 fn permissions(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let bits = match value {
         Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse::<u64>().ok(),
         Value::Number(number) => number.as_u64(),
         Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
     };
-    let says = "must be the bits of permissions as one number, such as \"8\" for ADMINISTRATOR; \"0\" is for administrators \
-                alone, and null for everybody";
+    let says = "must be permission bits as one number, such as \"8\" for ADMINISTRATOR; use \"0\" for administrators \
+        only, and null for everyone";
     bits.map(|bits| bits.to_string()).or_else(|| at.wrong(says))
 }
 
-/// Characters of names, descriptions and values, of each the longest over all languages.
+/// Characters of names, descriptions and values; for each, the longest over all languages.
 fn characters(fields: &Map<String, Value>) -> usize {
     let length = |value: &Value| value.as_str().map_or(0, |text| text.chars().count());
     let longest = |name: &str| {

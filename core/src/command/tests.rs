@@ -7,13 +7,13 @@ fn commands(value: &Value) -> Commands {
     Commands::read(value).unwrap_or_else(|wrong| panic!("{wrong:?}"))
 }
 
-/// What is wrong: each field with the beginning of what is said of it.
+/// The errors: field and message.
 fn wrong(value: &Value) -> Vec<(String, String)> {
     let errors = Commands::read(value).unwrap_err();
     errors.into_iter().map(|error| (error.field, error.message)).collect()
 }
 
-/// That exactly these fields are wrong, and that each says something with this in it.
+/// Asserts that exactly these fields are invalid, and that each message contains this text.
 #[track_caller]
 fn expect_wrong(value: &Value, expected: &[(&str, &str)]) {
     let mut found = wrong(value);
@@ -27,7 +27,7 @@ fn expect_wrong(value: &Value, expected: &[(&str, &str)]) {
 
 fn slash(fields: Value) -> Value {
     let mut command = json!({ "name": "ban", "description": "Bans somebody" });
-    let Value::Object(fields) = fields else { panic!("fields stand in an object: {fields}") };
+    let Value::Object(fields) = fields else { panic!("expected an object: {fields}") };
     command.as_object_mut().unwrap().extend(fields);
     json!([command])
 }
@@ -72,16 +72,16 @@ fn all_that_is_wrong_is_told_at_once_with_its_place() {
             ("commands[1].type", "`chat_input`"),
             ("commands[1].descripton", "did you mean `description`?"),
             ("commands[2].nsfw", "true or false"),
-            ("commands[2].default_member_permissions", "bits of permissions"),
+            ("commands[2].default_member_permissions", "permission bits"),
             ("commands[2].options[0].name", "write `upper`"),
             ("commands[2].options[0].max_length", "less than `min_length`"),
             ("commands[2].options[1].required", "to the front"),
             ("commands[2].options[1].choices", "string, integer and number options"),
-            ("commands[2].options[2].name", "another one"),
+            ("commands[2].options[2].name", "another entry"),
             ("commands[2].options[2].choices[0].value", "whole number"),
             ("commands[3].name", "another command"),
             ("commands[3].name_localizations.de", "write `groß`"),
-            ("commands[3].name_localizations.deutsch", "no language"),
+            ("commands[3].name_localizations.deutsch", "not a locale"),
         ],
     );
 }
@@ -99,14 +99,14 @@ fn sub_commands_stand_in_commands_and_groups_and_nowhere_else() {
     expect_wrong(
         &slash(json!({ "options": [group(json!([value, group(json!([]))]))] })),
         &[
-            ("commands[0].options[0].options[0].type", "holds nothing else"),
-            ("commands[0].options[0].options[0].type", "either those or values"),
-            ("commands[0].options[0].options[1].type", "holds nothing else"),
+            ("commands[0].options[0].options[0].type", "only sub-commands"),
+            ("commands[0].options[0].options[0].type", "either sub-commands and groups, or values"),
+            ("commands[0].options[0].options[1].type", "only sub-commands"),
         ],
     );
     expect_wrong(
         &slash(json!({ "options": [sub("a", json!([sub("b", json!([]))]))] })),
-        &[("commands[0].options[0].options[0].type", "no sub-commands below")],
+        &[("commands[0].options[0].options[0].type", "cannot contain sub-commands")],
     );
     expect_wrong(
         &slash(json!({ "options": [{ "type": 1, "name": "a", "description": "x", "required": true }] })),
@@ -125,7 +125,10 @@ fn names_may_be_in_any_script_and_are_small_where_there_are_small_letters() {
     commands(&json!([{ "name": "Report It!", "type": "user" }]));
     expect_wrong(
         &json!([{ "name": "x", "type": 2, "description": "y", "options": [{ "type": 3, "name": "a", "description": "b" }] }]),
-        &[("commands[0].description", "user commands have none"), ("commands[0].options", "are for slash commands")],
+        &[
+            ("commands[0].description", "user commands have none"),
+            ("commands[0].options", "are only for slash commands"),
+        ],
     );
 }
 
@@ -144,7 +147,7 @@ fn there_are_bounds_on_commands_options_choices_and_characters() {
     let option = |n: usize| json!({ "type": 3, "name": format!("o{n}"), "description": "x" });
     let options = |count: usize| slash(json!({ "options": (0..count).map(option).collect::<Value>() }));
     commands(&options(25));
-    expect_wrong(&options(26), &[("commands[0].options", "this has 26")]);
+    expect_wrong(&options(26), &[("commands[0].options", "found 26")]);
     let choice = |n: usize, length| json!({ "name": format!("c{n}"), "value": "x".repeat(length) });
     let choices = |count: usize, length: usize| {
         slash(json!({ "options": [
@@ -153,17 +156,17 @@ fn there_are_bounds_on_commands_options_choices_and_characters() {
     };
     commands(&choices(19, 400));
     expect_wrong(&choices(20, 400), &[("commands[0]", "at most 8000 characters")]);
-    expect_wrong(&choices(26, 4), &[("commands[0].options[0].choices", "this has 26")]);
+    expect_wrong(&choices(26, 4), &[("commands[0].options[0].choices", "found 26")]);
 }
 
-/// What Discord shows of a command that it has.
+/// A command as Discord returns it.
 fn of_discord(id: u64, fields: Value) -> Value {
     let mut command = json!({
         "id": id.to_string(), "application_id": "5", "version": "77", "default_member_permissions": null, "type": 1,
         "name": "ban", "name_localizations": null, "description": "Bans somebody", "description_localizations": null,
         "dm_permission": true, "contexts": null, "integration_types": [0], "nsfw": false,
     });
-    let Value::Object(fields) = fields else { panic!("fields stand in an object: {fields}") };
+    let Value::Object(fields) = fields else { panic!("expected an object: {fields}") };
     command.as_object_mut().unwrap().extend(fields);
     command
 }
@@ -186,7 +189,7 @@ fn what_discord_adds_and_what_is_a_default_makes_no_difference() {
     let plan = planned(&file, std::slice::from_ref(&there));
     assert_eq!(plan.changes, [CommandChange::Same { label: "/ban".to_owned() }]);
     assert!(!plan.is_needed());
-    assert!(!planned(&json!([there.clone()]), &[there]).is_needed(), "a file made of Discord's own answer");
+    assert!(!planned(&json!([there.clone()]), &[there]).is_needed(), "a file made from Discord's response");
 }
 
 #[test]
@@ -243,7 +246,7 @@ fn where_a_command_may_be_used_stays_as_it_is_unless_the_file_says_it() {
         [CommandChange::Changed { label: "/ban".to_owned(), fields: vec!["contexts".to_owned()] }]
     );
 
-    // In a guild there is nothing of that.
+    // Guild commands do not have these fields.
     let in_guild = plan(&commands(&slash(json!({ "contexts": [0] }))), &there, CommandScope::Guild(3));
     assert!(!in_guild.is_needed() && in_guild.body[0].get("contexts").is_none(), "{in_guild:?}");
 }
@@ -282,7 +285,7 @@ proptest! {
         let Ok(wanted) = Commands::read(&Value::Array(file)) else { return Ok(()) };
         let there: Vec<Value> = there.into_iter().zip(1..).map(|(command, id)| of_discord(id, command)).collect();
         let first = plan(&wanted, &there, CommandScope::Global);
-        // As Discord would keep it: with its own ids and defaults.
+        // As Discord would store it: with ids and defaults.
         let kept: Vec<Value> =
             first.body.as_array().unwrap().iter().zip(100..).map(|(command, id)| of_discord(id, command.clone())).collect();
         let second = plan(&wanted, &kept, CommandScope::Global);

@@ -1,28 +1,28 @@
-//! How events rank if there is no room for all of them.
+//! Ranks of events for load shedding.
 
 use serde::Serialize;
 
-/// How an event ranks: the lowest is shed first. What somebody waits for is never shed.
+/// Rank of an event: the lowest is shed first. An event that a user waits for is not shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventClass {
-    /// Typing and presence: true for a moment only.
+    /// Typing and presence: soon outdated.
     Fleeting,
     /// Messages, reactions, voice.
     Chatter,
-    /// What changes a guild: members, roles, channels.
+    /// Changes of a guild: members, roles, channels.
     Change,
-    /// Somebody looks at a screen and waits.
+    /// A user is waiting for the response.
     Interaction,
-    /// What the gateway itself says: sessions, gaps.
+    /// Events of the gateway itself: sessions, gaps.
     Gateway,
 }
 
 impl EventClass {
-    /// All of them, the first to be shed first.
+    /// All classes, in the order in which they are shed.
     pub const ALL: [Self; 5] = [Self::Fleeting, Self::Chatter, Self::Change, Self::Interaction, Self::Gateway];
 
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl EventClass {
         }
     }
 
-    /// Whether it may be dropped, and counted, when there is no room.
+    /// Whether it may be dropped, and counted, under overload.
     #[must_use]
     pub const fn may_be_shed(self) -> bool {
         matches!(self, Self::Fleeting)

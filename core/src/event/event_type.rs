@@ -1,35 +1,36 @@
-//! What is known of each type of event that Discord has.
+//! Known types of Discord events.
 
 use super::EventClass;
 
-/// Whose id a payload's own `id` is.
+/// What the `id` of a payload identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdSubject {
-    /// The guild's.
+    /// The guild.
     Guild,
-    /// The channel's.
+    /// The channel.
     Channel,
-    /// The user's.
+    /// The user.
     User,
-    /// Of something that events are not routed by.
+    /// Something that events are not routed by.
     Else,
 }
 
 /// A type of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventType {
-    /// What handlers know it by.
+    /// Name for handlers.
     pub(super) name: &'static str,
-    /// How it ranks.
+    /// Rank.
     pub(super) class: EventClass,
-    /// What `id` is.
+    /// What `id` identifies.
     pub(super) id_of: IdSubject,
 }
 
-/// What is known of a type; nothing if it is newer than this program. Interactions have names of their own.
+/// Returns what is known about a type; `None` for a type that this version does not know. Interactions have separate
+/// names.
 ///
-/// A name is the type in lower case with dots, so that one that is new today keeps its name when it is known; but
-/// `GUILD_MEMBER_ADD` and its like are called what people call them.
+/// A name is the type in lower case with dots, so that a new type has the same name before and after it is known.
+/// Exception: `GUILD_MEMBER_ADD` and similar types have their common names.
 pub(super) fn dispatch(t: &str) -> Option<EventType> {
     use EventClass::{Change, Chatter, Fleeting, Gateway};
     use IdSubject::{Channel, Else, Guild, User};
@@ -85,7 +86,7 @@ pub(super) fn dispatch(t: &str) -> Option<EventType> {
         "THREAD_UPDATE" => ("thread.update", Change, Channel),
         "THREAD_DELETE" => ("thread.delete", Change, Channel),
         "THREAD_LIST_SYNC" => ("thread.list.sync", Change, Else),
-        // Of these, too, `id` is the thread's.
+        // The `id` of these is also the thread's.
         "THREAD_MEMBER_UPDATE" => ("thread.member.update", Change, Channel),
         "THREAD_MEMBERS_UPDATE" => ("thread.members.update", Change, Channel),
         "STAGE_INSTANCE_CREATE" => ("stage.instance.create", Change, Else),
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn every_type_ranks_by_what_it_is_about() {
         for t in TYPES.split_whitespace() {
-            let expected = match t.split('_').next().expect("there is a first word") {
+            let expected = match t.split('_').next().expect("every type has a first word") {
                 "TYPING" | "PRESENCE" => EventClass::Fleeting,
                 "MESSAGE" | "VOICE" => EventClass::Chatter,
                 "READY" | "RESUMED" => EventClass::Gateway,

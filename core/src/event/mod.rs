@@ -1,4 +1,4 @@
-//! Events: what Discord tells, from the text of a frame to what handlers want to hear of.
+//! Events: from the text of a gateway frame to what handlers receive.
 //!
 //! ```text
 //!  frame ─▶ envelope (op, t, s, ids; the rest stays text) ─▶ Event ─▶ handlers that match its name ─▶ confirmed
@@ -22,18 +22,18 @@ pub use self::name::EventName;
 pub use self::read::{Frame, OVER_HTTP, read, read_interaction};
 use crate::time::UnixMs;
 
-/// Where an event came from. No two events have the same.
+/// Origin of an event. It is unique.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct EventOrigin {
     /// The gateway session; `http` for an interaction that came over HTTP.
     pub session: Arc<str>,
-    /// The shard that the session is of.
+    /// The shard of the session.
     pub shard: u32,
-    /// Its number in the session; an interaction's id if it came over HTTP.
+    /// Its sequence number in the session; the interaction's id if it came over HTTP.
     pub seq: u64,
 }
 
-/// The text of an event: a frame as it came, and where in it the payload is.
+/// Text of an event: the frame as received, and the range of the payload in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventText {
     whole: String,
@@ -41,14 +41,14 @@ pub struct EventText {
 }
 
 impl EventText {
-    /// The payload is this part of the text.
+    /// Creates it from a text and the range of the payload.
     ///
     /// # Panics
     ///
-    /// When the part is not one.
+    /// When the range is not valid for the text.
     #[must_use]
     pub fn new(whole: String, data: Range<usize>) -> Self {
-        assert!(whole.get(data.clone()).is_some(), "the payload lies within the text");
+        assert!(whole.get(data.clone()).is_some(), "the payload is a range of the text");
         Self { whole, data }
     }
 
@@ -58,14 +58,14 @@ impl EventText {
         &self.whole[self.data.clone()]
     }
 
-    /// How many bytes it keeps.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.whole.len()
     }
 }
 
-/// What kind of interaction somebody began.
+/// Kind of an interaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InteractionKind {
@@ -73,43 +73,43 @@ pub enum InteractionKind {
     Command,
     /// A button or a menu of a message.
     Component,
-    /// A field of a command that is being typed.
+    /// A command option that is being typed.
     Autocomplete,
-    /// A form that was sent.
+    /// A submitted form.
     Modal,
 }
 
-/// What is needed to answer an interaction.
+/// What is needed to respond to an interaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interaction {
     /// Its id.
     pub id: u64,
-    /// What lets anybody answer it for 15 minutes: a secret.
+    /// The token, valid for 15 minutes. A secret: everyone who has it can respond.
     pub token: String,
-    /// Of which application.
+    /// The application.
     pub application: u64,
-    /// What somebody did.
+    /// Its kind.
     pub kind: InteractionKind,
 }
 
-/// Something that Discord told. It is read once and shared from then on: to clone it copies its text.
+/// An event from Discord. It is read once and shared from then on: cloning it copies its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Where it came from.
+    /// Its origin.
     pub origin: EventOrigin,
-    /// What handlers know it by: `member.join`, `interaction.command.hello`.
+    /// Name for handlers: `member.join`, `interaction.command.hello`.
     pub name: EventName,
-    /// How it ranks if there is no room for all.
+    /// Rank for load shedding.
     pub class: EventClass,
-    /// The guild that it is about.
+    /// The guild that it concerns.
     pub guild: Option<u64>,
-    /// The channel that it is about.
+    /// The channel that it concerns.
     pub channel: Option<u64>,
-    /// Who did it, or whom it is about.
+    /// The user who caused it, or whom it concerns.
     pub user: Option<u64>,
-    /// What is needed to answer, if it is an interaction.
+    /// What is needed to respond, if it is an interaction.
     pub interaction: Option<Arc<Interaction>>,
-    /// When it arrived.
+    /// When it was received.
     pub received_at: UnixMs,
     /// Its text.
     pub text: EventText,

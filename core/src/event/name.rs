@@ -1,15 +1,15 @@
-//! What events are called: `member.join`, `interaction.command.hello`.
+//! Names of events: `member.join`, `interaction.command.hello`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The name of an event, which is also its routing key: words with dots between them.
+/// The name of an event, which is also its routing key: words separated by dots.
 #[derive(Clone, Debug)]
 pub enum EventName {
-    /// One of those that everybody knows.
+    /// A fixed name.
     Known(&'static str),
-    /// One with a part that somebody chose: a command's name, a button's id, a type that is newer than this program.
+    /// A name with a variable part: a command name, a button id, or an event type that this version does not know.
     Other(Arc<str>),
 }
 
@@ -23,7 +23,7 @@ impl EventName {
         }
     }
 
-    /// How soon it should be handled where several wait: 10 is first. Somebody waits for an interaction.
+    /// Priority among waiting events; 10 is the highest. A user waits for an interaction.
     #[must_use]
     pub fn priority(&self) -> u8 {
         match self.as_str() {
@@ -36,34 +36,34 @@ impl EventName {
         }
     }
 
-    /// One of a type that is newer than this program: `SOME_NEW_EVENT` is `some.new.event`.
+    /// Name of a type that this version does not know: `SOME_NEW_EVENT` becomes `some.new.event`.
     pub(super) fn newer(t: &str) -> Self {
         let parts = cut(t).split('_').filter(|part| !part.is_empty());
         let words = parts.map(|part| word(&part.to_ascii_lowercase())).collect::<Vec<_>>();
         Self::Other(if words.is_empty() { Arc::from("_") } else { words.join(".").into() })
     }
 
-    /// A command, or what is typed into one: names are letters of any script.
+    /// Name of a command or an autocomplete: command names consist of letters of any script.
     pub(super) fn of_command(kind: &str, name: &str) -> Self {
         Self::Other(format!("interaction.{kind}.{}", word(name)).into())
     }
 
-    /// Something with an id that the bot's author chose. What follows the first character that is not one of an id's is
-    /// for the author: `vote:7` is a `vote`.
+    /// Name of something with a custom id. Only the part before the first character that is not a letter, digit, `_` or
+    /// `-` counts; the rest is the bot author's: `vote:7` is a `vote`.
     pub(super) fn of_custom_id(kind: &str, custom_id: &str) -> Self {
         let end = custom_id.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
         Self::Other(format!("interaction.{kind}.{}", word(&custom_id[..end.unwrap_or(custom_id.len())])).into())
     }
 }
 
-/// The longest part of a name that somebody chose, in bytes: what a broker takes as a routing key has room for it.
+/// Maximum length of the variable part of a name in bytes. It fits into a broker's routing key.
 const LONGEST: usize = 100;
 
-/// One word of a name: what could divide words or stand for others is replaced, and there is always something.
+/// One word of a name: replaces separators and wildcards, and is never empty.
 fn word(chosen: &str) -> String {
     let kept = |c: char| match c {
         '_' | '-' => c,
-        // Letters of some scripts are made of several characters, of which not all are letters.
+        // Some scripts combine several characters into a letter, and not all of them are letters.
         _ if c.is_alphanumeric() || !(c.is_ascii() || c.is_whitespace() || c.is_control()) => c,
         _ => '_',
     };

@@ -1,4 +1,4 @@
-//! From the text of a frame to an event.
+//! Reads events from the text of frames.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -9,27 +9,27 @@ use super::event_type::{IdSubject, dispatch};
 use super::{Event, EventClass, EventName, EventOrigin, EventText, Interaction, InteractionKind};
 use crate::time::UnixMs;
 
-/// What a session is called whose events came over HTTP.
+/// Session name of events that came over HTTP.
 pub const OVER_HTTP: &str = "http";
 
-/// What a frame is.
+/// A gateway frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Something that Discord tells.
+    /// An event.
     Event(Event),
-    /// Something between Discord and the shard alone.
+    /// A frame that only concerns the shard.
     Control {
-        /// What kind of frame it is.
+        /// Its opcode.
         op: u8,
     },
 }
 
-/// Reads a frame that came with this session of this shard.
+/// Reads a frame of this session of this shard.
 ///
 /// # Errors
 ///
-/// When it is no frame; or one of an event without its type, its number or its payload; or of an interaction that
-/// nobody could answer.
+/// When it is not a frame; or an event without its type, sequence number or payload; or an interaction without what a
+/// response needs.
 pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<Frame, FrameError> {
     let envelope = Envelope::scan(&text)?;
     if envelope.op != 0 {
@@ -44,11 +44,11 @@ pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<
     Ok(Frame::Event(about.event(origin, EventText::new(text, data), at)))
 }
 
-/// Reads an interaction that came over HTTP, which has no frame around it. Its id is its number.
+/// Reads an interaction that came over HTTP, without a frame. Its id is its sequence number.
 ///
 /// # Errors
 ///
-/// When it is no interaction, or one that nobody could answer.
+/// When it is not an interaction, or lacks what a response needs.
 pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, FrameError> {
     let ids = PayloadIds::scan(&text)?;
     let seq = there(ids.id, "d.id")?.get();
@@ -58,7 +58,7 @@ pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, FrameError> {
     Ok(about.event(origin, EventText::new(text, data), at))
 }
 
-/// What is known of an event beside where it came from.
+/// Everything about an event except its origin and text.
 struct EventRoute {
     name: EventName,
     class: EventClass,
@@ -75,7 +75,7 @@ impl EventRoute {
         }
         Ok(match dispatch(t) {
             Some(known) => Self::routed(EventName::Known(known.name), known.class, known.id_of, ids),
-            // Whatever it is, it may matter to somebody.
+            // An unknown event may matter to a handler.
             None => Self::routed(EventName::newer(t), EventClass::Change, IdSubject::Else, ids),
         })
     }
@@ -108,7 +108,7 @@ impl EventRoute {
                 (InteractionKind::Autocomplete, EventName::of_command("autocomplete", &said(ids.name, "d.data.name")?))
             }
             5 => (InteractionKind::Modal, EventName::of_custom_id("modal", &said(ids.custom_id, "d.data.custom_id")?)),
-            // One that is newer than this program: whoever hears of it knows what to do, or nobody does.
+            // An interaction type that this version does not know: a handler may know it.
             newer => return Ok(routed(EventName::Other(format!("interaction.type.{newer}").into()))),
         };
         let interaction = Interaction {
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Which guild, channel and user an event is about.
+    /// The guild, channel and user of an event.
     fn about(t: &str, data: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
         let event = event(t, data);
         (event.guild, event.channel, event.user)

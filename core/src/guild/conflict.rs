@@ -1,13 +1,13 @@
-//! Which earlier operations one has to stay behind, found by object instead of by comparing all pairs.
+//! Finds the earlier operations that an operation has to stay behind, by object instead of by comparing all pairs.
 //!
 //! ```text
-//!  writes of operation 7 ──▶ who reads or writes the same name │ a name of another sort of its kind │ all of its kind
-//!  reads of operation 7 ───▶ who writes …                            └──▶ the latest of them before 7
+//!  writes of operation 7 ──▶ users of the same name │ a name of another sort of its kind │ all of its kind
+//!  reads of operation 7 ───▶ writers of …                    └──▶ the latest of them before 7
 //! ```
 //!
-//! Two operations conflict exactly where [`Objects::meets`] says so: the index holds, for each question that
-//! [`Object::may_be`] asks, the operations for which the answer is yes. Questions about one name are answered by a hash
-//! map; questions about a whole sort of names, by a set for each sort, used once an operation instead of once an object.
+//! Two operations conflict exactly if [`Objects::meets`] returns true. The index contains, for each check of
+//! [`Object::may_be`], the operations for which it returns true. Checks of one name use a hash map; checks of a whole
+//! sort of names use one set for each sort, once for each operation instead of once for each object.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,13 +16,13 @@ use foldhash::fast::RandomState;
 use crate::operation::payload::{Object, Objects};
 use crate::operation::{ManagedKind, OperationId, Reference};
 
-/// What operations read and write.
+/// The objects that an operation reads and writes.
 pub trait Conflicts: Sized {
-    /// Finds those that conflict.
+    /// Index that finds conflicts.
     type Index: ConflictIndex<Self>;
 }
 
-/// Operations by what they read and write. Operations go by their places.
+/// Operations by the objects that they read and write. Operations are identified by their sequence numbers.
 pub trait ConflictIndex<O>: Default + Clone + std::fmt::Debug {
     /// Adds an operation.
     fn insert(&mut self, seq: u64, objects: &O);
@@ -30,7 +30,7 @@ pub trait ConflictIndex<O>: Default + Clone + std::fmt::Debug {
     /// Removes an operation that was added with these objects.
     fn remove(&mut self, seq: u64, objects: &O);
 
-    /// The latest operation before this place whose order with one that has these objects matters.
+    /// The latest operation before this sequence number that conflicts with these objects.
     fn latest_before(&self, seq: u64, objects: &O) -> Option<u64>;
 }
 
@@ -41,12 +41,12 @@ impl Conflicts for Objects {
 /// A hash map with a faster hash function than the default one.
 ///
 /// Callers choose some of the keys, so the hash function has a random seed. It protects less against chosen collisions
-/// than the default one. That is enough here: a map holds the names of one guild's operations, at most `lookahead` of
-/// them, so a caller could only slow down the queue of that guild. No decision depends on the seed, because none depends
-/// on the iteration order.
+/// than the default one. That is sufficient here: a map contains the names of one guild's operations, at most
+/// `lookahead` of them, so a caller could only slow down the queue of that guild. No decision depends on the seed,
+/// because none depends on the iteration order.
 pub(super) type FastMap<K, V> = HashMap<K, V, RandomState>;
 
-/// Places in order, at least one. Most names belong to one operation, which needs no allocation.
+/// Sequence numbers in order, at least one. Most names belong to one operation, which needs no allocation.
 #[derive(Clone, Debug)]
 enum Places {
     One(u64),
@@ -65,7 +65,7 @@ impl Places {
         }
     }
 
-    /// The other places, if there are any.
+    /// The other sequence numbers, if there are any.
     fn without(self, seq: u64) -> Option<Self> {
         match self {
             Self::One(other) => (other != seq).then_some(self),
@@ -84,7 +84,7 @@ impl Places {
     }
 }
 
-/// Places by name.
+/// Sequence numbers by name.
 #[derive(Clone, Debug)]
 pub(super) struct Named<K>(FastMap<K, Places>);
 
@@ -392,7 +392,7 @@ pub(super) mod tests {
                     && side.keys.iter().all(|names| names.0.is_empty())
                     && side.operations.iter().all(|names| names.0.is_empty())
             };
-            prop_assert!(sides.into_iter().all(is_empty), "what has ended leaves nothing behind");
+            prop_assert!(sides.into_iter().all(is_empty), "a finished operation leaves nothing behind");
         }
     }
 }

@@ -1,22 +1,22 @@
-//! What a line knows of one operation.
+//! What the order stores about one operation.
 
 use super::position::Position;
 use crate::operation::{OperationId, OperationState};
 use crate::time::UnixMs;
 
-/// Why an operation is not done yet.
+/// Why an operation has not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitPhase {
     /// It waits for its turn.
     Queued,
-    /// A limit or a breaker held it back.
+    /// A limit or a breaker delayed it.
     Delayed {
         /// Whether others may pass it.
         parked: bool,
     },
-    /// It failed, and is tried again later.
+    /// It failed, and is retried later.
     Retrying,
-    /// It was sent, and what came of it is looked for later.
+    /// It was sent, and its outcome is checked later.
     Reconciling,
 }
 
@@ -32,7 +32,7 @@ impl WaitPhase {
         }
     }
 
-    /// Whether its deadline may end it: nothing of it is under way.
+    /// Whether its deadline may end it: nothing of it is in flight.
     #[must_use]
     pub const fn may_expire(self) -> bool {
         match self {
@@ -42,29 +42,29 @@ impl WaitPhase {
     }
 }
 
-/// Who else would be held back.
+/// Which other operations the cause of a delay affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelayScope {
     /// This operation, and those that share something with it.
     Alone,
-    /// Its caller: those of others that share nothing with it need not wait for it.
+    /// Operations of the same caller: those of others that share nothing with it need not wait for it.
     ByCaller,
-    /// Everybody: passing would not help.
+    /// All operations: passing would not help.
     WithAll,
 }
 
-/// An operation in a line.
+/// An operation in the order.
 #[derive(Clone, Debug)]
 pub struct QueueEntry<O> {
-    /// What it is called.
+    /// Operation id.
     pub id: OperationId,
-    /// Its place.
+    /// Sequence number.
     pub seq: u64,
-    /// Why it is not done yet.
+    /// Why it has not finished.
     pub phase: WaitPhase,
-    /// Not before.
+    /// Earliest time to run.
     pub eligible_at: UnixMs,
-    /// Not after.
+    /// Deadline.
     pub deadline: Option<UnixMs>,
     /// The deployment that it belongs to.
     pub deployment: Option<OperationId>,
@@ -72,7 +72,7 @@ pub struct QueueEntry<O> {
     pub objects: O,
 }
 
-/// An operation in a line, and since when it has been held back.
+/// An operation in the order, and since when it has been delayed.
 #[derive(Clone, Debug)]
 pub(super) struct OrderedOperation<O> {
     pub(super) entry: QueueEntry<O>,

@@ -1,4 +1,4 @@
-//! The indexed line takes the same steps as one that compares all pairs.
+//! The indexed order takes the same steps as one that compares all pairs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::operation::OperationId;
 use crate::operation::payload::Objects;
 use crate::time::UnixMs;
 
-/// What happens to both lines. Numbers choose an operation, or are seconds.
+/// An event for both orders. Numbers choose an operation, or are seconds.
 #[derive(Clone, Debug)]
 enum Event {
     End,
@@ -52,7 +52,7 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An operation that is loaded.
+/// A loaded operation.
 #[derive(Clone, Debug)]
 struct Loaded {
     objects: Objects,
@@ -113,7 +113,7 @@ proptest! {
             Ok(step)
         };
         for event in events {
-            // Steps that follow from what is known, until something has to happen.
+            // Takes the steps that need no event.
             let running = loop {
                 match both(&mut line, &mut reference, now)? {
                     OrderStep::NeedMore => {
@@ -192,7 +192,7 @@ proptest! {
                 (Event::End | Event::Delay { .. } | Event::Wait { .. } | Event::NotStarted | Event::EndOf(_), _) => done = false,
             }
             if let Some(seq) = running.filter(|_| !done) {
-                // One that runs comes to an end before the next event.
+                // A running operation finishes before the next event.
                 line.on_ended(seq);
                 reference.on_ended(seq);
             }

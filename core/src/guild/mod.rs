@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  loaded ─▶ [ 4 parked | 5 behind 4 | 6 | 7 | 8 … ] ─next─▶ Run(6)
-//!                 ▲ held alone for long     ▲ shares nothing with 4 and 5
+//!                 ▲ delayed alone for long  ▲ shares nothing with 4 and 5
 //! ```
 
 #[cfg(test)]

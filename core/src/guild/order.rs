@@ -1,4 +1,4 @@
-//! A guild's line: who is next.
+//! The order of a guild's operations: decides which one is next.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::position::Positions;
 use crate::operation::OperationId;
 use crate::time::UnixMs;
 
-/// How long a line holds together.
+/// Settings of the order.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderConfig {
-    /// How long an operation is held back before others may pass it.
+    /// How long an operation is delayed before others may pass it.
     pub park_after: Duration,
-    /// How many operations a line knows. Behind so many that wait, nothing passes.
+    /// Maximum number of loaded operations. If this many wait, no later operation can pass them.
     pub lookahead: usize,
 }
 
@@ -24,60 +24,61 @@ impl Default for OrderConfig {
     }
 }
 
-/// What is to be done next. Operations go by their places.
+/// The next step. Operations are identified by their sequence numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderStep {
-    /// It is this one's turn.
+    /// Run this operation.
     Run(u64),
-    /// This one's time is up: it has to end.
+    /// The deadline of this operation has passed: it must expire.
     Expire(u64),
-    /// Others may pass this one from now on: that has to be kept.
+    /// Others may pass this operation from now on: store that.
     Park(u64),
-    /// Nothing before then.
+    /// Nothing to do before this time.
     WaitUntil(UnixMs),
-    /// Scheduled operations are due: they have to join.
+    /// Scheduled operations are due: they have to join the queue.
     Join,
-    /// Those behind the last one have to be loaded.
+    /// Load the operations after the last one.
     NeedMore,
-    /// Nothing until something happens: the line is empty, full of those who wait for others, or one is running.
+    /// Nothing to do until the next event: the order is empty, full of waiting operations, or one is running.
     Idle,
 }
 
-/// The operations of one queue that are not done, in order. One runs at a time.
+/// The unfinished operations of one queue, in order. One runs at a time.
 ///
-/// Whoever waits holds up all behind it, unless it is parked: held back alone for longer than `park_after`. Then those
-/// pass that have to stay behind nobody who is not done. Whoever has to stay behind a parked one holds up its like in
-/// turn, and no others.
+/// A waiting operation blocks all later ones, unless it is parked: delayed alone for longer than `park_after`. Then
+/// later operations pass if they conflict with no unfinished one. An operation that has to stay behind a parked one
+/// blocks those that conflict with it, and no others.
 ///
-/// A decision costs the same however many wait: an operation is compared with others by an index of their objects, when
-/// no earlier one holds it up and when the one that it stays behind has ended. The index holds only operations that others
-/// have passed or tried to pass, so it is empty while none is parked.
+/// The cost of a decision does not depend on the number of waiting operations. An operation is compared with others
+/// through an index of their objects: when no earlier one blocks it, and when the one that it stays behind has
+/// finished. The index contains only operations that others have passed or tried to pass, so it is empty while none is
+/// parked.
 #[derive(Clone, Debug)]
 pub struct OperationOrder<O: Conflicts> {
     config: OrderConfig,
     standing: FastMap<u64, OrderedOperation<O>>,
     positions: Positions,
-    /// The last operation that was compared with earlier ones. All before it are in the index. It is added when the next
-    /// one is compared.
+    /// The last operation that was compared with earlier ones. All before it are in the index. It is added when the
+    /// next one is compared.
     examined: u64,
     running: Option<u64>,
     index: O::Index,
-    /// How many operations are in the index.
+    /// Number of operations in the index.
     indexed: usize,
     deployments: Named<OperationId>,
     deadlines: BTreeSet<(UnixMs, u64)>,
-    /// The last place that was loaded.
+    /// The last loaded sequence number.
     last: u64,
-    /// Whether there may be more behind it.
+    /// Whether there may be more after it.
     more: bool,
-    /// Whether something is new since the last page was loaded.
+    /// Whether there may be new operations since the last page was loaded.
     woken: bool,
-    /// When the first scheduled operation is due. Scheduled ones are not in the line.
+    /// When the first scheduled operation is due. Scheduled operations are not in the order.
     scheduled: Option<UnixMs>,
 }
 
 impl<O: Conflicts> OperationOrder<O> {
-    /// A line of which nothing is known.
+    /// Creates an order that has loaded nothing.
     #[must_use]
     pub fn new(config: OrderConfig) -> Self {
         Self {
@@ -97,8 +98,8 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// What is to be done next. An answer of [`OrderStep::Run`] or [`OrderStep::Expire`] stands until its operation is told to have
-    /// started, to wait or to have ended.
+    /// Returns the next step. [`OrderStep::Run`] or [`OrderStep::Expire`] is returned again until the operation is
+    /// reported as started, waiting or finished.
     pub fn next(&mut self, now: UnixMs) -> OrderStep {
         if self.running.is_some() {
             return OrderStep::Idle;
@@ -135,10 +136,10 @@ impl<O: Conflicts> OperationOrder<O> {
 
     fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> OrderStep {
         if self.woken && self.may_load() {
-            // What is new may have a deadline, or be scheduled for before the one that waits is due.
+            // A new operation may have a deadline, or be scheduled before the waiting one is due.
             return OrderStep::NeedMore;
         }
-        let standing = self.standing.get_mut(&seq).expect("invariant: it was found here");
+        let standing = self.standing.get_mut(&seq).expect("invariant: the operation was found above");
         let Some(park_at) = standing.park_at else {
             return OrderStep::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
         };
@@ -152,7 +153,7 @@ impl<O: Conflicts> OperationOrder<O> {
         OrderStep::WaitUntil(self.earliest(Some(until)).unwrap_or(until))
     }
 
-    /// When something happens by itself.
+    /// The next time at which a step is due without an event.
     fn earliest(&self, head: Option<UnixMs>) -> Option<UnixMs> {
         let first = |set: &BTreeSet<(UnixMs, u64)>| set.first().map(|&(at, _)| at);
         [head, self.positions.next_due(), first(&self.deadlines), self.scheduled].into_iter().flatten().min()
@@ -182,7 +183,7 @@ impl<O: Conflicts> OperationOrder<O> {
         true
     }
 
-    /// Finds out whether one has to stay behind another.
+    /// Determines whether an operation has to stay behind another.
     fn examine(&mut self, seq: u64) {
         let behind = self.standing.get(&seq).and_then(|standing| self.latest_before(&standing.entry));
         if let Some(standing) = self.standing.get_mut(&seq) {
@@ -190,7 +191,7 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// Operations behind the last place, in order; and whether there are more behind them.
+    /// Adds loaded operations after the last sequence number, in order. `more` is whether there are more after them.
     pub fn on_loaded(&mut self, page: impl IntoIterator<Item = QueueEntry<O>>, more: bool) {
         (self.more, self.woken) = (more, false);
         for entry in page {
@@ -207,22 +208,22 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// There may be more behind the last place, and more that is scheduled.
+    /// There may be more operations after the last one, and more scheduled ones.
     pub const fn on_woken(&mut self) {
         (self.more, self.woken) = (true, true);
     }
 
-    /// When the first scheduled operation of the queue is due, if there is one.
+    /// Sets when the first scheduled operation of the queue is due, if there is one.
     pub const fn on_scheduled(&mut self, due: Option<UnixMs>) {
         self.scheduled = due;
     }
 
-    /// Scheduled operations have joined behind the last place; and when the next one is due.
+    /// Scheduled operations have joined after the last one. `next` is when the next one is due.
     pub const fn on_joined(&mut self, next: Option<UnixMs>) {
         (self.more, self.scheduled) = (true, next);
     }
 
-    /// It is being done.
+    /// The operation has started.
     pub fn on_started(&mut self, seq: u64) {
         if let Some(standing) = self.standing.get(&seq) {
             if let Some(deadline) = standing.entry.deadline {
@@ -232,7 +233,7 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// It was about to be done, and was not: it waits as it did before.
+    /// The operation was about to start, and did not: it waits as before.
     pub fn on_not_started(&mut self, seq: u64) {
         if let Some(standing) = self.standing.get(&seq) {
             if let Some(deadline) = standing.deadline() {
@@ -242,7 +243,7 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// Nothing more will become of it.
+    /// The operation has finished.
     pub fn on_ended(&mut self, seq: u64) {
         let Some(standing) = self.standing.remove(&seq) else { return };
         if let Some(deadline) = standing.entry.deadline {
@@ -262,7 +263,7 @@ impl<O: Conflicts> OperationOrder<O> {
         self.not_running(seq);
     }
 
-    /// A limit or a breaker held it back. Whether others may pass it from now on.
+    /// A limit or a breaker delayed the operation. Returns whether others may pass it from now on.
     pub fn on_delayed(&mut self, seq: u64, until: UnixMs, held: DelayScope, now: UnixMs) -> bool {
         let park_after = self.config.park_after;
         let Some(standing) = self.standing.get_mut(&seq) else { return false };
@@ -288,7 +289,7 @@ impl<O: Conflicts> OperationOrder<O> {
         parked
     }
 
-    /// It waits for something of its own: its turn, the next try, or to be looked for.
+    /// The operation waits for its turn, its next attempt, or its reconciliation.
     pub fn on_waiting(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
         if let Some(standing) = self.standing.get_mut(&seq) {
             (standing.held_since, standing.park_at) = (None, None);
@@ -315,14 +316,14 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// Somebody took it back; nothing happens if it is running.
+    /// The operation was cancelled. No effect if it is running.
     pub fn on_cancelled(&mut self, seq: u64) {
         if self.running != Some(seq) {
             self.on_ended(seq);
         }
     }
 
-    /// Somebody wants it done now; nothing happens if it is running or being looked for.
+    /// The operation was expedited. No effect if it is running or being reconciled.
     pub fn on_hastened(&mut self, seq: u64, now: UnixMs) {
         if self.running == Some(seq) {
             return;
@@ -335,7 +336,7 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// What held it back has changed: it is due now. Nothing happens if it is running.
+    /// The reason of its delay has ended: the operation is due now. No effect if it is running.
     pub fn on_released(&mut self, seq: u64, now: UnixMs) {
         if self.running == Some(seq) {
             return;
@@ -346,43 +347,43 @@ impl<O: Conflicts> OperationOrder<O> {
         }
     }
 
-    /// The place of this operation, if it is known here. Looks at all of them.
+    /// The sequence number of this operation, if it is loaded. Linear search.
     #[must_use]
     pub fn place(&self, id: OperationId) -> Option<u64> {
         self.standing.values().find(|standing| standing.entry.id == id).map(|standing| standing.entry.seq)
     }
 
-    /// The operation at this place.
+    /// The operation with this sequence number.
     #[must_use]
     pub fn entry(&self, seq: u64) -> Option<&QueueEntry<O>> {
         self.standing.get(&seq).map(|standing| &standing.entry)
     }
 
-    /// The last place that was loaded.
+    /// The last loaded sequence number.
     #[must_use]
     pub const fn last(&self) -> u64 {
         self.last
     }
 
-    /// The one that is running.
+    /// The running operation.
     #[must_use]
     pub const fn running(&self) -> Option<u64> {
         self.running
     }
 
-    /// How many are known here.
+    /// Number of loaded operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.standing.len()
     }
 
-    /// Whether none is known here.
+    /// Whether no operation is loaded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.standing.is_empty()
     }
 
-    /// How many others may pass.
+    /// Number of parked operations.
     #[must_use]
     pub fn parked(&self) -> usize {
         self.standing.values().filter(|standing| standing.is_parked()).count()

@@ -1,21 +1,22 @@
-//! Parked operations that stay behind none: which of them is due first.
+//! Parked operations that stay behind no other: which of them is due first.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::time::UnixMs;
 
-/// Parked operations by when they are due. Only those before a place are considered: the operation there holds up the rest.
+/// Parked operations by due time. Only those before a given sequence number are considered, because the operation there
+/// blocks the rest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parked {
-    /// Those before the place that are not due, sorted. At the length of a line a sorted queue is as fast as a tree, and
-    /// much faster in the usual case: the new time is later than all others, and is appended.
+    /// Considered operations that are not due, sorted. At the size of an order, a sorted queue is as fast as a tree,
+    /// and much faster in the usual case: the new time is later than all others, and is appended.
     waiting: VecDeque<(UnixMs, u64)>,
-    /// Those before the place that were due when they were last looked at.
+    /// Considered operations that were due at the last check.
     due: BTreeMap<u64, UnixMs>,
-    /// Those at the place or behind it.
+    /// Operations at or after the blocking one.
     held_up: BTreeMap<u64, UnixMs>,
     before: u64,
-    /// An upper bound of the places that are considered.
+    /// Upper bound of the considered sequence numbers.
     last: u64,
 }
 
@@ -52,7 +53,7 @@ impl Parked {
         }
     }
 
-    /// Considers those before this place.
+    /// Considers only operations before this sequence number.
     pub(super) fn look_before(&mut self, seq: u64) {
         self.before = seq;
         while let Some((other, due)) = self.held_up.first_key_value().map(|(&other, &due)| (other, due))
@@ -62,7 +63,7 @@ impl Parked {
             self.consider(other, due);
         }
         if self.last >= seq {
-            // Rare: an operation that others had passed holds them up again.
+            // Rare: an operation that others had passed blocks them again.
             self.held_up.append(&mut self.due.split_off(&seq));
             self.held_up
                 .extend(self.waiting.iter().filter(|(_, other)| *other >= seq).map(|&(due, other)| (other, due)));
@@ -71,7 +72,7 @@ impl Parked {
         }
     }
 
-    /// The first in the line that is due.
+    /// The first considered operation that is due.
     pub(super) fn first_due(&mut self, now: UnixMs) -> Option<u64> {
         while let Some(&(due, seq)) = self.waiting.front().filter(|(due, _)| *due <= now) {
             self.waiting.pop_front();

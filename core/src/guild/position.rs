@@ -1,4 +1,4 @@
-//! Where operations are in a line.
+//! Positions of operations in the order.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -6,28 +6,28 @@ use super::entry::OrderedOperation;
 use super::parked::Parked;
 use crate::time::UnixMs;
 
-/// Where an operation is in a line.
+/// The position of an operation in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
     /// Not compared with earlier operations yet.
     Unexamined,
-    /// Has to stay behind an earlier operation that is not done: this one is the latest.
+    /// Has to stay behind an unfinished earlier operation: this is the latest one.
     Behind(u64),
     /// Stays behind none and is not parked.
     Head,
-    /// Stays behind none, and is parked until then.
+    /// Stays behind none, and is parked until this time.
     Parked(UnixMs),
 }
 
-/// The operations of a line by position. Each operation is in the one collection that its position names, so a change of
-/// position touches two collections at most.
+/// The operations by position. Each operation is in the collection of its position, so a change of position touches at
+/// most two collections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Positions {
     /// In order.
     unexamined: VecDeque<u64>,
-    /// The latest operation that they stay behind, and their own place.
+    /// The latest operation that each has to stay behind, and its own sequence number.
     behind: BTreeSet<(u64, u64)>,
-    /// The first of them holds up the rest.
+    /// The first of them blocks all later ones.
     heads: BTreeSet<u64>,
     parked: Parked,
 }
@@ -65,7 +65,7 @@ impl Positions {
         }
     }
 
-    /// Moves an operation to where it belongs if it has to stay behind this one, or behind none.
+    /// Moves an operation to its new position. `behind` is the operation that it has to stay behind.
     pub(super) fn place<O>(&mut self, standing: &mut OrderedOperation<O>, behind: Option<u64>) {
         let position = match behind {
             Some(earlier) => Position::Behind(earlier),
@@ -95,7 +95,7 @@ impl Positions {
         self.heads.first().copied()
     }
 
-    /// The first parked operation that is due, of those that the first head does not hold up.
+    /// The first parked operation that is due, of those that the first head does not block.
     pub(super) fn first_due(&mut self, now: UnixMs) -> Option<u64> {
         self.parked.look_before(self.first_head().unwrap_or(u64::MAX));
         self.parked.first_due(now)
@@ -106,7 +106,7 @@ impl Positions {
         self.parked.next_due()
     }
 
-    /// Those that have to stay behind this one, and behind none that is later.
+    /// Operations whose latest conflict is with this one.
     pub(super) fn behind(&self, seq: u64) -> Vec<u64> {
         self.behind.range((seq, 0)..=(seq, u64::MAX)).map(|(_, later)| *later).collect()
     }

@@ -1,4 +1,4 @@
-//! The line against an oracle that looks at everything each time.
+//! Compares the order with an oracle that checks everything each time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::time::UnixMs;
 const PARK_AFTER: u64 = 60;
 const START: u64 = 1_000;
 
-/// What becomes of an operation that runs.
+/// The outcome of a running operation.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     End,
@@ -22,7 +22,7 @@ enum Fate {
     Look { seconds: u64 },
 }
 
-/// What happens besides.
+/// An event outside the running operation.
 #[derive(Clone, Copy, Debug)]
 enum Aside {
     Cancel(usize),
@@ -36,7 +36,7 @@ struct Made {
     deployment: Option<u64>,
     deadline: Option<u64>,
     eligible: u64,
-    /// It joins then, and is not in the line before.
+    /// When it joins; it is not in the order before.
     scheduled: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ struct Seen {
     made: Made,
     due: u64,
     held_since: Option<u64>,
-    /// Held back alone until `due` since it ran last.
+    /// Delayed alone until `due` since its last run.
     held: bool,
     parked: bool,
     sent: bool,
@@ -64,8 +64,8 @@ impl Seen {
     }
 }
 
-/// Whether the one at `index` may run now: every earlier one either has been held for long or stays behind another, and
-/// none of them shares anything with it.
+/// Whether the operation at `index` may run now: every earlier one either has been delayed for long or stays behind
+/// another, and none of them shares anything with it.
 fn may_run(line: &[Seen], index: usize, now: u64) -> bool {
     let candidate = &line[index];
     let earlier = &line[..index];
@@ -111,7 +111,7 @@ fn makes() -> impl Strategy<Value = Made> {
     )
 }
 
-/// The scheduled operations, as the store knows them.
+/// The scheduled operations in the store.
 struct Schedule {
     /// In the order of acceptance.
     waiting: Vec<(u64, Made)>,
@@ -123,7 +123,7 @@ impl Schedule {
         self.waiting.iter().map(|(due, _)| *due).min()
     }
 
-    /// Those that are due, in the order in which they join.
+    /// Takes the due operations, in the order in which they join.
     fn join(&mut self, now: u64) -> Vec<Seen> {
         let (mut due, waiting): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(due, _)| *due <= now);
         self.waiting = waiting;
@@ -165,7 +165,7 @@ proptest! {
         let (mut oracle, mut now) = (Vec::<Seen>::new(), START);
         let (mut fates, mut asides) = (fates.into_iter(), asides.into_iter());
         for round in 0.. {
-            prop_assert!(round < 2_000, "it does not come to an end: {oracle:?}");
+            prop_assert!(round < 2_000, "the simulation does not end: {oracle:?}");
             match line.next(seconds(now)) {
                 OrderStep::NeedMore => {
                     let loaded: Vec<Seen> = unloaded.drain(..page.min(unloaded.len())).collect();
@@ -204,7 +204,7 @@ proptest! {
                     prop_assert_eq!(allowed.first(), Some(&index));
                     prop_assert!(oracle.iter().all(|seen| seen.sent || seen.made.deadline.is_none_or(|at| at > now)));
                     line.on_started(seq);
-                    prop_assert_eq!(line.next(seconds(now)), OrderStep::Idle, "never two");
+                    prop_assert_eq!(line.next(seconds(now)), OrderStep::Idle, "never two at a time");
                     let seen = &mut oracle[index];
                     match fates.next().unwrap_or(Fate::End) {
                         Fate::End => {
@@ -235,14 +235,14 @@ proptest! {
                 }
                 OrderStep::Idle => {
                     let left = oracle.len() + unloaded.len() + schedule.waiting.len();
-                    prop_assert_eq!(left, 0, "nothing would ever happen");
+                    prop_assert_eq!(left, 0, "no further event would ever be due");
                     break;
                 }
                 OrderStep::WaitUntil(until) => {
                     let until = until.millis() / 1_000;
                     prop_assert!(until > now);
-                    prop_assert!(schedule.first().is_none_or(|due| until <= due), "one would join late");
-                    // Nobody could have run meanwhile.
+                    prop_assert!(schedule.first().is_none_or(|due| until <= due), "an operation would join late");
+                    // No operation could have run meanwhile.
                     for moment in now..until {
                         prop_assert!((0..oracle.len()).all(|index| !may_run(&oracle, index, moment)), "at {moment}");
                     }

@@ -1,4 +1,4 @@
-//! The order by comparing all pairs: the reference that the indexed line is held against.
+//! The order computed by comparing all pairs: the reference for the indexed order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::order::{OrderConfig, OrderStep};
 use crate::operation::payload::Objects;
 use crate::time::UnixMs;
 
-/// What can share something with its like: the objects of two operations.
+/// Conflict check between the objects of two operations.
 pub(super) trait ConflictsWith {
     /// Whether the order of the two matters.
     fn meets(&self, other: &Self) -> bool;
@@ -19,39 +19,39 @@ impl ConflictsWith for Objects {
     }
 }
 
-/// Whether one has to stay behind an earlier one that is not done.
+/// Whether an operation has to stay behind an unfinished earlier one.
 fn stays_behind<O: ConflictsWith>(one: &OrderedOperation<O>, earlier: &OrderedOperation<O>) -> bool {
     let (own, other) = (&one.entry, &earlier.entry);
     (own.deployment.is_some() && own.deployment == other.deployment) || own.objects.meets(&other.objects)
 }
 
-/// The operations of one queue that are not done, in order. One runs at a time.
+/// The unfinished operations of one queue, in order. One runs at a time.
 ///
-/// Whoever waits holds up all behind it, unless it is parked: held back alone for longer than `park_after`. Then those
-/// pass that have to stay behind nobody who is not done. Whoever has to stay behind a parked one holds up its like in
-/// turn, and no others.
+/// A waiting operation blocks all later ones, unless it is parked: delayed alone for longer than `park_after`. Then
+/// later operations pass if they conflict with no unfinished one. An operation that has to stay behind a parked one
+/// blocks those that conflict with it, and no others.
 #[derive(Clone, Debug)]
 pub(super) struct QuadraticOrder<O> {
     config: OrderConfig,
     standing: BTreeMap<u64, OrderedOperation<O>>,
     running: Option<u64>,
-    /// All before this place are parked and not due, or have to stay behind one that is.
+    /// All before this sequence number are parked and not due, or have to stay behind one that is.
     passed: u64,
-    /// The parked ones among them that stay behind nobody, by when they are due.
+    /// The parked ones among them that stay behind none, by due time.
     parked: BTreeSet<(UnixMs, u64)>,
     deadlines: BTreeSet<(UnixMs, u64)>,
-    /// The last place that was loaded.
+    /// The last loaded sequence number.
     last: u64,
-    /// Whether there may be more behind it.
+    /// Whether there may be more after it.
     more: bool,
-    /// Whether something is new since the last page was loaded.
+    /// Whether there may be new operations since the last page was loaded.
     woken: bool,
-    /// When the first scheduled operation is due. Scheduled ones are not in the line.
+    /// When the first scheduled operation is due. Scheduled operations are not in the order.
     scheduled: Option<UnixMs>,
 }
 
 impl<O: ConflictsWith> QuadraticOrder<O> {
-    /// A line of which nothing is known.
+    /// Creates an order that has loaded nothing.
     pub(super) const fn new(config: OrderConfig) -> Self {
         Self {
             config,
@@ -67,8 +67,8 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         }
     }
 
-    /// What is to be done next. An answer of [`Step::Run`] or [`Step::Expire`] stands until its operation is told to have
-    /// started, to wait or to have ended.
+    /// Returns the next step. `Run` or `Expire` is returned again until the operation is reported as started, waiting
+    /// or finished.
     pub(super) fn next(&mut self, now: UnixMs) -> OrderStep {
         if self.running.is_some() {
             return OrderStep::Idle;
@@ -110,10 +110,10 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
 
     fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> OrderStep {
         if self.woken && self.may_load() {
-            // What is new may have a deadline, or be scheduled for before the one that waits is due.
+            // A new operation may have a deadline, or be scheduled before the waiting one is due.
             return OrderStep::NeedMore;
         }
-        let standing = self.standing.get_mut(&seq).expect("invariant: it was found here");
+        let standing = self.standing.get_mut(&seq).expect("invariant: the operation was found above");
         let Some(park_at) = standing.park_at else {
             return OrderStep::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
         };
@@ -126,19 +126,19 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         OrderStep::WaitUntil(self.earliest(Some(until)).unwrap_or(until))
     }
 
-    /// When something happens by itself.
+    /// The next time at which a step is due without an event.
     fn earliest(&self, head: Option<UnixMs>) -> Option<UnixMs> {
         let first = |set: &BTreeSet<(UnixMs, u64)>| set.first().map(|&(at, _)| at);
         [head, first(&self.parked), first(&self.deadlines), self.scheduled].into_iter().flatten().min()
     }
 
-    /// Looks at all again: one of those that were passed has changed.
+    /// Starts from the first operation again: one of those that were passed has changed.
     fn rewind(&mut self) {
         self.passed = 0;
         self.parked.clear();
     }
 
-    /// Operations behind the last place, in order; and whether there are more behind them.
+    /// Adds loaded operations after the last sequence number, in order. `more` is whether there are more after them.
     pub(super) fn on_loaded(&mut self, page: impl IntoIterator<Item = QueueEntry<O>>, more: bool) {
         (self.more, self.woken) = (more, false);
         for entry in page {
@@ -154,22 +154,22 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         }
     }
 
-    /// There may be more behind the last place, and more that is scheduled.
+    /// There may be more operations after the last one, and more scheduled ones.
     pub(super) const fn on_woken(&mut self) {
         (self.more, self.woken) = (true, true);
     }
 
-    /// When the first scheduled operation of the queue is due, if there is one.
+    /// Sets when the first scheduled operation of the queue is due, if there is one.
     pub(super) const fn on_scheduled(&mut self, due: Option<UnixMs>) {
         self.scheduled = due;
     }
 
-    /// Scheduled operations have joined behind the last place; and when the next one is due.
+    /// Scheduled operations have joined after the last one. `next` is when the next one is due.
     pub(super) const fn on_joined(&mut self, next: Option<UnixMs>) {
         (self.more, self.scheduled) = (true, next);
     }
 
-    /// It is being done.
+    /// The operation has started.
     pub(super) fn on_started(&mut self, seq: u64) {
         if let Some(standing) = self.standing.get(&seq) {
             if let Some(deadline) = standing.entry.deadline {
@@ -179,7 +179,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         }
     }
 
-    /// It was about to be done, and was not: it waits as it did before.
+    /// The operation was about to start, and did not: it waits as before.
     pub(super) fn on_not_started(&mut self, seq: u64) {
         if let Some(standing) = self.standing.get(&seq) {
             if let Some(deadline) = standing.deadline() {
@@ -189,7 +189,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         }
     }
 
-    /// Nothing more will become of it.
+    /// The operation has finished.
     pub(super) fn on_ended(&mut self, seq: u64) {
         if let Some(standing) = self.standing.remove(&seq) {
             if let Some(deadline) = standing.entry.deadline {
@@ -199,7 +199,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         }
     }
 
-    /// A limit or a breaker held it back. Whether others may pass it from now on.
+    /// A limit or a breaker delayed the operation. Returns whether others may pass it from now on.
     pub(super) fn on_delayed(&mut self, seq: u64, until: UnixMs, held: DelayScope, now: UnixMs) -> bool {
         let park_after = self.config.park_after;
         let Some(standing) = self.standing.get_mut(&seq) else { return false };
@@ -225,7 +225,7 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         parked
     }
 
-    /// It waits for something of its own: its turn, the next try, or to be looked for.
+    /// The operation waits for its turn, its next attempt, or its reconciliation.
     pub(super) fn on_waiting(&mut self, seq: u64, phase: WaitPhase, until: UnixMs) {
         if let Some(standing) = self.standing.get_mut(&seq) {
             (standing.held_since, standing.park_at) = (None, None);
@@ -254,14 +254,14 @@ impl<O: ConflictsWith> QuadraticOrder<O> {
         }
     }
 
-    /// Somebody took it back; nothing happens if it is running.
+    /// The operation was cancelled. No effect if it is running.
     pub(super) fn on_cancelled(&mut self, seq: u64) {
         if self.running != Some(seq) {
             self.on_ended(seq);
         }
     }
 
-    /// Somebody wants it done now; nothing happens if it is running or being looked for.
+    /// The operation was expedited. No effect if it is running or being reconciled.
     pub(super) fn on_hastened(&mut self, seq: u64, now: UnixMs) {
         if self.running == Some(seq) {
             return;

@@ -55,10 +55,10 @@ fn operations_run_in_order_and_one_that_waits_holds_up_the_others() {
 fn one_that_is_held_alone_for_long_is_passed_by_those_that_share_nothing_with_those_before() {
     let mut line = line([entry(1, 0b001), entry(2, 0b011), entry(3, 0b010), entry(4, 0b100)]);
     run(&mut line, 1, at(0));
-    assert!(line.on_delayed(1, at(100), DelayScope::Alone, at(0)), "100 s are more than 60");
+    assert!(line.on_delayed(1, at(100), DelayScope::Alone, at(0)), "100 s is longer than 60 s");
     run(&mut line, 4, at(0));
     line.on_ended(4);
-    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(100)), "2 meets 1, and 3 meets 2");
+    assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(100)), "2 conflicts with 1, and 3 conflicts with 2");
     run(&mut line, 1, at(100));
     line.on_ended(1);
     run(&mut line, 2, at(100));
@@ -76,7 +76,7 @@ fn one_that_is_held_again_and_again_is_passed_a_minute_after_the_first_time() {
     run(&mut line, 2, at(60));
     line.on_ended(2);
     run(&mut line, 1, at(80));
-    assert!(line.on_delayed(1, at(81), DelayScope::Alone, at(80)), "it is still the same wait");
+    assert!(line.on_delayed(1, at(81), DelayScope::Alone, at(80)), "it is still the same delay");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_deadline_ends_one_that_waits_wherever_it_stands_but_not_one_that_was_sent()
     assert_eq!(line.next(at(1)), OrderStep::WaitUntil(at(10)));
     assert_eq!(line.next(at(10)), OrderStep::Expire(3));
     line.on_ended(3);
-    assert_eq!(line.next(at(25)), OrderStep::WaitUntil(at(30)), "1 may have happened: it is looked for");
+    assert_eq!(line.next(at(25)), OrderStep::WaitUntil(at(30)), "1 may have been executed: it is reconciled");
     run(&mut line, 1, at(30));
     line.on_waiting(1, WaitPhase::Queued, at(30));
     assert_eq!(line.next(at(30)), OrderStep::Expire(1));
@@ -117,7 +117,7 @@ fn one_that_is_hastened_runs_now_and_one_that_is_cancelled_never() {
     run(&mut line, 1, at(0));
     line.on_cancelled(1);
     line.on_hastened(1, at(0));
-    assert_eq!(line.running(), Some(1), "what runs cannot be taken back");
+    assert_eq!(line.running(), Some(1), "a running operation cannot be cancelled");
     line.on_delayed(1, at(1_000), DelayScope::Alone, at(0));
     run(&mut line, 3, at(0));
     line.on_ended(3);
@@ -145,10 +145,10 @@ fn a_full_line_passes_nothing_more() {
 fn operation_held_by_its_callers_share_is_passed_at_once() {
     let mut line = line([entry(1, 1), entry(2, 2), entry(3, 1)]);
     run(&mut line, 1, at(0));
-    assert!(line.on_delayed(1, at(5), DelayScope::ByCaller, at(0)), "however soon it is due");
+    assert!(line.on_delayed(1, at(5), DelayScope::ByCaller, at(0)), "even if it is due soon");
     run(&mut line, 2, at(0));
     line.on_ended(2);
-    // What shares an object with it keeps its place.
+    // An operation that shares an object with it does not pass it.
     assert_eq!(line.next(at(4)), OrderStep::WaitUntil(at(5)));
     run(&mut line, 1, at(5));
     line.on_ended(1);

@@ -1,8 +1,8 @@
-//! Who has the most of something, found in bounded memory.
+//! Keys with the highest counts, found in bounded memory.
 //!
 //! ```text
-//!  add(key) ──▶ Table: as many keys as it has room for; a newcomer takes the place, and the count, of the smallest
-//!                 └── Recent: a table for this window, and the one before it
+//!  add(key) ──▶ SpaceSavingTable: a bounded number of keys; a new key replaces the smallest and takes its count
+//!                 └── HeavyHitters: a table for this window, and the one before it
 //! ```
 
 #[cfg(test)]
@@ -16,14 +16,14 @@ use serde::Serialize;
 
 use crate::time::Timestamp;
 
-/// How often a key was counted.
+/// A key and its count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeavyHitter<K> {
-    /// Which.
+    /// The key.
     pub key: K,
-    /// How often, at most.
+    /// Maximum count.
     pub count: u64,
-    /// By how much `count` may be too high.
+    /// Maximum error of `count`.
     pub over: u64,
 }
 
@@ -33,37 +33,37 @@ struct KeyCount {
     over: u64,
 }
 
-/// A space-saving table: past its bound the smallest gives its place and its count to the newcomer. With room for `n` keys,
-/// whatever is more than an `n`th of all is certainly in it, and no count is too high by more than that.
+/// A space-saving table: when it is full, a new key replaces the smallest one and takes its count. With room for `n`
+/// keys, every key with more than an `n`th of all counts is in it, and no count is too high by more than that.
 #[derive(Clone, Debug)]
 pub struct SpaceSavingTable<K> {
     most: usize,
     counts: HashMap<K, KeyCount>,
-    /// The same keys, the smallest first.
+    /// The same keys, smallest first.
     order: BTreeSet<(u64, K)>,
 }
 
 impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
-    /// An empty table with room for so many keys, and for one at least.
+    /// Creates an empty table with room for `capacity` keys, at least one.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), counts: HashMap::new(), order: BTreeSet::new() }
     }
 
-    /// Counts a key once more.
+    /// Counts a key once.
     pub fn add(&mut self, key: K) {
         let before = match self.counts.get(&key) {
             Some(known) => *known,
             None => self.make_room(),
         };
         let count = before.count.saturating_add(1);
-        // It stands there under its own count only if it was known.
+        // The entry exists under its own count only if the key was present.
         self.order.remove(&(before.count, key.clone()));
         self.order.insert((count, key.clone()));
         self.counts.insert(key, KeyCount { count, over: before.over });
     }
 
-    /// What a newcomer begins with.
+    /// Initial count of a new key.
     fn make_room(&mut self) -> KeyCount {
         if self.counts.len() < self.most {
             return KeyCount::default();
@@ -73,7 +73,7 @@ impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
         KeyCount { count, over: count }
     }
 
-    /// How many keys it knows.
+    /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.counts.len()
@@ -86,7 +86,7 @@ impl<K: Clone + Eq + Hash + Ord> SpaceSavingTable<K> {
     }
 }
 
-/// The same over a while: what was counted in this window and in the one before it.
+/// The same over time: counts of this window and the one before it.
 #[derive(Clone, Debug)]
 pub struct HeavyHitters<K> {
     window: Duration,
@@ -97,20 +97,20 @@ pub struct HeavyHitters<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> HeavyHitters<K> {
-    /// Nothing yet. There is room for so many keys in each window.
+    /// Creates it empty, with room for `capacity` keys per window.
     #[must_use]
     pub fn new(most: usize, window: Duration, now: Timestamp) -> Self {
         let (present, past) = (SpaceSavingTable::new(most), SpaceSavingTable::new(most));
         Self { window, since: now, present, past_since: now, past }
     }
 
-    /// Counts a key once more.
+    /// Counts a key once.
     pub fn add(&mut self, key: K, now: Timestamp) {
         self.turn(now);
         self.present.add(key);
     }
 
-    /// The largest, the largest first; and since when they were counted.
+    /// The largest keys, largest first; and since when they were counted.
     pub fn top(&mut self, most: usize, now: Timestamp) -> (Vec<HeavyHitter<K>>, Timestamp) {
         self.turn(now);
         let mut sums: HashMap<&K, KeyCount> = HashMap::new();

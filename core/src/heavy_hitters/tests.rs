@@ -35,8 +35,8 @@ fn what_was_counted_two_windows_ago_is_forgotten_and_it_is_told_since_when() {
 }
 
 proptest! {
-    /// Against a count of everything: nothing is shown as less than it is, nor as more than it may be, and whatever is more
-    /// than its share of all is there.
+    /// Compared with exact counts: no count is too low, or higher than its error allows, and every key with more than
+    /// its share is in the table.
     #[test]
     fn a_table_never_counts_too_little_and_keeps_whoever_has_more_than_a_share(
         keys in prop::collection::vec(0_u8..40, 0..600),
@@ -72,7 +72,7 @@ proptest! {
             recent.add(key, now);
             added.push((key, now));
             let (top, since) = recent.top(16, now);
-            // It shows all that was counted since then: there is room for every key.
+            // All counts since then are reported: there is room for every key.
             let mut lately: HashMap<u8, u64> = HashMap::new();
             for (key, _) in added.iter().filter(|(_, at)| *at >= since) {
                 *lately.entry(*key).or_default() += 1;

@@ -1,18 +1,19 @@
-//! Who the invalid answers are charged to that are in no common count yet.
+//! Owners of invalid responses that are not in the common count yet.
 
 use std::collections::VecDeque;
 
 use super::owner::CallOwner;
 use crate::time::Timestamp;
 
-/// Invalid answers of one owner in a row: those after number `start`, up to number `end`, counted since the process started.
+/// Consecutive invalid responses of one owner: those after number `start`, up to number `end`, counted since the
+/// process started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargeRun {
-    /// Who they are charged to.
+    /// The owner that they are charged to.
     pub owner: CallOwner,
-    /// The number of the last one before them.
+    /// Number of the last one before them.
     pub start: u64,
-    /// The number of the last of them.
+    /// Number of the last of them.
     pub end: u64,
 }
 
@@ -24,12 +25,12 @@ impl ChargeRun {
     }
 }
 
-/// The runs that the keeper of the common count has not acknowledged, the oldest first.
+/// Runs that the lender has not acknowledged, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct ChargeRuns(VecDeque<(Timestamp, ChargeRun)>);
 
 impl ChargeRuns {
-    /// The invalid answer of this number is charged to this owner.
+    /// Charges the invalid response with this number to this owner.
     pub(super) fn add(&mut self, owner: &CallOwner, number: u64, now: Timestamp) {
         if owner.holders().next().is_none() {
             return;
@@ -48,7 +49,7 @@ impl ChargeRuns {
         self.0.push_back((now, run));
     }
 
-    /// Takes out what was acknowledged up to this number.
+    /// Removes and returns what was acknowledged up to this number.
     pub(super) fn acknowledge(&mut self, number: u64) -> Vec<(CallOwner, u32)> {
         let mut taken = Vec::new();
         for (_, run) in &mut self.0 {
@@ -62,7 +63,7 @@ impl ChargeRuns {
         taken
     }
 
-    /// Takes out what was counted before `then`.
+    /// Removes and returns what was counted before `then`.
     pub(super) fn forget(&mut self, then: Timestamp) -> Vec<(CallOwner, u32)> {
         let mut taken = Vec::new();
         while let Some((_, run)) = self.0.pop_front_if(|(at, _)| *at < then) {

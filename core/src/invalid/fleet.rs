@@ -1,20 +1,20 @@
-//! The other processes behind the same address, as far as this one knows of them.
+//! The other processes behind the same address, as far as this process knows them.
 //!
-//! Discord counts for all of them together; no process sees what another has under way, and none can ask before each call.
-//! So whoever keeps the common count lends. Each process has a *ceiling*, up to which its own count and its calls under way
-//! may grow unasked, and at every moment
+//! Discord counts the requests of all of them together; no process sees what another has in flight, and none can ask
+//! before each call. So the lender, which has the common count, lends parts of the limit. Each process has a *ceiling*,
+//! up to which its own count and its calls in flight may grow without a request to the lender, and at every moment
 //!
 //! ```text
 //!   counted in the window  +  Σ over all processes (ceiling − acknowledged)  ≤  limit
 //! ```
 //!
-//! An invalid answer takes a place that was lent and, once acknowledged, one in the count: the sum stays. It grows only when
-//! the keeper lends more, which it does within the limit. So the limit holds whoever can or cannot reach the keeper, and
-//! however old what they know is, as long as
+//! An invalid response moves one from the lent part to the count once it is acknowledged: the sum stays the same. The
+//! sum grows only when the lender lends more, which it does within the limit. So the limit holds no matter which
+//! processes can reach the lender and how old their information is, as long as
 //!
-//! - a process lowers its ceiling before it says so, and a lost answer leaves it lower than the keeper believes;
-//! - a ceiling that nobody renews ends one window after it was asked for, and the keeper holds the places of a silent
-//!   process until what that one did meanwhile has left the window as well.
+//! - a process lowers its ceiling before it reports it, so that a lost reply leaves it lower than the lender assumes;
+//! - a ceiling that is not renewed expires one window after it was requested, and the lender reserves the lent part of
+//!   a silent process until its later responses have left the window as well.
 
 use std::time::Duration;
 
@@ -28,79 +28,79 @@ use super::{InvalidBudgetExceeded, InvalidConfig};
 use crate::lane::Lane;
 use crate::time::Timestamp;
 
-/// When to ask again for more room: about as long as it takes to be lent some.
+/// Delay before the next request for more allowance: about as long as it takes to get some.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What a process does that has heard nothing of the others for a whole window, or never.
+/// Behaviour of a process that has had no reply from the lender for a whole window, or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LedgerFallback {
-    /// It lets nothing out. The limit holds.
+    /// It sends nothing. The limit holds.
     #[default]
     Stop,
-    /// It counts its own answers times the members there were. The limit holds only if all others do the same.
+    /// It multiplies its own count by the last known number of members. The limit holds only if all others do the same.
     Share,
 }
 
-/// What a process tells whoever keeps the common count, and what it asks by that: to be lent more, or again as much.
+/// Report of a process to the lender, and its request for a new or renewed allowance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LenderRequest {
-    /// When it asks.
+    /// Time of the request.
     pub asked: Timestamp,
-    /// Its invalid answers since it started.
+    /// Invalid responses since the process started.
     pub counted: u64,
-    /// How many of them are in no common count that it has heard of.
+    /// How many of them are not in any common count that the process has received.
     pub unacknowledged: u64,
-    /// Its calls under way.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// Up to where `counted + in_flight` may grow unasked. It keeps to that, whether it is answered or not.
+    /// Maximum of `counted + in_flight` without another request. The process respects it, with or without a reply.
     pub ceiling: u64,
-    /// The common count as it remembers it, for a keeper that has forgotten.
+    /// The common count as the process remembers it, for a lender that has lost its state.
     pub total: u32,
-    /// How many processes had places lent, as it remembers.
+    /// Number of processes with a lent allowance, as the process remembers it.
     pub holders: u32,
-    /// How many one key, tenant or guild may have.
+    /// Maximum count of one key, tenant or guild.
     pub cap: u32,
-    /// How many it may add for any one of them unasked. It keeps to that like to the ceiling.
+    /// How many it may add for any one of them without another request. It respects this like the ceiling.
     pub exposure: u32,
-    /// How many the others may, as it remembers, for a keeper that has forgotten.
+    /// The same for all other processes, as it remembers it, for a lender that has lost its state.
     pub elsewhere_exposure: u32,
-    /// Who its invalid answers are charged to that are in no common count that it has heard of.
+    /// Owners of its invalid responses that are not in any common count that it has received.
     pub runs: Vec<ChargeRun>,
-    /// The large holders as it remembers them, for a keeper that has forgotten.
+    /// The large holders as it remembers them, for a lender that has lost its state.
     pub large: Vec<(Holder, u32)>,
 }
 
-/// A large holder: how many of its invalid answers leave the window, and in how long. In that order.
+/// A large holder, with the number of its invalid responses that leave the window after each duration, in order.
 pub type LargeHolder = (Holder, Vec<(Duration, u32)>);
 
-/// What the keeper of the common count answers.
+/// Reply of the lender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LenderReply {
-    /// When it was asked.
+    /// Time of the request.
     pub asked: Timestamp,
-    /// [`LenderRequest::counted`] of the question: so many are in the common count now.
+    /// [`LenderRequest::counted`] of the request: the common count includes all of these now.
     pub acknowledged: u64,
-    /// The ceiling from now on. A lower one than before is a request: it is met as soon as calls under way allow it.
+    /// The new ceiling. A lower one than before takes effect as soon as the calls in flight allow it.
     pub ceiling: u64,
-    /// The common count: how many leave the window, and in how long. In that order.
+    /// The common count: how many leave the window after each duration, in order.
     pub slots: Vec<(Duration, u32)>,
-    /// How many processes were heard in the last seconds.
+    /// Number of processes with a request in the last seconds.
     pub members: u32,
-    /// How many have places lent, silent ones among them.
+    /// Number of processes with a lent allowance, including silent ones.
     pub holders: u32,
-    /// Calls that the others had under way when they were last heard.
+    /// Calls in flight in the other processes, as of their last request.
     pub elsewhere: u32,
-    /// How many it may add for any one holder unasked, from now on.
+    /// How many the process may add for any one holder without another request, from now on.
     pub exposure: u32,
-    /// How many the others may.
+    /// The same for all other processes.
     pub elsewhere_exposure: u32,
-    /// What a holder that is not listed may have, at most.
+    /// Maximum count of a holder that is not listed.
     pub floor: u32,
-    /// The common counts of the large holders: how many leave the window, and in how long. In that order.
+    /// The common counts of the large holders: how many leave the window after each duration, in order.
     pub large: Vec<LargeHolder>,
 }
 
-/// What a process itself has counted and has under way.
+/// The process's own count and calls in flight.
 #[derive(Clone, Copy)]
 pub(super) struct LocalCounts {
     pub(super) counted: u64,
@@ -108,7 +108,7 @@ pub(super) struct LocalCounts {
 }
 
 impl LocalCounts {
-    /// What it will have counted if all calls under way come back invalid.
+    /// The count if all calls in flight come back invalid.
     fn exposed(self) -> u64 {
         self.counted + u64::from(self.in_flight)
     }
@@ -118,7 +118,7 @@ impl LocalCounts {
 pub(super) struct Fleet {
     when_lost: LedgerFallback,
     window: Duration,
-    /// Until when the ceiling holds; nothing if it never did, or does no longer.
+    /// Expiry of the ceiling; `None` if it never was valid, or is not any more.
     lease: Option<Timestamp>,
     ceiling: u64,
     acknowledged: u64,
@@ -127,7 +127,7 @@ pub(super) struct Fleet {
     members: u32,
     holders: u32,
     elsewhere: u32,
-    /// What may be added for one holder unasked, here and elsewhere.
+    /// What may be added for one holder without another request, here and in the other processes.
     pub(super) exposure: u32,
     pub(super) elsewhere_exposure: u32,
     /// The common counts of holders.
@@ -135,7 +135,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// Others that nothing is known of yet. Own ones up to `forgotten` have left the window, and concern nobody.
+    /// State before the first reply. Own responses up to `forgotten` have left the window and do not count.
     pub(super) fn new(window: Duration, when_lost: LedgerFallback, own: LocalCounts, forgotten: u64) -> Self {
         Self {
             when_lost,
@@ -153,7 +153,7 @@ impl Fleet {
         }
     }
 
-    /// Whether the ceiling still holds.
+    /// Whether the ceiling is still valid.
     pub(super) const fn is_heard(&self) -> bool {
         self.lease.is_some()
     }
@@ -162,12 +162,12 @@ impl Fleet {
         self.members
     }
 
-    /// Calls of the others under way.
+    /// Calls in flight in the other processes.
     pub(super) const fn elsewhere(&self) -> u32 {
         self.elsewhere
     }
 
-    /// Does what time has brought.
+    /// Drops what has expired.
     pub(super) fn turn(&mut self, now: Timestamp) {
         if self.lease.is_some_and(|end| end <= now) {
             self.lease = None;
@@ -179,17 +179,17 @@ impl Fleet {
         self.lease.into_iter().chain(self.slots.next_end()).min()
     }
 
-    /// The common count, with what is not in it yet as if all members did alike.
+    /// The common count, plus own responses that are not in it yet, multiplied by the number of members.
     pub(super) fn used(&mut self, own: LocalCounts, now: Timestamp) -> u32 {
         self.slots.total(now).saturating_add(self.extra(own))
     }
 
-    /// The common count by when it leaves, and how many of our own are not in it yet.
+    /// The common count by expiry, and the number of own responses that are not in it yet.
     pub(super) fn counted(&self, own: LocalCounts) -> (&WindowCounter, u64) {
         (&self.slots, own.counted - self.acknowledged)
     }
 
-    /// When [`Fleet::used`] will have fallen below `most` by time alone.
+    /// When [`Fleet::used`] falls below `max` by expiry alone.
     pub(super) fn below(&self, most: u32, own: LocalCounts, now: Timestamp) -> Timestamp {
         self.slots.below(most.saturating_sub(self.extra(own)), now)
     }
@@ -199,8 +199,8 @@ impl Fleet {
         u32::try_from(unacknowledged.saturating_mul(u64::from(self.members))).unwrap_or(u32::MAX)
     }
 
-    /// Whether a call may go by what was lent. Lanes stop within it as they do within the whole, so that what may wait
-    /// leaves room for what may not.
+    /// Whether the allowance permits a call. Lanes stop at the same percentages of the allowance as of the whole limit,
+    /// so that less urgent work leaves room for urgent work.
     pub(super) fn check(
         &self,
         lane: Lane,
@@ -221,12 +221,12 @@ impl Fleet {
         if fits { Ok(()) } else { Err(InvalidBudgetExceeded::new(now + SOON, "invalid_requests_lent")) }
     }
 
-    /// Whether half of what was lent is taken: time to ask for more.
+    /// Whether half of the allowance is used: time to request more.
     pub(super) fn is_short(&self, own: LocalCounts) -> bool {
         (own.exposed() - self.acknowledged) * 2 >= self.ceiling - self.acknowledged
     }
 
-    /// `exposed` is the most that may have to be added for one holder.
+    /// Creates a request. `exposed` is the maximum that may have to be added for one holder.
     pub(super) fn ask(
         &mut self,
         own: LocalCounts,
@@ -236,7 +236,7 @@ impl Fleet {
         now: Timestamp,
     ) -> LenderRequest {
         self.turn(now);
-        // Without a lease it holds only what is still under way.
+        // Without a lease, the allowance covers only calls in flight.
         let ceiling = if self.lease.is_some() { self.ceiling } else { 0 };
         self.ceiling = ceiling.max(own.exposed());
         let exposure = if self.lease.is_some() { self.exposure } else { 0 };
@@ -260,7 +260,7 @@ impl Fleet {
         }
     }
 
-    /// Whether the answer could be taken.
+    /// Applies a reply. Returns whether it was valid.
     pub(super) fn synced(&mut self, synced: &LenderReply, own: LocalCounts, now: Timestamp) -> bool {
         let LenderReply { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere, .. } = *synced;
         if acknowledged < self.acknowledged || acknowledged > own.counted {
@@ -283,7 +283,7 @@ impl Fleet {
         true
     }
 
-    /// Gives back all that was lent but for what is still under way.
+    /// Returns the allowance, except for calls in flight.
     pub(super) fn leave(&mut self) {
         self.lease = None;
     }
@@ -301,17 +301,17 @@ impl Fleet {
     }
 }
 
-/// What is to be seen of the common count.
+/// View of the common count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FleetSnapshot {
-    /// Invalid requests of all processes in the window, when it was last heard.
+    /// Invalid requests of all processes in the window, as of the last reply.
     pub total: u32,
-    /// How many processes there were then.
+    /// Number of processes then.
     pub members: u32,
-    /// Own ones that are not in the total yet.
+    /// Own requests that are not in the total yet.
     pub unacknowledged: u64,
-    /// How many more calls may go out unasked.
+    /// How many more calls may be sent without another request.
     pub lent: u64,
-    /// For how long; nothing if nothing was heard for so long that it is over.
+    /// Remaining time of the lease; `None` if it has expired.
     pub lease_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Several ledgers over one budget, with their keeper, beside an address that counts for itself.
+//! Several ledgers with one lender, compared with an address that counts by itself.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::*;
 
 const WINDOW: Duration = Duration::from_secs(600);
-/// Longer than a keeper that knows nothing waits for those who know.
+/// Longer than a lender without state waits for processes that remember it.
 const SETTLING: Duration = Duration::from_secs(3);
 const SERVER: &str = "server";
 
-/// A process: its ledger, its calls under way, and how often it asked.
+/// A process: its ledger, its calls in flight, and its number of requests.
 struct Process {
     name: String,
     ledger: InvalidLedger,
@@ -26,11 +26,11 @@ struct World {
     keeper: Lender,
     processes: Vec<Process>,
     names: u64,
-    /// Every invalid answer that Discord has given.
+    /// Every invalid response of Discord.
     invalid: Vec<(Timestamp, CallOwner)>,
-    /// When the keeper knew nothing.
+    /// When the lender had lost its state.
     births: Vec<Timestamp>,
-    /// Questions that are still on their way, and that nobody waits for any more.
+    /// Requests that are delayed; their senders do not wait for them any more.
     late: Vec<(String, u64, LenderRequest)>,
 }
 
@@ -43,7 +43,7 @@ impl World {
         Self::with(InvalidConfig { limit, window: WINDOW, ..InvalidConfig::default() }, processes)
     }
 
-    /// No lane stops by what is counted: only what is lent holds them back.
+    /// No lane stops because of the count: only the lent allowance limits them.
     fn lending_only(limit: u32, processes: usize) -> Self {
         let interactive_percent = 1_000;
         Self::with(InvalidConfig { limit, window: WINDOW, interactive_percent, ..InvalidConfig::default() }, processes)
@@ -65,7 +65,7 @@ impl World {
             let process = world.process();
             world.processes.push(process);
         }
-        // The keeper knows nothing yet.
+        // The lender has no state yet.
         for _ in 0..3 {
             world.sync_all();
             world.now = world.now + SETTLING;
@@ -128,15 +128,15 @@ impl World {
         Ok(())
     }
 
-    /// It ends without a word; what was under way is answered, and nobody is there to count it.
+    /// Ends a process without notice; its calls in flight get responses that no process counts.
     fn kill(&mut self, who: usize) {
         let successor = self.process();
         let dead = std::mem::replace(&mut self.processes[who], successor);
         self.invalid.extend(dead.calls.iter().map(|call| (self.now, call.owner.clone())));
     }
 
-    /// What holds: the limit; and if the keeper forgot everything more than once while what it lent then is held, the
-    /// reserve each further time.
+    /// The bound that must hold: the limit; and if the lender lost its state more than once while lent allowances are
+    /// reserved, plus the reserve for each further time.
     fn bound(&self) -> usize {
         let held = WINDOW * 2 + Duration::from_secs(60);
         let births = self.births.iter().filter(|born| self.now.since(**born) <= held).count();
@@ -148,7 +148,7 @@ impl World {
         self.invalid.iter().filter(|(seen, _)| self.now.since(*seen) < WINDOW).count()
     }
 
-    /// What each holder will have if all that is under way comes back invalid.
+    /// The count of each holder if all calls in flight come back invalid.
     fn worst_of_holders(&self) -> HashMap<Holder, usize> {
         let in_window = self.invalid.iter().filter(|(seen, _)| self.now.since(*seen) < WINDOW).map(|(_, owner)| owner);
         let in_flight = self.processes.iter().flat_map(|process| process.calls.iter().map(|call| &call.owner));
@@ -160,8 +160,8 @@ impl World {
         worst
     }
 
-    /// What a holder may have: its cap; and if the keeper forgot everything while what it granted is held, the reserve of
-    /// exposure each time.
+    /// The bound of a holder: its cap; and if the lender lost its state while granted exposures are reserved, plus the
+    /// reserve of exposure for each time.
     fn bound_of_holder(&self) -> usize {
         let held = WINDOW * 2 + Duration::from_secs(60);
         let births = self.births.iter().filter(|born| self.now.since(**born) <= held).count();
@@ -169,7 +169,7 @@ impl World {
         cap + births.saturating_sub(1) * (cap / 10)
     }
 
-    /// What Discord will have counted if all that is under way comes back invalid.
+    /// Discord's count if all calls in flight come back invalid.
     fn worst(&self) -> usize {
         self.counted() + self.processes.iter().map(|process| process.calls.len()).sum::<usize>()
     }
@@ -209,7 +209,7 @@ enum Action {
     Kill {
         who: usize,
     },
-    /// The keeper forgets everything, while some processes cannot reach it.
+    /// The lender loses its state while some processes cannot reach it.
     Forget {
         cut_off: u8,
     },
@@ -239,7 +239,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 1..600)
 }
 
-/// One of few owners, so that some come near their share; the last is empty.
+/// One of few owners, so that some get close to their share; the last one is empty.
 fn owner_of(number: u64) -> CallOwner {
     let key = |key: &str, tenant: &str, guild| Submitter::of(&key.into(), &tenant.into()).in_guild(Some(guild));
     match number {
@@ -282,10 +282,10 @@ impl World {
             }
             Action::Wait { millis } => {
                 self.now = self.now + Duration::from_millis(millis);
-                // No question is under way for minutes.
+                // No request takes minutes.
                 let patience = Duration::from_secs(60);
                 self.late.retain(|(_, _, ask)| self.now.since(ask.asked) < patience);
-                // Nor is a call.
+                // Nor does a call.
                 if millis > 30_000 {
                     for who in 0..count {
                         while !self.processes[who].calls.is_empty() {
@@ -297,16 +297,16 @@ impl World {
             Action::Kill { who } => self.kill(who % count),
             Action::Forget { cut_off } => {
                 let reach: Vec<usize> = (0..count).filter(|who| cut_off & (1 << who) == 0).collect();
-                // What nobody remembers is lost.
+                // Without a process that remembers it, the state is lost.
                 if reach.is_empty() {
                     return;
                 }
-                // They ask every second, so they know of all that was heard from the others.
+                // They send a request every second, so they know all that the lender received from the others.
                 reach.iter().for_each(|who| self.sync(*who));
                 self.keeper = Lender::new(self.config.limit, WINDOW);
                 self.births.push(self.now);
                 self.late.clear();
-                // Somebody new is the first to find it.
+                // A new process is the first to reach it.
                 if let [first, _, ..] = reach[..] {
                     self.kill(first);
                     self.sync(first);
@@ -350,8 +350,8 @@ proptest! {
     }
 }
 
-/// Spends what can be spent, at so many a second of each busy process, and gives how much that was. Busy processes ask every
-/// 100 ms, the others every second.
+/// Spends as much as possible, at a fixed rate for each busy process, and returns the amount. Busy processes send a
+/// request every 100 ms, the others every second.
 fn spend_all(processes: usize, busy: usize, lane: Lane) -> usize {
     let mut world = World::new(10_000, processes);
     let each = (50 / busy).max(1);
@@ -359,7 +359,7 @@ fn spend_all(processes: usize, busy: usize, lane: Lane) -> usize {
         let step = Duration::from_millis(100) / each as u32;
         for _ in 0..each.div_ceil(10) {
             for who in 0..busy {
-                // Some are under way for a while.
+                // Some stay in flight for a while.
                 let _ = world.admit(who, lane);
                 if world.processes[who].calls.len() > 15 {
                     world.settle(who, 0, true);
@@ -399,7 +399,7 @@ fn a_keeper_that_knows_nothing_yet_lends_a_little_and_more_when_it_has_settled()
         let ask = ledger.ask(now).unwrap();
         lent.push(keeper.sync(&number.to_string(), 1, &ask, SERVER, now).unwrap().ceiling);
     }
-    // No more to all together than a fortieth of the limit.
+    // All together get at most a fortieth of the limit.
     assert_eq!(lent, [25, 25, 25, 25, 25, 25, 25, 25, 25, 25, 0, 0]);
     now = now + SETTLING;
     let mut ledger = InvalidLedger::new(config);
@@ -438,7 +438,8 @@ fn processes_that_lost_the_keeper_go_on_with_what_was_lent_and_stop_after_a_wind
     for who in 0..4 {
         assert_eq!(world.admit(who, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
     }
-    // The keeper is back: all that was spent has left the window, but it cannot know that of those it has not heard.
+    // The lender is back: all spent requests have left the window, but it cannot know that for processes that were
+    // silent.
     world.sync_all();
     world.sync_all();
     assert!(world.admit(0, Lane::Interactive).is_ok());
@@ -449,7 +450,7 @@ fn a_process_that_goes_by_its_share_counts_for_all_members_once_the_keeper_is_lo
     let mut world = World::new(1_000, 4);
     let mut ledger = InvalidLedger::new(world.config);
     ledger.share(LedgerFallback::Share, world.now);
-    // Never heard: it is alone.
+    // No reply yet: it counts as the only process.
     let call = ledger.admit(Lane::Interactive, None, &route(), world.now).unwrap();
     ledger.settle(call, true, world.now);
     assert_eq!(ledger.used(world.now), 1);
@@ -480,7 +481,7 @@ fn what_others_spend_stops_the_lanes_here_and_the_refusal_says_for_how_long() {
     assert_eq!((shown.own, shown.used), (0, world.counted() as u32));
     let shared = shown.shared.unwrap();
     assert_eq!((shared.total, shared.members), (world.counted() as u32, 2));
-    // By the old count alone, without another sync.
+    // By expiry alone, without another sync.
     world.now = spent.until;
     assert_eq!(world.processes[1].ledger.stopped(world.now), None);
 }
@@ -495,7 +496,7 @@ fn a_process_that_leaves_gives_back_what_it_was_lent() {
     assert_eq!((ask.in_flight, ask.ceiling - ask.counted), (1, 1));
     let taken = world.keeper.taken();
     world.keeper.leave("1", 99, &ask, SERVER, world.now);
-    // The call that it leaves behind counts.
+    // The call that it leaves in flight counts.
     assert_eq!(world.keeper.taken(), taken - lent + 1);
     assert_eq!(world.admit(0, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
 }

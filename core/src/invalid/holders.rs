@@ -1,7 +1,7 @@
-//! How much of the ledger each key, tenant and guild holds.
+//! Part of the ledger that each key, tenant and guild uses.
 //!
-//! Memory is bounded by the ledger itself: every invalid answer in the window and every call in flight has at most three
-//! holders, and a holder exists only while it has one of either.
+//! Memory is bounded by the ledger itself: every invalid response in the window and every call in flight has at most
+//! three holders, and a holder exists only while it has at least one of either.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -10,21 +10,21 @@ use super::owner::{CallOwner, Holder};
 use super::window_counter::{WindowCounter, slot_end, slot_width};
 use crate::time::Timestamp;
 
-/// What one holder has here.
+/// Counts of one holder in this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HolderCounts {
-    /// Its invalid answers in the window.
+    /// Invalid responses in the window.
     pub(super) counted: u32,
-    /// Its calls in flight.
+    /// Calls in flight.
     pub(super) in_flight: u32,
-    /// Those of its invalid answers that are in no common count yet.
+    /// Invalid responses that are not in the common count yet.
     pub(super) unacknowledged: u32,
-    /// Its calls refused since one was last admitted.
+    /// Calls rejected since the last admitted one.
     pub(super) refused: u32,
 }
 
 impl HolderCounts {
-    /// What the common count may still have to take from here.
+    /// Maximum that the common count may still have to add from here.
     pub(super) const fn exposed(&self) -> u32 {
         self.unacknowledged.saturating_add(self.in_flight)
     }
@@ -45,7 +45,7 @@ struct HolderSlot {
 pub(super) struct Holders {
     width: u64,
     window: Duration,
-    /// Counts by when they leave the window, the oldest first.
+    /// Counts by expiry, oldest first.
     slots: VecDeque<HolderSlot>,
     tallies: HashMap<Holder, HolderCounts>,
 }
@@ -55,7 +55,7 @@ impl Holders {
         Self { width: slot_width(window), window, slots: VecDeque::new(), tallies: HashMap::new() }
     }
 
-    /// A call of this owner goes out.
+    /// Records that a call of this owner is sent.
     pub(super) fn reserve(&mut self, owner: &CallOwner) {
         for holder in owner.holders() {
             let tally = self.tallies.entry(holder).or_default();
@@ -64,14 +64,14 @@ impl Holders {
         }
     }
 
-    /// A call of this owner has ended.
+    /// Records that a call of this owner has ended.
     pub(super) fn release(&mut self, owner: &CallOwner) {
         for holder in owner.holders() {
             self.change(&holder, |tally| tally.in_flight = tally.in_flight.saturating_sub(1));
         }
     }
 
-    /// Counts an invalid answer.
+    /// Counts an invalid response.
     pub(super) fn count(&mut self, owner: &CallOwner, shared: bool, now: Timestamp) {
         let end = slot_end(self.width, self.window, now);
         if self.slots.back().is_none_or(|last| last.end < end) {
@@ -86,19 +86,19 @@ impl Holders {
         }
     }
 
-    /// So many of the invalid answers of this owner are in the common count now, or have left the window.
+    /// Records that `count` invalid responses of this owner are in the common count now, or have left the window.
     pub(super) fn acknowledge(&mut self, owner: &CallOwner, count: u32) {
         for holder in owner.holders() {
             self.change(&holder, |tally| tally.unacknowledged = tally.unacknowledged.saturating_sub(count));
         }
     }
 
-    /// All that is counted here is in no common count.
+    /// Marks everything that is counted here as missing from the common count.
     pub(super) fn unacknowledge_all(&mut self) {
         self.tallies.values_mut().for_each(|tally| tally.unacknowledged = tally.counted);
     }
 
-    /// One more of its calls was refused; how many were before, in a row.
+    /// Records a rejected call; returns the number of consecutive rejections before it.
     pub(super) fn refuse(&mut self, holder: &Holder) -> u32 {
         let Some(tally) = self.tallies.get_mut(holder) else { return 0 };
         tally.refused = tally.refused.saturating_add(1);
@@ -114,7 +114,7 @@ impl Holders {
         }
     }
 
-    /// Drops what has left the window; whether there was any.
+    /// Drops what has left the window; returns whether there was any.
     pub(super) fn forget(&mut self, now: Timestamp) -> bool {
         let mut dropped = false;
         while let Some(slot) = self.slots.pop_front_if(|slot| slot.end <= now) {
@@ -130,29 +130,30 @@ impl Holders {
         self.tallies.get(holder).copied().unwrap_or_default()
     }
 
-    /// How many of its invalid answers leave the window, and when, the oldest first.
+    /// How many of its invalid responses leave the window, and when, oldest first.
     pub(super) fn leaving(&self, holder: &Holder) -> impl Iterator<Item = (Timestamp, u32)> {
         self.slots.iter().filter_map(|slot| Some((slot.end, *slot.counts.get(holder)?)))
     }
 
-    /// Those who have something here.
+    /// All holders with a count here.
     pub(super) fn all(&self) -> impl Iterator<Item = (&Holder, &HolderCounts)> {
         self.tallies.iter()
     }
 
-    /// The most that the common count may have to take for one holder.
+    /// The maximum that the common count may have to add for one holder.
     pub(super) fn most_exposed(&self) -> u32 {
         self.tallies.values().map(HolderCounts::exposed).max().unwrap_or(0)
     }
 }
 
-/// Counts of holders from elsewhere: of all processes, or of an earlier life of this one. Only large holders are listed.
+/// Counts of holders from elsewhere: from all processes, or from an earlier run of this one. Only large holders are
+/// listed.
 #[derive(Debug)]
 pub(super) struct LargeHolderCounts {
     listed: HashMap<Holder, WindowCounter>,
-    /// What a holder that is not listed may have, at most.
+    /// Maximum count of a holder that is not listed.
     floor: u32,
-    /// Until when.
+    /// When `floor` expires.
     until: Timestamp,
 }
 
@@ -175,7 +176,7 @@ impl LargeHolderCounts {
         Self { listed: listed.map(|(holder, leaving)| (holder, slots(leaving))).collect(), floor, until }
     }
 
-    /// What a holder has at most.
+    /// Maximum count of a holder.
     pub(super) fn of(&self, holder: &Holder, now: Timestamp) -> u32 {
         match self.listed.get(holder) {
             Some(slots) => slots.total_at(now),
@@ -184,12 +185,12 @@ impl LargeHolderCounts {
         }
     }
 
-    /// What a holder that is listed has.
+    /// Count of a listed holder.
     pub(super) fn listed(&self, holder: &Holder, now: Timestamp) -> u32 {
         self.listed.get(holder).map_or(0, |slots| slots.total_at(now))
     }
 
-    /// By when it leaves, the oldest first.
+    /// Counts by expiry, oldest first.
     pub(super) fn leaving(&self, holder: &Holder) -> Vec<(Timestamp, u32)> {
         match self.listed.get(holder) {
             Some(slots) => slots.leaving().collect(),
@@ -202,12 +203,12 @@ impl LargeHolderCounts {
         self.listed.keys()
     }
 
-    /// What a holder that is not listed may have at `now`.
+    /// Maximum count of a holder that is not listed, at `now`.
     pub(super) fn floor(&self, now: Timestamp) -> u32 {
         if now < self.until { self.floor } else { 0 }
     }
 
-    /// Drops those whose counts have all left the window.
+    /// Drops holders whose counts have all left the window.
     pub(super) fn forget(&mut self, now: Timestamp) {
         self.listed.retain(|_, slots| slots.total(now) > 0);
     }

@@ -1,7 +1,8 @@
-//! The keeper of the common count: what lends, so that all processes behind an address stay within its limit.
+//! The lender: it has the common count and lends parts of the limit, so that all processes behind an address stay
+//! within it.
 //!
-//! In use it lives where all processes reach it, as a script inside Redis that does the same step by step
-//! (`src/redis/ledger.lua`, held to this by `tests/redis_state/`). Here it is a machine, to be put through anything.
+//! In production it is a Redis script, which all processes can reach and which does the same steps
+//! (`src/redis/ledger.lua`, compared with this by `tests/redis_state/`). Here it is a state machine for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,36 +10,38 @@ use std::time::Duration;
 use super::{Holder, LargeHolder, LenderReply, LenderRequest};
 use crate::time::Timestamp;
 
-/// Into how many slots the window is cut.
+/// Number of slots per window.
 const SLOTS: u64 = 60;
 
-/// One that knows nothing lends only out of its reserve for so long: those who know come and tell.
+/// After a loss of its state, it lends only from its reserve for this time, so that processes can report what they
+/// remember.
 const SETTLING_MS: u64 = 3_000;
 
-/// One part in so many of the limit is that reserve, and lent at no other time. So if everything is forgotten once while
-/// what was lent is held, the limit holds; each further time it may be passed by as much, if there are newcomers each time
-/// before those who know come back.
+/// The reserve is one part in this many of the limit, and is lent at no other time. So if the state is lost once while
+/// lent allowances are reserved, the limit holds; each further loss can exceed it by the reserve, if new processes
+/// arrive each time before those that remember.
 const RESERVE: u64 = 40;
 
-/// Heard within this, a process is a member.
+/// A process with a request within this time is a member.
 const RECENT_MS: u64 = 5_000;
 
-/// The longest that a call is under way.
+/// Maximum duration of a call.
 const LONGEST_CALL_MS: u64 = 60_000;
 
-/// What one process is lent beyond its calls under way: one part in so many of what is free; and of the limit, at most.
+/// Allowance of one process beyond its calls in flight: one part in this many of what is free; and of the limit, at
+/// most.
 const PARTS: u64 = 10;
 
-/// What one process may add for one holder unasked: one part in so many of what is free.
+/// Exposure of one process for one holder: one part in this many of what is free.
 const EXPOSURE_PARTS: u64 = 8;
 
-/// More processes than that cannot be heard.
+/// Maximum number of processes.
 const MOST: usize = 1_000;
 
-/// A holder is large, and listed, from one part in so many of what it may have.
+/// A holder is large, and listed, from one part in this many of its cap.
 const LARGE: u64 = 8;
 
-/// How many large holders one process can remember.
+/// Maximum number of large holders that one process can report from memory.
 const MOST_LARGE: usize = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +49,7 @@ struct Borrower {
     acknowledged: u64,
     ceiling: u64,
     in_flight: u64,
-    /// What it may add for any one holder unasked.
+    /// What it may add for any one holder without another request.
     exposure: u64,
     number: u64,
     heard: u64,
@@ -58,36 +61,37 @@ impl Borrower {
     }
 }
 
-/// Keeps the count of one address, and lends what is left of its limit.
+/// Counts for one address, and lends the rest of its limit.
 #[derive(Debug)]
 pub struct Lender {
     limit: u64,
     window: u64,
-    /// Since when it knows of everything, and on which server.
+    /// Since when its state is complete, and on which server.
     born: Option<(u64, String)>,
-    /// What it has lent out of its reserve since then.
+    /// What it has lent from its reserve since then.
     drawn: u64,
-    /// What was counted, by the number of its slot.
+    /// Counts by slot number.
     slots: BTreeMap<u64, u64>,
     entries: BTreeMap<String, Borrower>,
-    /// What processes remember of before it was born: how many, and until when they count.
+    /// What processes remember from before `born`: the count, and when it expires.
     remembered: (u64, u64),
-    /// How many processes had places lent then, and how many of them were heard since.
+    /// Number of processes with a lent allowance then, and how many of them have sent a request since.
     holders: u64,
     returned: u64,
-    /// What all of them might add for one holder unasked, and how much of it those have that were heard since.
+    /// What all of them could add for one holder without another request, and the part of it of those that have sent a
+    /// request since.
     remembered_exposure: u64,
     returned_exposure: u64,
-    /// What was counted for each key, tenant and guild, by the number of its slot.
+    /// Counts of each key, tenant and guild by slot number.
     charged: BTreeMap<Holder, BTreeMap<u64, u64>>,
-    /// What processes remember of them: how many, and until when they count.
+    /// What processes remember of them: the count, and when it expires.
     remembered_charged: BTreeMap<Holder, (u64, u64)>,
-    /// What was granted out of the reserve of exposure since it was born.
+    /// What was granted from the reserve of exposure since `born`.
     drawn_exposure: u64,
 }
 
 impl Lender {
-    /// One that knows nothing.
+    /// Creates a lender without state.
     #[must_use]
     pub fn new(limit: u32, window: Duration) -> Self {
         Self {
@@ -108,8 +112,8 @@ impl Lender {
         }
     }
 
-    /// Answers a process. `number` counts its questions: one that was given up for lost may still arrive after the next, and
-    /// is not answered. `server` is where the keeper runs: another one may not have all that the last one knew.
+    /// Handles a request of a process. `number` counts its requests: a delayed request may arrive after the next one,
+    /// and gets no reply. `server` is where the lender runs: another server may not have the complete state.
     pub fn sync(
         &mut self,
         process: &str,
@@ -161,7 +165,7 @@ impl Lender {
         if now - born < SETTLING_MS {
             self.drawn_exposure += exposure.saturating_sub(ask.exposure.into());
         }
-        // A lower ceiling is only asked for: until the process says that it keeps to it, it may not.
+        // A lower ceiling is only a request: until the process confirms it, the old one is in use.
         let ceiling = granted.max(ask.ceiling);
         let exposure = exposure.max(ask.exposure.into());
         let entry = Borrower { acknowledged: ask.counted, ceiling, in_flight, exposure, number, heard: now };
@@ -169,7 +173,7 @@ impl Lender {
         Some(synced)
     }
 
-    /// A process leaves. Nobody will be there to count what it still has under way.
+    /// Removes a process. Its calls in flight count, because no process will count them later.
     pub fn leave(&mut self, process: &str, number: u64, ask: &LenderRequest, server: &str, now: Timestamp) {
         let now = now.micros() / 1_000;
         if self.hear(process, number, ask, server, now).is_some() {
@@ -181,13 +185,13 @@ impl Lender {
         }
     }
 
-    /// All that is counted, and all that may be without anybody asking.
+    /// All that is counted, and all that may be added without another request.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.total() + self.entries.values().map(Borrower::lent).sum::<u64>()
     }
 
-    /// Takes a question, unless it is too late or too many ask; gives since when everything is known.
+    /// Accepts a request, unless it is late or there are too many processes; returns since when the state is complete.
     fn hear(&mut self, process: &str, number: u64, ask: &LenderRequest, server: &str, now: u64) -> Option<u64> {
         self.forget(now);
         match self.entries.get(process) {
@@ -195,7 +199,10 @@ impl Lender {
             None if self.entries.len() >= MOST => return None,
             Some(_) | None => {}
         }
-        debug_assert!(ask.ceiling >= ask.counted + u64::from(ask.in_flight), "it has more under way than it may");
+        debug_assert!(
+            ask.ceiling >= ask.counted + u64::from(ask.in_flight),
+            "more calls in flight than the ceiling allows"
+        );
         match &self.born {
             Some((born, on)) if on == server => Some(*born),
             Some(_) | None => {
@@ -207,9 +214,9 @@ impl Lender {
         }
     }
 
-    /// What a process may add for any one holder unasked, and what the others may. All together may add half of what a holder
-    /// may have. A process gets a part of what is free: what was granted to one that died is held for a long time, and the one
-    /// that takes its place needs some as well.
+    /// What a process may add for any one holder without another request, and what the others may. All together may add
+    /// half of a holder's cap. A process gets a part of what is free: the grant of a process that died is reserved for
+    /// a long time, and its successor needs some as well.
     fn grant_exposure(&self, process: &str, ask: &LenderRequest, missing: u64, born: u64, now: u64) -> (u64, u64) {
         let others = self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
         let (count, granted) = others.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.exposure));
@@ -222,14 +229,14 @@ impl Lender {
         if now - born >= SETTLING_MS {
             return (exposure, granted + unknown);
         }
-        // Those who were granted something before it was born come and tell; meanwhile newcomers get a little.
+        // Processes with an earlier grant send a request and report it; meanwhile new processes get a little.
         let reserve = cap / PARTS;
         let little = (reserve / 4).max(1).min(asked + reserve.saturating_sub(self.drawn_exposure));
         (exposure.min(asked.max(little)), half + reserve)
     }
 
-    /// What a holder that is not listed may have at most, and those with more. What was forgotten when this was born was less
-    /// than that for everyone who is not remembered.
+    /// Maximum count of a holder that is not listed, and the holders with more. What was lost at `born` was below this
+    /// for every holder that no process remembers.
     fn large(&self, cap: u64, born: u64, now: u64) -> (u32, Vec<LargeHolder>) {
         let large = (cap / LARGE).max(1);
         let floor = large - 1;
@@ -253,7 +260,7 @@ impl Lender {
         (narrow(floor + forgotten.map_or(0, |(_, floor)| floor)), listed)
     }
 
-    /// Counts for holders what is new.
+    /// Counts new responses for holders.
     fn charge(&mut self, process: &str, ask: &LenderRequest, now: u64) {
         let known = self.entries.get(process).map(|entry| entry.acknowledged);
         let from = known.unwrap_or(ask.counted - ask.unacknowledged);
@@ -302,7 +309,7 @@ impl Lender {
         self.slots.values().sum::<u64>() + self.remembered.0
     }
 
-    /// What is counted, by when it leaves.
+    /// The count by expiry.
     fn leaving(&self, now: u64) -> Vec<(Duration, u32)> {
         let remembered = Some((self.remembered.1, self.remembered.0)).filter(|(_, count)| *count > 0);
         let slots = self.slots.iter().map(|(slot, count)| (self.leaves(*slot), *count));
@@ -325,7 +332,7 @@ impl Lender {
         }
     }
 
-    /// Counted by the end of its slot, so that nothing leaves early.
+    /// Uses the end of the slot, so that nothing expires early.
     fn leaves(&self, slot: u64) -> u64 {
         (slot + 1) * self.width() + self.window
     }
@@ -334,7 +341,7 @@ impl Lender {
         (self.window / SLOTS).max(1)
     }
 
-    /// How long the places of a silent process are held: its lease, the window after that, and the longest call.
+    /// How long the allowance of a silent process is reserved: its lease, the window after that, and the longest call.
     const fn hold(&self) -> u64 {
         2 * self.window + LONGEST_CALL_MS
     }

@@ -1,15 +1,15 @@
-//! The ledger of invalid requests: what keeps this address from being banned.
+//! The ledger of invalid requests. It prevents a ban of this address.
 //!
-//! Discord counts answers of 401, 403 and 429 (unless shared) by address, and bans it for an hour after 10,000 in ten
-//! minutes. Work that may wait stops long before that, and in the end all work does.
+//! Discord counts responses with 401, 403 and 429 (unless shared) by address, and bans the address for an hour after
+//! 10,000 in ten minutes. Less urgent work stops long before that, and finally all work does.
 //!
-//! Calls under way may all come back invalid. So a call reserves its place before it goes, and `used + in flight` stays
-//! below the threshold of its lane: whatever comes back, the limit holds.
+//! All calls in flight may come back invalid. So a call makes a reservation before it is sent, and `used + in flight`
+//! stays below the threshold of its lane: whatever the responses are, the limit holds.
 //!
-//! No key, tenant or guild may hold more than a share of it: see `share.rs`.
+//! No key, tenant or guild may use more than a share of it: see `share.rs`.
 //!
-//! Processes behind the same address share one budget. [`InvalidLedger::share`] makes a process one of them; what follows from
-//! that, and why the limit still holds, is told in `fleet.rs`.
+//! Processes behind the same address share one budget. [`InvalidLedger::share`] makes a process one of them; `fleet.rs`
+//! describes the consequences, and why the limit still holds.
 
 mod charge_runs;
 mod fleet;
@@ -51,15 +51,15 @@ use peak_processes::PeakProcesses;
 use spenders::Spenders;
 use window_counter::WindowCounter;
 
-/// When to come again if all that is missing is the end of calls under way.
+/// Retry delay if there is room as soon as calls in flight end.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Settings of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidConfig {
-    /// How many invalid requests Discord allows.
+    /// Maximum number of invalid requests that Discord allows.
     pub limit: u32,
-    /// In how long.
+    /// Window of the limit.
     pub window: Duration,
     /// Background work stops at this share of the limit, in percent.
     pub background_percent: u32,
@@ -67,7 +67,7 @@ pub struct InvalidConfig {
     pub operation_percent: u32,
     /// Everything stops at this share of the limit, in percent.
     pub interactive_percent: u32,
-    /// What one key, tenant or guild may hold of the limit, in percent.
+    /// Maximum share of the limit for one key, tenant or guild, in percent.
     pub share_percent: u32,
 }
 
@@ -85,7 +85,7 @@ impl Default for InvalidConfig {
 }
 
 impl InvalidConfig {
-    /// How many invalid requests there may be before a lane stops.
+    /// Number of invalid requests at which a lane stops.
     #[must_use]
     pub const fn threshold(&self, lane: Lane) -> u32 {
         (self.limit as u64 * self.percent(lane) as u64 / 100) as u32
@@ -100,33 +100,33 @@ impl InvalidConfig {
     }
 }
 
-/// A place in the ledger for a call under way. Goes back to [`InvalidLedger::settle`], always.
+/// A reservation for a call in flight. Must be passed to [`InvalidLedger::complete`].
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a reservation that is not settled takes its place forever"]
+#[must_use = "a reservation that is not completed counts forever"]
 pub struct Reservation {
     owner: CallOwner,
     route: RouteKey,
 }
 
 impl Reservation {
-    /// The guild that the call is made for, if for one.
+    /// The guild of the call, if any.
     #[must_use]
     pub const fn guild(&self) -> Option<u64> {
         self.owner.guild
     }
 }
 
-/// Too much of the budget is spent for this lane.
+/// The budget for this lane is used up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the budget of invalid requests is spent for now")]
+#[error("the invalid request budget is used up for now")]
 pub struct InvalidBudgetExceeded {
-    /// When there is room again, as far as can be told.
+    /// When there is room again, as far as known.
     pub until: Timestamp,
-    /// The reason, for metrics: `invalid_requests` if the lane is stopped by what is counted, `invalid_requests_lent` if
-    /// this process has used up its part, `invalid_requests_unheard` if it has not heard of the others for too long,
+    /// The reason, for metrics: `invalid_requests` if the count stops the lane, `invalid_requests_lent` if this process
+    /// has used up its allowance, `invalid_requests_unheard` if the lender has not replied for too long,
     /// `invalid_requests_{key,tenant,guild}_share` if the caller has used up its share.
     pub reason: &'static str,
-    /// Who has used up its share, if that is why.
+    /// The holder that has used up its share, if that is the reason.
     pub share: Option<ShareExceeded>,
 }
 
@@ -140,34 +140,34 @@ impl InvalidBudgetExceeded {
 #[derive(Debug)]
 pub struct InvalidLedger {
     config: InvalidConfig,
-    /// Own ones in the window.
+    /// Own invalid requests in the window.
     slots: WindowCounter,
-    /// Own ones since the start.
+    /// Own invalid requests since the start.
     counted: u64,
     in_flight: u32,
     spenders: Spenders,
     fleet: Option<Fleet>,
-    /// Processes behind this address that count for themselves, this one included.
+    /// Processes behind this address that count separately, including this one.
     processes: PeakProcesses,
-    /// Those of earlier lives of this process, and of whom they shared the address with.
+    /// Count of earlier runs of this process, and of the processes that shared the address.
     recalled: WindowCounter,
-    /// Who has how much of it here.
+    /// Counts of holders in this process.
     holders: Holders,
-    /// Invalid answers that the keeper of the common count has not acknowledged, by who they are charged to.
+    /// Invalid responses that the lender has not acknowledged, by owner.
     runs: ChargeRuns,
-    /// What holders had in earlier lives of this process.
+    /// Counts of holders in earlier runs of this process.
     recalled_holders: LargeHolderCounts,
-    /// What the largest holder has, and when it was last looked for.
+    /// Count of the largest holder, and when it was last determined.
     largest: u32,
     largest_at: Timestamp,
-    /// Calls held back because of a share.
+    /// Calls rejected because of a share.
     held_by_share: u64,
-    /// Whether a holder has taken half of what this process may add for it unasked.
+    /// Whether a holder has used half of what this process may add for it without another request.
     short_of_exposure: bool,
 }
 
 impl InvalidLedger {
-    /// An empty ledger of a process that is alone behind its address.
+    /// An empty ledger of the only process behind its address.
     #[must_use]
     pub fn new(config: InvalidConfig) -> Self {
         Self {
@@ -189,25 +189,25 @@ impl InvalidLedger {
         }
     }
 
-    /// From now on there are other processes behind this address. Until the first [`InvalidLedger::synced`] this one lets nothing
-    /// out, unless it is to go by its share alone.
+    /// From now on other processes share this address. Until the first [`InvalidLedger::on_reply`] this one sends
+    /// nothing, unless its fallback is the share.
     pub fn share(&mut self, when_lost: LedgerFallback, now: Timestamp) {
         let forgotten = self.counted - u64::from(self.slots.total(now));
         self.unacknowledge(forgotten, now);
         self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), forgotten));
     }
 
-    /// So many processes are behind this address, this one included, and each counts for itself: each uses its part of the
-    /// budget. What those spent that have gone still counts for a window.
+    /// Sets the number of processes behind this address, including this one, if each counts separately: each uses its
+    /// part of the budget. What processes that have ended spent still counts for a window.
     pub fn set_processes(&mut self, count: u32, now: Timestamp) {
         self.processes.set(count, now);
     }
 
-    /// Reserves a place for a call of this owner on this route.
+    /// Makes a reservation for a call of this owner on this route.
     ///
     /// # Errors
     ///
-    /// Refused if, with this call and all those under way, the threshold of its lane could be passed, what was lent to this
+    /// When this call and all calls in flight together could exceed the threshold of its lane, the allowance of this
     /// process, or the share of one of its holders.
     pub fn admit(
         &mut self,
@@ -233,7 +233,7 @@ impl InvalidLedger {
         Ok(Reservation { owner, route: route.clone() })
     }
 
-    /// Whether a call of this lane would find room now, by what is counted or, with a holder, by that holder's share.
+    /// Whether a call of this lane has room now, by the count or, with a holder, by that holder's share.
     pub fn has_room(&mut self, lane: Lane, holder: Option<&Holder>, now: Timestamp) -> bool {
         match holder {
             Some(holder) => self.has_share(holder, now),
@@ -245,7 +245,7 @@ impl InvalidLedger {
         }
     }
 
-    /// Takes back the reservation of a call that has ended, and counts it if its answer was invalid.
+    /// Ends the reservation of a call, and counts the call if its response was invalid.
     pub fn settle(&mut self, reservation: Reservation, was_invalid: bool, now: Timestamp) {
         let Reservation { owner, route } = reservation;
         self.in_flight -= 1;
@@ -258,7 +258,7 @@ impl InvalidLedger {
         self.holders.release(&owner);
     }
 
-    /// How many are counted at `now`, over all processes as far as this one knows.
+    /// The count at `now`, over all processes as far as this one knows.
     pub fn used(&mut self, now: Timestamp) -> u32 {
         self.turn_holders(now);
         let own = self.own();
@@ -270,14 +270,14 @@ impl InvalidLedger {
         };
         fleet.turn(now);
         if fleet.is_heard() {
-            // What was recalled is in the common count, unless nobody else remembers it.
+            // What was restored is in the common count, unless no other process remembers it.
             fleet.used(own, now).max(in_window.saturating_add(recalled))
         } else {
             in_window.saturating_mul(fleet.members()).saturating_add(recalled)
         }
     }
 
-    /// Calls under way anywhere, each of which may become one.
+    /// Calls in flight in all processes, each of which may become invalid.
     fn under_way(&self, now: Timestamp) -> u32 {
         match &self.fleet {
             None => self.in_flight.saturating_mul(self.processes.peak(now)),
@@ -286,7 +286,7 @@ impl InvalidLedger {
         }
     }
 
-    /// When the count will have fallen below `most` by time alone.
+    /// When the count falls below `max` by expiry alone.
     fn below(&self, most: u32, now: Timestamp) -> Timestamp {
         let here = |most: u32| self.slots.with(&self.recalled).below(most, now);
         match &self.fleet {
@@ -300,24 +300,24 @@ impl InvalidLedger {
         LocalCounts { counted: self.counted, in_flight: self.in_flight }
     }
 
-    /// The window that it counts in.
+    /// The window of the count.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.config.window
     }
 
-    /// The share of the limit that is used.
+    /// The used part of the limit.
     pub fn used_ratio(&mut self, now: Timestamp) -> f64 {
         f64::from(self.used(now)) / f64::from(self.config.limit.max(1))
     }
 
-    /// The most urgent lane that is stopped by what is counted, and with it all lanes below.
+    /// The most urgent lane that the count stops; all lanes below are stopped too.
     pub fn stopped(&mut self, now: Timestamp) -> Option<Lane> {
         let used = self.used(now);
         Lane::ALL.into_iter().find(|lane| used >= self.config.threshold(*lane))
     }
 
-    /// When time alone will lower the count, or end what was lent.
+    /// When the count decreases or an allowance expires by time alone.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let others = self.fleet.as_ref().and_then(Fleet::next_wake);
@@ -325,20 +325,20 @@ impl InvalidLedger {
         self.slots.next_end().into_iter().chain(self.recalled.next_end()).chain(others).chain(processes).min()
     }
 
-    /// Whether it shares its budget and was lent some that still holds; a ledger alone always has all.
+    /// Whether it shares its budget and has a valid allowance; always true for a ledger without sharing.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         self.fleet.as_ref().is_none_or(Fleet::is_heard)
     }
 
-    /// Whether half of what was lent is taken, or of what may be added for one holder, so that it should ask for more. Never if
-    /// it is alone.
+    /// Whether half of the allowance is used, or half of what may be added for one holder, so that it should request
+    /// more. Always false without sharing.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| self.short_of_exposure || fleet.is_short(self.own()))
     }
 
-    /// What to tell the keeper of the common count; nothing if there is none.
+    /// Creates a request to the lender; `None` without sharing.
     pub fn ask(&mut self, now: Timestamp) -> Option<LenderRequest> {
         self.ask_with(false, now)
     }
@@ -349,7 +349,7 @@ impl InvalidLedger {
         self.fleet.as_mut().map(|fleet| fleet.ask(own, runs, exposed, cap, now))
     }
 
-    /// The keeper of the common count has answered.
+    /// Applies a reply of the lender.
     pub fn synced(&mut self, synced: &LenderReply, now: Timestamp) {
         let own = self.own();
         if self.fleet.as_mut().is_some_and(|fleet| fleet.synced(synced, own, now)) {
@@ -358,7 +358,7 @@ impl InvalidLedger {
         }
     }
 
-    /// Gives back what was lent; the last [`LenderRequest`]. Nothing more goes out but what is under way.
+    /// Returns the allowance; gives the last [`LenderRequest`]. After this only calls in flight remain.
     pub fn leave(&mut self, now: Timestamp) -> Option<LenderRequest> {
         if let Some(fleet) = &mut self.fleet {
             fleet.leave();
@@ -366,7 +366,7 @@ impl InvalidLedger {
         self.ask_with(true, now)
     }
 
-    /// What is to be seen.
+    /// Returns a view of the ledger.
     pub fn snapshot(&mut self, now: Timestamp) -> InvalidLedgerSnapshot {
         let own = self.own();
         InvalidLedgerSnapshot {
@@ -388,32 +388,32 @@ impl InvalidLedger {
     }
 }
 
-/// What is to be seen of the ledger.
+/// View of the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InvalidLedgerSnapshot {
     /// Invalid requests in the window, of all processes as far as this one knows.
     pub used: u32,
     /// Those of this process.
     pub own: u32,
-    /// Calls under way, each of which may become one.
+    /// Calls in flight, each of which may become invalid.
     pub in_flight: u32,
-    /// How many Discord allows.
+    /// Maximum that Discord allows.
     pub limit: u32,
-    /// In how long.
+    /// Window in seconds.
     pub window_seconds: u64,
     /// `used / limit`.
     pub ratio: f64,
-    /// Where each lane stops.
+    /// Thresholds of the lanes.
     pub thresholds: LaneThresholds,
-    /// What is known of the other processes behind the same address; nothing if the budget is not shared.
+    /// State of the shared budget; `None` if the budget is not shared.
     pub shared: Option<FleetSnapshot>,
-    /// Who spent it, the largest first.
+    /// Largest spenders, largest first.
     pub top_spenders: Vec<Spender>,
-    /// What each key, tenant and guild may hold, and who holds the most.
+    /// Share of keys, tenants and guilds, and the largest holders.
     pub share: ShareSnapshot,
 }
 
-/// Where each lane stops, in invalid requests.
+/// Threshold of each lane, in invalid requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LaneThresholds {
     /// Everything stops.

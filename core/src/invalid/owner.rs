@@ -1,11 +1,12 @@
-//! Who a call is charged to.
+//! Owners of calls, to which invalid responses are charged.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-/// Who submitted the operation behind a call. Empty for calls of the daemon itself, of its handlers, and of the operator.
+/// Submitter of the operation behind a call. Empty for calls of the daemon itself, of its handlers, and of the
+/// operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Submitter {
     /// The id of the API key.
@@ -15,7 +16,7 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// The caller stored with an operation: the operator's key and handlers are charged by guild only.
+    /// Creates it from the caller stored with an operation: the operator's key and handlers are charged by guild only.
     #[must_use]
     pub fn of(caller: &Arc<str>, tenant: &Arc<str>) -> Self {
         if caller.is_empty() || &**caller == "admin" || caller.starts_with("handler:") {
@@ -25,21 +26,21 @@ impl Submitter {
         Self { key: Some(Arc::clone(caller)), tenant }
     }
 
-    /// The owner of a call that is made for this guild.
+    /// The owner of a call for this guild.
     #[must_use]
     pub fn in_guild(self, guild: Option<u64>) -> CallOwner {
         CallOwner { key: self.key, tenant: self.tenant, guild }
     }
 }
 
-/// Who a call is charged to: up to three holders.
+/// Owner of a call: up to three holders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CallOwner {
     /// The API key that submitted the operation.
     pub key: Option<Arc<str>>,
     /// The tenant of the key.
     pub tenant: Option<Arc<str>>,
-    /// The guild that the call is made for.
+    /// The guild of the call.
     pub guild: Option<u64>,
 }
 
@@ -80,7 +81,7 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// What it is, as metrics and the API name it.
+    /// Its kind, for metrics and the API.
     #[must_use]
     pub const fn kind(&self) -> HolderKind {
         match self {
@@ -99,7 +100,7 @@ impl Holder {
         }
     }
 
-    /// As processes name it to each other: `k:<id>`, `t:<name>`, `g:<id>`.
+    /// Encodes it for other processes: `k:<id>`, `t:<name>`, `g:<id>`.
     #[must_use]
     pub fn encode(&self) -> String {
         match self {
@@ -109,7 +110,7 @@ impl Holder {
         }
     }
 
-    /// Reads what [`Holder::encode`] wrote.
+    /// Decodes the output of [`Holder::encode`].
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         match text.split_at_checked(2)? {
@@ -127,7 +128,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What a holder is.
+/// Kind of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HolderKind {
@@ -140,7 +141,7 @@ pub enum HolderKind {
 }
 
 impl HolderKind {
-    /// Its name, as metrics and the API have it.
+    /// Name in metrics and the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -150,7 +151,7 @@ impl HolderKind {
         }
     }
 
-    /// The reason of a refusal because of its share.
+    /// Reason of a rejection because of its share.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

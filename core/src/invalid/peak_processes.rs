@@ -1,20 +1,20 @@
-//! How many processes may have spent the budget of one address, when nothing counts for all of them.
+//! Number of processes that may have used the budget of one address, without a common count.
 //!
-//! Each then counts its own invalid requests as often as there are processes: the same as a share of the budget for each. What
-//! a process spent that has gone since still counts for a window, so the largest number within the last window is the one
-//! that matters.
+//! Each process then multiplies its own invalid requests by the number of processes: the same as a share of the budget
+//! for each. What a process that has ended spent still counts for a window, so the maximum within the last window is
+//! used.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The largest number of processes within the last window.
+/// The maximum number of processes within the last window.
 #[derive(Debug)]
 pub(super) struct PeakProcesses {
     window: Duration,
     current: u32,
-    /// Larger numbers than the current one, the largest first, with the time until which each counts.
+    /// Numbers larger than the current one, largest first, with their expiry.
     before: VecDeque<(Timestamp, u32)>,
 }
 
@@ -42,7 +42,7 @@ impl PeakProcesses {
         self.before.retain(|(until, _)| *until > now);
     }
 
-    /// When the peak may become lower by time alone.
+    /// When the peak may decrease by expiry alone.
     pub(super) fn next_end(&self) -> Option<Timestamp> {
         self.before.iter().map(|(until, _)| *until).min()
     }

@@ -1,5 +1,5 @@
-//! What the ledger must not forget: how many invalid requests the last minutes saw, so that a process that ends and starts
-//! over and over cannot pass the limit.
+//! Saved state of the ledger: the recent invalid requests, so that a process that restarts over and over cannot exceed
+//! the limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,25 @@ use super::{Holder, InvalidLedger, WindowCounter};
 use crate::snapshot::{SnapshotAge, lasting_ms};
 use crate::time::Timestamp;
 
-/// How many slots are remembered: more than there can be, of two counts together.
+/// Maximum number of saved slots: more than two counts together can have.
 const MOST: usize = 512;
 
-/// More than any limit; what claims to be more is broken.
+/// Larger than any limit; a larger saved count is corrupt.
 const MOST_COUNTED: u32 = 1_000_000;
 
-/// What the ledger must not forget: how long so many still count.
+/// Saved state of the ledger: remaining times in milliseconds, and counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SavedInvalidLedger(Vec<(u64, u32)>);
 
 impl SavedInvalidLedger {
-    /// How many it knows of.
+    /// The total count.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// How many of them still count at this age.
+    /// The count that remains at this age.
     #[must_use]
     pub fn left(&self, age: SnapshotAge) -> u32 {
         let counts = self.0.iter().filter(|(lasting, _)| age.left(*lasting).is_some());
@@ -34,21 +34,21 @@ impl SavedInvalidLedger {
     }
 }
 
-/// How many holders are remembered.
+/// Maximum number of saved holders.
 const MOST_HOLDERS: usize = 256;
 
-/// What the ledger must not forget of keys, tenants and guilds.
+/// Saved state of keys, tenants and guilds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SavedHolders {
-    /// The largest, as [`Holder::encode`] names them: how long so many still count.
+    /// The largest holders, encoded by [`Holder::encode`]: remaining times and counts.
     holders: Vec<(String, Vec<(u64, u32)>)>,
-    /// What any other may have, at most.
+    /// Maximum count of any other holder.
     others: u32,
 }
 
 impl InvalidLedger {
-    /// What must not be forgotten of holders.
+    /// Returns the state of holders to save.
     #[must_use]
     pub fn remember_holders(&self, now: Timestamp) -> SavedHolders {
         let mut known: Vec<(u32, &Holder)> =
@@ -71,8 +71,8 @@ impl InvalidLedger {
         SavedHolders { holders: known.iter().map(|(_, holder)| (holder.encode(), slots(holder))).collect(), others }
     }
 
-    /// Takes over what an earlier life of this process remembered of holders. If it ended suddenly, any of them may have so
-    /// many more.
+    /// Restores the state of holders from an earlier run of this process. `more` is added to each of them if that run
+    /// ended suddenly.
     pub fn recall_holders(&mut self, memory: &SavedHolders, more: u32, age: SnapshotAge, now: Timestamp) {
         let longest = self.config.window + self.config.window / 60;
         let until = now + longest;
@@ -87,13 +87,13 @@ impl InvalidLedger {
             slots.sort_unstable();
             Some((holder, slots))
         });
-        // One that was not among the largest is not held back for what it may not have done.
+        // A holder that was not among the largest is not limited for requests that it may not have made.
         let floor = memory.others.saturating_add(more).min(self.config.share_cap() / 2);
         self.recalled_holders = LargeHolderCounts::new(self.config.window, listed, floor, until);
         self.find_largest(now);
     }
 
-    /// What must not be forgotten. Calls under way are not in it, since most of them only wait for their turn.
+    /// Returns the state to save. Calls in flight are not included, since most of them only wait for their turn.
     #[must_use]
     pub fn remember(&self, now: Timestamp) -> SavedInvalidLedger {
         let here = self.slots.with(&self.recalled);
@@ -112,16 +112,16 @@ impl InvalidLedger {
             .filter(|(end, count)| *end > now && *count > 0)
             .map(|(end, count)| (lasting_ms(end.since(now)), count))
             .collect();
-        // Past the bound those that leave first would.
+        // Beyond the maximum, those that expire first are dropped.
         slots.sort_unstable_by(|one, other| other.cmp(one));
         slots.truncate(MOST);
         SavedInvalidLedger(slots)
     }
 
-    /// Takes over what an earlier life of this process remembered. If that had counted any and ended suddenly, there may be
-    /// more that it did not come to remember: so many are counted as well.
+    /// Restores the state of an earlier run of this process. If that run had counted any and ended suddenly, it may not
+    /// have saved all: `more` is added.
     pub fn recall(&mut self, memory: &SavedInvalidLedger, more: u32, age: SnapshotAge, now: Timestamp) {
-        // Counts are kept for up to this much longer than the window.
+        // Counts stay for up to this much longer than the window.
         let longest = self.config.window + self.config.window / 60;
         let mut slots: Vec<(Timestamp, u32)> = memory
             .0
@@ -135,7 +135,7 @@ impl InvalidLedger {
         slots.sort_unstable();
         let mut recalled = WindowCounter::new(self.config.window);
         recalled.refill(slots.into_iter());
-        // Recalled twice, the larger count holds.
+        // When restored twice, the larger count is used.
         if recalled.total(now) > self.recalled.total(now) {
             self.recalled = recalled;
         }

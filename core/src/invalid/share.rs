@@ -1,14 +1,14 @@
-//! The share of the ledger that one key, tenant or guild may hold: a hard cap that is never lent.
+//! The share of the ledger that one key, tenant or guild may use: a hard cap that is never lent.
 //!
-//! A call is admitted only if, with everything that its holders have in flight, none of them could pass its cap. Processes
-//! that share the budget know the common count of every large holder, and each keeps what it may add unasked for any one
-//! holder (its *exposure*) within what the keeper has granted. So
+//! A call is admitted only if none of its holders could exceed its cap, including all of their calls in flight.
+//! Processes that share the budget know the common count of every large holder, and each limits what it may add for any
+//! one holder without another request (its *exposure*) to what the lender has granted. So
 //!
 //! ```text
 //!   common count of a holder  +  own exposure  +  exposures granted to the other processes  ≤  cap
 //! ```
 //!
-//! holds for the process that asked last, and the others cannot have added more than they were granted by then.
+//! holds for the process with the latest request, and the others cannot have added more than they were granted by then.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,20 +23,20 @@ use super::window_counter::WindowCounter;
 use super::{InvalidBudgetExceeded, InvalidConfig, InvalidLedger, SOON};
 use crate::time::Timestamp;
 
-/// Calls that are refused one after another come back this far apart, so that they do not all come at once.
+/// Distance between the retry times of consecutive rejected calls, so that they do not all come back at once.
 const APART: Duration = Duration::from_millis(10);
 
-/// They are spread over one part in so many of the window, at most.
+/// The retry times are spread over at most one part in this many of the window.
 const SPREAD: u32 = 10;
 
-/// The largest holder is looked for so many times in a window, if nothing else gives a reason to.
+/// How often per window the largest holder is determined, if nothing else triggers it.
 const SLOTS: u32 = 60;
 
-/// How many holders are shown.
+/// Maximum number of holders in the view.
 const SHOWN: usize = 20;
 
 impl InvalidConfig {
-    /// How many invalid requests one key, tenant or guild may have in the window.
+    /// Maximum number of invalid requests of one key, tenant or guild in the window.
     #[must_use]
     pub const fn share_cap(&self) -> u32 {
         let cap = (self.limit as u64 * self.share_percent as u64 / 100) as u32;
@@ -44,31 +44,31 @@ impl InvalidConfig {
     }
 }
 
-/// A holder has no room left in its share.
+/// A holder has used up its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareExceeded {
-    /// Who.
+    /// The holder.
     pub holder: Holder,
     /// Its invalid requests in the window, and its calls in flight.
     pub used: u32,
-    /// How many it may have.
+    /// Its maximum.
     pub cap: u32,
-    /// Whether none of its calls was refused since one was last admitted.
+    /// Whether this is the first rejection since its last admitted call.
     pub is_first: bool,
 }
 
-/// What a holder has, as far as this process knows.
+/// Usage of a holder, as far as this process knows.
 struct HolderUsage {
-    /// Invalid answers in the window.
+    /// Invalid responses in the window.
     used: u32,
-    /// With calls in flight, and what other processes may add unasked.
+    /// The same plus calls in flight, and what other processes may add without another request.
     taken: u32,
-    /// Whether this process may add one more for it unasked.
+    /// Whether this process may add one more for it without another request.
     may_add: bool,
 }
 
 impl InvalidLedger {
-    /// Whether a call of this owner may go by the shares of its holders.
+    /// Checks whether the shares of its holders permit a call of this owner.
     pub(super) fn check_share(&mut self, owner: &CallOwner, now: Timestamp) -> Result<(), InvalidBudgetExceeded> {
         let cap = self.config.share_cap();
         for holder in owner.holders() {
@@ -91,7 +91,7 @@ impl InvalidLedger {
         Ok(())
     }
 
-    /// Notes whether a call has taken half of what may be added for one of its holders unasked.
+    /// Records whether a call has used half of what may be added for one of its holders without another request.
     pub(super) fn watch_exposure(&mut self, owner: &CallOwner) {
         if let Some(fleet) = &self.fleet {
             let is_short = |holder: &Holder| self.holders.of(holder).exposed().saturating_mul(2) >= fleet.exposure;
@@ -125,7 +125,7 @@ impl InvalidLedger {
         }
     }
 
-    /// When a holder will have room by time alone; soon, if calls in flight or other processes are in its way.
+    /// When a holder has room by expiry alone; soon, if calls in flight or other processes block it.
     fn room_at(&self, holder: &Holder, cap: u32, now: Timestamp) -> Timestamp {
         let below = |most: u32, leaving: Vec<(Timestamp, u32)>| {
             let mut slots = WindowCounter::new(self.config.window);
@@ -143,7 +143,7 @@ impl InvalidLedger {
                 let most = cap.saturating_sub(fleet.elsewhere_exposure);
                 let mut common = fleet.common.leaving(holder);
                 common.retain(|(end, _)| *end > now);
-                // If others may add more than there is, it is up to them.
+                // If the others may add more than is left, it depends on them.
                 if most <= unacknowledged { now } else { below(most - unacknowledged, common).max(below(most, here)) }
             }
             Some(fleet) => below(cap.div_ceil(fleet.members()), here),
@@ -154,7 +154,7 @@ impl InvalidLedger {
     /// Drops what has left the window.
     pub(super) fn turn_holders(&mut self, now: Timestamp) {
         if self.fleet.is_some() {
-            // As long as they are in the window somewhere.
+            // As long as they may be in the window of any process.
             for (owner, count) in self.runs.forget(now.before(self.config.window * 2)) {
                 self.holders.acknowledge(&owner, count);
             }
@@ -166,7 +166,7 @@ impl InvalidLedger {
         }
     }
 
-    /// An answer of a call of this owner was invalid: number `self.counted` since the start.
+    /// Records an invalid response to a call of this owner: number `self.counted` since the start.
     pub(super) fn charge(&mut self, owner: &CallOwner, now: Timestamp) {
         let shared = self.fleet.is_some();
         self.holders.count(owner, shared, now);
@@ -178,19 +178,19 @@ impl InvalidLedger {
         }
     }
 
-    /// The keeper of the common count has all of the first `number` answers.
+    /// Records that the lender has all of the first `number` responses.
     pub(super) fn acknowledge(&mut self, number: u64, now: Timestamp) {
         for (owner, count) in self.runs.acknowledge(number) {
             self.holders.acknowledge(&owner, count);
         }
         if let Some(fleet) = &mut self.fleet {
-            // What is granted may be less than what it has in flight already.
+            // The grant may be less than the calls in flight.
             fleet.exposure = fleet.exposure.max(self.holders.most_exposed());
         }
         self.find_largest(now);
     }
 
-    /// Nothing of what is counted here is in a common count.
+    /// Marks everything that is counted here as missing from the common count.
     pub(super) fn unacknowledge(&mut self, forgotten: u64, now: Timestamp) {
         self.holders.forget(now);
         self.holders.unacknowledge_all();
@@ -200,8 +200,8 @@ impl InvalidLedger {
         }
     }
 
-    /// What is reported to the keeper of holders: invalid answers that it may not know of and, when the process leaves,
-    /// calls in flight.
+    /// What is reported to the lender about holders: invalid responses that it may not know of and, when the process
+    /// leaves, calls in flight.
     pub(super) fn reported_runs(&self, leaves: bool) -> Vec<ChargeRun> {
         let unacknowledged = self.runs.iter().cloned();
         let in_flight = self.holders.all().filter(|(_, tally)| leaves && tally.in_flight > 0);
@@ -213,7 +213,7 @@ impl InvalidLedger {
         unacknowledged.chain(in_flight).collect()
     }
 
-    /// What is shown of a holder: what is certain, not what it may have at most.
+    /// Count of a holder for display: what is certain, not the possible maximum.
     pub(super) fn shown_used(&self, holder: &Holder, now: Timestamp) -> u32 {
         let HolderCounts { counted, unacknowledged, .. } = self.holders.of(holder);
         let here = counted.saturating_add(self.recalled_holders.listed(holder, now));
@@ -222,7 +222,7 @@ impl InvalidLedger {
         here.max(common)
     }
 
-    /// By when it leaves.
+    /// The same by expiry.
     pub(super) fn shown_leaving(&self, holder: &Holder, now: Timestamp) -> Vec<(Timestamp, u32)> {
         let HolderCounts { counted, unacknowledged, .. } = self.holders.of(holder);
         let recalled = self.recalled_holders.listed(holder, now);
@@ -248,13 +248,13 @@ impl InvalidLedger {
         self.largest_at = now;
     }
 
-    /// How much of its share the largest holder has used.
+    /// Used part of the share of the largest holder.
     #[must_use]
     pub fn largest_share_ratio(&self) -> f64 {
         f64::from(self.largest) / f64::from(self.config.share_cap())
     }
 
-    /// What is to be seen of shares.
+    /// Returns a view of the shares.
     pub(super) fn share_snapshot(&self, now: Timestamp) -> ShareSnapshot {
         let cap = self.config.share_cap();
         let mut holders: Vec<HolderSnapshot> = self
@@ -284,25 +284,25 @@ impl InvalidLedger {
     }
 }
 
-/// What is to be seen of shares.
+/// View of the shares.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShareSnapshot {
     /// The share, in percent of the limit.
     pub percent: u32,
-    /// How many invalid requests that is.
+    /// The same in invalid requests.
     pub cap: u32,
-    /// Calls of this process that were held back because of it, since the start.
+    /// Calls of this process that were rejected because of it, since the start.
     pub held: u64,
-    /// How many holders have no room left.
+    /// Number of holders without room.
     pub capped: usize,
     /// The largest holders, the largest first.
     pub holders: Vec<HolderSnapshot>,
 }
 
-/// What is to be seen of a holder.
+/// View of a holder.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HolderSnapshot {
-    /// What it is.
+    /// Kind of the holder.
     pub by: HolderKind,
     /// Its id or name.
     pub id: String,
@@ -314,6 +314,6 @@ pub struct HolderSnapshot {
     pub ratio: f64,
     /// Whether its calls wait.
     pub capped: bool,
-    /// When there is room again.
+    /// Time until there is room again.
     pub room_in_ms: Option<u64>,
 }

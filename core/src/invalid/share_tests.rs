@@ -1,4 +1,4 @@
-//! The share of a holder: a hard cap, whatever comes back and in whatever order.
+//! Tests of the share of a holder: a hard cap, whatever the responses and their order are.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn operator(guild: u64) -> CallOwner {
     owner("admin", "default", guild)
 }
 
-/// Calls of this owner that all come back invalid, until one is refused.
+/// Sends calls of this owner that all come back invalid, until one is rejected.
 fn flood(ledger: &mut InvalidLedger, owner: &CallOwner, now: Timestamp) -> (u32, InvalidBudgetExceeded) {
     let mut sent = 0;
     loop {
@@ -55,11 +55,11 @@ fn key_is_held_at_its_share_and_others_are_not() {
     assert_eq!((over.holder, over.used, over.cap), (Holder::Key("greedy".into()), 2_500, 2_500));
     assert_eq!(spent.reason, "invalid_requests_key_share");
     assert!(spent.until >= at(600) && spent.until < at(610), "{:?}", spent.until);
-    // The guild of the first calls has used up its share for all callers; everything else goes on.
+    // The guild of the first calls has used up its share for all callers; everything else continues.
     assert!(!may(&mut ledger, &operator(1), at(1)));
     assert!(may(&mut ledger, &operator(4), at(1)));
     assert!(may(&mut ledger, &owner("other", "rival", 4), at(1)));
-    // Another key of the same tenant is not: the tenant is.
+    // Another key of the same tenant has not used up its share, but the tenant has.
     let (_, spent) = flood(&mut ledger, &owner("second", "acme", 4), at(1));
     assert_eq!(spent.reason, "invalid_requests_tenant_share");
     assert_eq!(ledger.stopped(at(1)), None);
@@ -89,7 +89,7 @@ fn calls_in_flight_count_towards_the_share() {
         std::iter::from_fn(|| ledger.admit(Lane::Operation, greedy.clone(), &route(), at(0)).ok()).collect();
     assert_eq!(calls.len(), 25);
     let spent = ledger.admit(Lane::Operation, greedy.clone(), &route(), at(0)).unwrap_err();
-    assert_eq!(spent.until.since(at(0)).as_secs(), 1, "only calls in flight are in its way");
+    assert_eq!(spent.until.since(at(0)).as_secs(), 1, "only calls in flight block it");
     for call in calls {
         ledger.settle(call, true, at(2));
     }
@@ -159,13 +159,13 @@ fn restart_does_not_reset_the_share() {
     assert!(!may(&mut after, &greedy, at(0)));
     assert!(may(&mut after, &operator(2), at(0)));
     assert_eq!(after.largest_share_ratio(), 1.0);
-    // As long as it would have been without the restart: 20 s and 60 s have passed.
+    // The same as without the restart: 20 s and 60 s have passed.
     assert!(!may(&mut after, &greedy, at(519)));
     assert!(may(&mut after, &greedy, at(526)));
     after.used(at(560));
     assert_eq!(after.largest_share_ratio(), 0.0);
 
-    // One that ended suddenly may have made more that it did not store.
+    // A run that ended suddenly may have made requests that it did not save.
     let mut after = InvalidLedger::new(config);
     after.recall_holders(&memory, 100, age, at(0));
     let (sent, _) = flood(&mut after, &operator(2), at(0));
@@ -215,8 +215,8 @@ fn owners() -> Vec<CallOwner> {
 }
 
 proptest! {
-    /// Whatever is admitted and comes back, no holder ever has more than its cap in any window; and one that is far from its
-    /// cap is never held back by another's.
+    /// Whatever is admitted and comes back, no holder has more than its cap in any window; and a holder far below its
+    /// cap is never limited because of another one.
     #[test]
     fn no_holder_ever_passes_its_share(actions in actions(), limit in 8..200_u32, share in 1..=100_u32) {
         let config = InvalidConfig { limit, interactive_percent: 1_000, share_percent: share, ..InvalidConfig::default() };
@@ -243,7 +243,7 @@ proptest! {
                             let over = spent.share.unwrap();
                             prop_assert!(owners[who].holders().any(|holder| holder == over.holder));
                             prop_assert!(spent.until > now);
-                            // Counts leave up to a slot late, and never for anyone else.
+                            // Counts expire up to a slot late, and only for their own holder.
                             let slot = config.window / 100;
                             let recent: Vec<_> =
                                 invalid.iter().filter(|(seen, _)| now.since(*seen) < config.window + slot).copied().collect();
@@ -284,7 +284,7 @@ fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
         let now = at(life * 10);
         let mut ledger = InvalidLedger::new(config);
         ledger.share(LedgerFallback::Stop, now);
-        // It never leaves: the keeper holds what it was granted.
+        // It does not leave: the lender reserves what it was granted.
         for (number, second) in [(1, 0), (2, 4)] {
             let now = now + Duration::from_secs(second);
             let ask = ledger.ask(now).unwrap();

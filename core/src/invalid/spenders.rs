@@ -1,4 +1,4 @@
-//! Who spends the most, found in bounded memory.
+//! Largest spenders, found in bounded memory.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use crate::heavy_hitters::{HeavyHitter, HeavyHitters};
 use crate::route::RouteKey;
 use crate::time::Timestamp;
 
-/// How many are watched at once.
+/// Maximum number of tracked spenders.
 const WATCHED: usize = 100;
 
-/// How many are shown.
+/// Maximum number of reported spenders.
 const SHOWN: usize = 20;
 
-/// Somebody who caused invalid requests.
+/// A source of invalid requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Spender {
-    /// The guild it was for.
+    /// The guild of the requests.
     pub guild: Option<u64>,
     /// The route.
     pub route: RouteKey,
-    /// How many, at most.
+    /// Maximum count.
     pub count: u32,
-    /// By how much `count` may be too high.
+    /// Maximum error of `count`.
     pub error: u32,
 }
 
@@ -40,7 +40,7 @@ impl Spenders {
         self.0.add((guild, route), now);
     }
 
-    /// The largest, the largest first.
+    /// The largest spenders, largest first.
     pub(super) fn top(&mut self, now: Timestamp) -> Vec<Spender> {
         let (top, _) = self.0.top(SHOWN, now);
         let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);

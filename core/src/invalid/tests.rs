@@ -1,4 +1,4 @@
-//! What the ledger of a process alone does.
+//! Tests of the ledger of a single process.
 
 use std::time::Duration;
 
@@ -131,14 +131,14 @@ fn processes_that_count_for_themselves_stay_below_the_limit_together() {
     let at = Timestamp::from_millis;
     ledgers.iter_mut().for_each(|ledger| ledger.set_processes(2, at(0)));
     assert_eq!(spend(&mut ledgers, at(1_000)), 96);
-    // The other is gone, and what it spent still counts for a window.
+    // The other process has ended, and what it spent still counts for a window.
     ledgers[0].set_processes(1, at(2_000));
     assert_eq!(spend(&mut ledgers[..1], at(3_000)), 0);
     assert_eq!(spend(&mut ledgers[..1], at(700_000)), 95);
 }
 
 proptest! {
-    /// Counts exactly what Discord would: every invalid answer for a full window after it was seen.
+    /// Counts as Discord does: every invalid response for a full window after it was seen.
     #[test]
     fn no_window_ever_holds_more_than_the_last_threshold(actions in actions()) {
         let config = InvalidConfig { limit: 40, ..InvalidConfig::default() };
@@ -154,7 +154,7 @@ proptest! {
                 Action::Admit(lane) => match ledger.admit(lane, None, &route(), now) {
                     Ok(reservation) => {
                         open.push((lane, reservation));
-                        // Were all of them to come back invalid, the lane's threshold would still hold.
+                        // Even if all of them come back invalid, the lane's threshold holds.
                         let worst = in_window(now, &invalid) + open.len();
                         prop_assert!(worst <= config.threshold(lane) as usize);
                     }
@@ -172,7 +172,7 @@ proptest! {
                 Action::Wait { millis } => now = now + Duration::from_millis(millis),
             }
             let real = in_window(now, &invalid);
-            prop_assert!(ledger.used(now) as usize >= real, "it forgot some");
+            prop_assert!(ledger.used(now) as usize >= real, "the count is too low");
             prop_assert!(real <= config.threshold(Lane::Interactive) as usize);
         }
     }

@@ -1,31 +1,31 @@
-//! Counting over a sliding window, in little memory and never too little.
+//! Counter over a sliding window. It needs little memory and is never too low.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// Into how many slots the window is cut. What is counted stays for up to one slot longer than the window.
+/// Number of slots per window. A count stays for up to one slot longer than the window.
 const SLOTS: u64 = 120;
 
 #[derive(Debug)]
 struct Slot {
-    /// When all that it counted is out of the window.
+    /// When all its counts have left the window.
     end: Timestamp,
     count: u32,
 }
 
-/// How long a slot is, in microseconds.
+/// Width of a slot, in microseconds.
 pub(super) fn slot_width(window: Duration) -> u64 {
     (u64::try_from(window.as_micros()).unwrap_or(u64::MAX) / SLOTS).max(1)
 }
 
-/// When what is counted at `now` leaves: by the end of its slot, so that it never leaves early.
+/// When a count at `now` expires: by the end of its slot, so that it never expires early.
 pub(super) fn slot_end(width: u64, window: Duration, now: Timestamp) -> Timestamp {
     Timestamp::from_micros((now.micros() / width).saturating_add(1).saturating_mul(width)) + window
 }
 
-/// At most one slot more than [`SLOTS`], the oldest first.
+/// At most one slot more than [`SLOTS`], oldest first.
 #[derive(Debug)]
 pub(super) struct WindowCounter {
     width: u64,
@@ -49,13 +49,13 @@ impl WindowCounter {
         }
     }
 
-    /// Takes over what somebody else has counted: by when it leaves, the oldest first.
+    /// Replaces the counts by those of another counter: expiry and count, oldest first.
     pub(super) fn refill(&mut self, slots: impl Iterator<Item = (Timestamp, u32)>) {
         self.slots = slots.map(|(end, count)| Slot { end, count }).collect();
         self.total = self.slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.count));
     }
 
-    /// This and another count together.
+    /// The sum of this counter and another one.
     pub(super) fn with(&self, other: &Self) -> Self {
         let mut both = Self::new(self.window);
         let mut slots: Vec<(Timestamp, u32)> = self.leaving().chain(other.leaving()).collect();
@@ -64,7 +64,7 @@ impl WindowCounter {
         both
     }
 
-    /// How many leave, and when, the oldest first.
+    /// How many expire, and when, oldest first.
     pub(super) fn leaving(&self) -> impl Iterator<Item = (Timestamp, u32)> + '_ {
         self.slots.iter().map(|slot| (slot.end, slot.count))
     }
@@ -74,13 +74,13 @@ impl WindowCounter {
         self.total
     }
 
-    /// The same, without dropping what has left.
+    /// The same, without dropping what has expired.
     pub(super) fn total_at(&self, now: Timestamp) -> u32 {
         let counts = self.slots.iter().filter(|slot| slot.end > now);
         counts.fold(0, |sum, slot| sum.saturating_add(slot.count))
     }
 
-    /// When the total will have fallen below `most`, if nothing is added.
+    /// When the total falls below `max`, if nothing is added.
     pub(super) fn below(&self, most: u32, now: Timestamp) -> Timestamp {
         let mut left = self.total;
         for slot in &self.slots {
@@ -92,11 +92,11 @@ impl WindowCounter {
                 return slot.end;
             }
         }
-        // A threshold of nothing is never met: ask again when everything counted now is gone.
+        // A threshold of 0 is never met: retry when everything counted now has expired.
         if left < most { now } else { now + self.window }
     }
 
-    /// When the oldest leave.
+    /// When the oldest expire.
     pub(super) fn next_end(&self) -> Option<Timestamp> {
         self.slots.front().map(|slot| slot.end)
     }
@@ -122,7 +122,7 @@ mod tests {
             slots.add(Timestamp::from_millis(millis));
             assert!(slots.slots.len() as u64 <= SLOTS + 1);
         }
-        // Ten a second for ten minutes, and what the oldest slot still holds.
+        // Ten a second for ten minutes, plus the rest of the oldest slot.
         assert!((6_000..=6_050).contains(&slots.total));
     }
 }

@@ -1,8 +1,8 @@
-//! One route bucket: what is left of it, told by what was sent and corrected downwards by what answers say.
+//! One route bucket: its remaining slots, computed from the calls sent and corrected downwards by responses.
 //!
-//! Discord counts in two ways that headers do not tell apart. In a *fixed* window all slots come back at the reset. A
-//! *leaky* bucket drains evenly, and its reset is when it is empty. Both are followed so that the bucket is never thought
-//! emptier than it is: a call counts as under way until its answer, and as arrived only then.
+//! Discord counts in two ways that the headers do not distinguish. In a *fixed* window all slots return at the reset. A
+//! *leaky* bucket drains evenly, and its reset is the time when it is empty. Both are tracked so that the bucket is
+//! never assumed to be emptier than it is: a call counts as in flight until its response, and as arrived only then.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::readiness::Readiness;
 use crate::response::RateHeaders;
 use crate::time::Timestamp;
 
-/// How much a reset may differ from answer to answer by rounding alone.
+/// How much a reset may differ between responses because of rounding alone.
 const ROUNDING_MS: u64 = 2;
 
-/// What is known of every bucket of one hash, so that a new object need not be probed.
+/// What all buckets of one hash have in common, so that a new object needs no probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BucketSpec {
     pub(super) limit: u32,
@@ -24,7 +24,7 @@ pub(super) struct BucketSpec {
 }
 
 impl BucketSpec {
-    /// The longest that a call counts.
+    /// The longest time that a call counts.
     pub(super) fn window(self) -> Duration {
         match self.kind {
             BucketAlgorithm::Fixed { per } => per,
@@ -44,13 +44,13 @@ pub(super) enum BucketAlgorithm {
 pub(super) struct Bucket {
     limit: u32,
     flights: InFlight,
-    /// Calls ever dispatched; tells which calls an answer cannot have seen.
+    /// Number of calls dispatched so far; tells which calls a response cannot include.
     dispatched: u64,
-    /// Nothing goes before: a 429.
+    /// A 429: no call is granted before this time.
     closed_until: Timestamp,
-    /// `X-RateLimit-Reset` of the newest window, by its first answer.
+    /// `X-RateLimit-Reset` of the newest window, from its first response.
     epoch_ms: u64,
-    /// The least that an answer of that window said was left.
+    /// The lowest remaining count in a response of that window.
     lowest: u32,
     count: Counter,
 }
@@ -58,36 +58,36 @@ pub(super) struct Bucket {
 #[derive(Clone, Copy, Debug)]
 enum Counter {
     Fixed {
-        /// Below zero when answers show less than what is under way: a call that is given back must not look like a slot.
+        /// Negative when responses report less than what is in flight: a refunded call must not look like a free slot.
         left: i64,
-        /// When all slots are free again; `None` until the first answer of a window has come.
+        /// When all slots are free again; `None` until the first response of a window.
         reset: Option<Timestamp>,
-        /// The longest that a window was seen to last.
+        /// The longest window seen so far.
         per: Duration,
     },
     Leaky {
-        /// When it would be empty if nothing more came.
+        /// When it would be empty if no more calls arrived.
         empty: Timestamp,
         /// How long one slot takes to drain.
         refill: Duration,
-        /// Whether a moving reset has shown that it is leaky. Until then it is only the safer guess.
+        /// Whether a moving reset has shown that it is leaky. Until then leaky is only the safer assumption.
         confirmed: bool,
     },
 }
 
-/// What a snapshot tells of a bucket.
+/// State of a bucket, for the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BucketView {
-    /// Slots in all.
+    /// Total number of slots.
     pub limit: u32,
-    /// Calls without an answer.
+    /// Calls without a response.
     pub in_flight: u32,
     /// `fixed`, `leaky`, or `unconfirmed` while both are possible.
     pub algorithm: &'static str,
 }
 
 impl Bucket {
-    /// A bucket as its first answer shows it.
+    /// Creates a bucket from its first response.
     pub(super) fn learned(rate: &RateHeaders, now: Timestamp) -> Self {
         let refill = refill(rate);
         let count = Counter::Leaky { empty: now + rate.reset_after, refill, confirmed: false };
@@ -102,7 +102,7 @@ impl Bucket {
         }
     }
 
-    /// A bucket of a hash that is known from another object: full.
+    /// Creates a full bucket of a hash that is known from another object.
     pub(super) fn sibling(traits: BucketSpec) -> Self {
         let count = match traits.kind {
             BucketAlgorithm::Fixed { per } => Counter::Fixed { left: i64::from(traits.limit), reset: None, per },
@@ -121,18 +121,18 @@ impl Bucket {
         }
     }
 
-    /// A bucket of a known hash that an earlier life of this process may have used: how much is left nobody knows before
-    /// its first answer.
+    /// Creates a bucket of a known hash that a previous process may have used: its remaining slots are unknown until
+    /// the first response.
     pub(super) fn unseen(traits: BucketSpec) -> Self {
         Self { lowest: 0, ..Self::sibling(traits) }
     }
 
-    /// Whether it waits for its first answer, so that one call goes ahead of the others.
+    /// Whether the bucket waits for its first response, so that only one call, the probe, may be sent.
     const fn is_unseen(&self) -> bool {
         self.epoch_ms == 0 && self.lowest == 0
     }
 
-    /// Until when nothing goes, whatever is answered; nothing if something may.
+    /// Until when no call is granted, regardless of responses; `None` if a call may be granted.
     pub(super) fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
         let mut then = self.clone();
         let mut until = None;
@@ -145,7 +145,7 @@ impl Bucket {
         until.filter(|until| *until > now)
     }
 
-    /// What this bucket says of its hash.
+    /// What this bucket tells about its hash.
     pub(super) fn traits(&self) -> BucketSpec {
         let kind = match self.count {
             Counter::Fixed { per, .. } => BucketAlgorithm::Fixed { per },
@@ -154,7 +154,7 @@ impl Bucket {
         BucketSpec { limit: self.limit, kind }
     }
 
-    /// When the next call may go.
+    /// When the next call may be granted.
     pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
         self.pass_time(now);
         if now < self.closed_until {
@@ -168,7 +168,7 @@ impl Bucket {
             Counter::Fixed { left: 1.., .. } => Readiness::Now,
             Counter::Fixed { reset, .. } => reset.map_or(on_answer, Readiness::At),
             Counter::Leaky { empty, refill, confirmed } => match (self.limit - 1).checked_sub(self.in_flight()) {
-                // It may yet turn out to be a window; then nothing comes back before its end.
+                // It may still turn out to be a fixed window; then no slot returns before its end.
                 Some(_) if !confirmed && now < empty && self.lowest <= self.in_flight() => Readiness::At(empty),
                 Some(slack) => Readiness::not_before(empty.before(refill * slack), now),
                 None => on_answer,
@@ -176,7 +176,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a slot for a call that goes now; returns its number.
+    /// Takes a slot for a call that is sent now; returns the number of the call.
     pub(super) fn take(&mut self) -> u64 {
         self.dispatched += 1;
         self.flights.add(self.dispatched);
@@ -186,18 +186,18 @@ impl Bucket {
         self.dispatched
     }
 
-    /// The call never left.
+    /// The call was never sent.
     pub(super) fn give_back(&mut self, number: u64) {
         self.forget(number);
         let most = i64::from(self.limit) - i64::from(self.in_flight());
         if let Counter::Fixed { left, .. } = &mut self.count {
-            // Slots of a window that has passed in the meantime came back with it.
+            // If the window has ended since, its slots have returned already.
             *left = (*left + 1).min(most);
         }
     }
 
-    /// An answer with this bucket's headers came. `number` is what [`Bucket::take`] gave; `None` if the call took its
-    /// slot elsewhere, not knowing that it belonged here.
+    /// A response with this bucket's headers has arrived. `number` is the result of [`Bucket::take`]; `None` if the
+    /// call took its slot elsewhere, because its bucket was not known.
     pub(super) fn answered(&mut self, number: Option<u64>, rate: &RateHeaders, agreement: Duration, now: Timestamp) {
         self.pass_time(now);
         if let Some(number) = number {
@@ -205,7 +205,7 @@ impl Bucket {
         }
         self.limit = rate.limit.max(1);
         let under_way = self.in_flight();
-        // Calls dispatched after this one cannot be in what its answer says.
+        // The response cannot include calls that were dispatched after this one.
         let later = number.map_or(u64::from(under_way), |number| self.dispatched - number);
         let remaining = i64::from(rate.remaining) - i64::try_from(later).unwrap_or(i64::MAX);
         let until = now + rate.reset_after;
@@ -213,7 +213,7 @@ impl Bucket {
         let is_same = self.epoch_ms != 0 && rate.reset_ms.abs_diff(self.epoch_ms) <= agreement_ms;
         let is_older = rate.reset_ms + agreement_ms < self.epoch_ms;
         let asked_at = rate.reset_ms.saturating_sub(u64::try_from(rate.reset_after.as_millis()).unwrap_or(u64::MAX));
-        // Discord's clock had not reached the old reset, yet the reset moved: it drains.
+        // Discord's clock had not reached the old reset, but the reset moved: the bucket is leaky.
         let has_moved = self.epoch_ms != 0 && !is_same && !is_older && asked_at + agreement_ms < self.epoch_ms;
         self.lowest = if is_same {
             self.lowest.min(rate.remaining)
@@ -222,12 +222,12 @@ impl Bucket {
         } else {
             rate.remaining
         };
-        // Where what is left was not counted from the window's start, it is what the least answer of the window says,
-        // less all that is under way: each answered call is in its own answer, if in no other.
+        // If the remaining slots were not counted from the start of the window, they are the lowest count in a response
+        // of the window, minus all calls in flight: each answered call is included at least in its own response.
         let for_certain = i64::from(self.lowest) - i64::from(under_way);
         match &mut self.count {
-            // Where one slot drains faster than resets can be told apart, a drain looks like a window; then it stays
-            // what is safe for both.
+            // If one slot drains faster than resets can be distinguished, a leaky bucket looks like a fixed window.
+            // Then the counter stays as it is, which is safe for both.
             Counter::Leaky { confirmed: false, refill, .. } if is_same && *refill > agreement + agreement / 4 => {
                 let per = rate.reset_after.max(*refill);
                 self.count = Counter::Fixed { left: for_certain, reset: Some(until), per };
@@ -247,9 +247,10 @@ impl Bucket {
                 *per = (*per).max(rate.reset_after);
                 let is_past = is_older || (is_same && reset.is_none() && *per > agreement * 2);
                 if is_past {
-                    // It arrived in a window that is over, so it used nothing of this one.
+                    // The call arrived in a window that has ended, so it used no slot of this one.
                 } else if is_same && let Some(known) = reset {
-                    // Each answer bounds the reset from above, and the tightest holds; unless Discord itself moved it.
+                    // Each response is an upper bound of the reset, and the lowest bound applies, unless Discord itself
+                    // moved the reset.
                     let moved = rate.reset_ms > self.epoch_ms + ROUNDING_MS;
                     *known = if moved { (*known).max(until) } else { (*known).min(until) };
                     *left = (*left).min(remaining);
@@ -262,24 +263,24 @@ impl Bucket {
                 }
             }
         }
-        // Within the agreement it stays where it was, so that a reset that creeps is seen to move in the end.
+        // Within the tolerance the reset is not updated, so that a slowly moving reset is detected in the end.
         if !is_older && !is_same {
             self.epoch_ms = rate.reset_ms;
         }
     }
 
-    /// An answer came that says nothing of this bucket.
+    /// A response without headers of this bucket has arrived.
     pub(super) fn answered_without_headers(&mut self, number: u64, now: Timestamp) {
         self.pass_time(now);
         self.arrive(number, now);
     }
 
-    /// No answer will come. The call counts as under way until `gone`.
+    /// The call gets no response. It counts as in flight until `gone`.
     pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
         self.flights.lose(number, gone);
     }
 
-    /// A 429: nothing goes before `until`.
+    /// A 429: no call is granted before `until`.
     pub(super) fn close(&mut self, until: Timestamp) {
         self.closed_until = self.closed_until.max(until);
         if let Counter::Fixed { left, reset, .. } = &mut self.count {
@@ -288,7 +289,7 @@ impl Bucket {
         }
     }
 
-    /// The earliest that a call could go which has `ahead` others before it; never too late.
+    /// The earliest time at which a call with `ahead` calls before it could be granted; a lower bound.
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
         let due = match self.count {
@@ -307,7 +308,7 @@ impl Bucket {
         due.max(self.closed_until).max(now)
     }
 
-    /// Whether it is as good as new, so that nothing is lost by forgetting it.
+    /// Whether its state equals that of a new bucket, so that it can be evicted without loss.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         let is_full = match self.count {
             Counter::Fixed { left, reset, .. } => reset.map_or(left >= i64::from(self.limit), |reset| reset <= now),
@@ -316,8 +317,8 @@ impl Bucket {
         is_full && self.in_flight() == 0 && self.closed_until <= now
     }
 
-    /// How many calls could go at once if none came from elsewhere, and when all that is away is back; nothing if all is
-    /// there.
+    /// How many calls could be sent now if no other process sent any, and when all slots are free again; `None` if they
+    /// are free now.
     pub(super) fn standing(&self, now: Timestamp) -> (u32, Option<Timestamp>) {
         let mut then = self.clone();
         then.pass_time(now);
@@ -345,7 +346,7 @@ impl Bucket {
         BucketView { limit: self.limit, in_flight: self.in_flight(), algorithm }
     }
 
-    /// Lets go of what time alone brings back.
+    /// Returns the slots that are free again at `now`.
     fn pass_time(&mut self, now: Timestamp) {
         for (gone, number) in self.flights.take_gone(now) {
             self.arrive(number, gone);
@@ -354,13 +355,13 @@ impl Bucket {
         if let Counter::Fixed { left, reset, .. } = &mut self.count
             && reset.is_some_and(|reset| reset <= now)
         {
-            // Calls under way may arrive in the new window, so it is not theirs to use twice.
+            // Calls in flight may arrive in the new window, so their slots stay taken.
             *left = most;
             *reset = None;
         }
     }
 
-    /// A call is taken to have arrived at the latest time it can have.
+    /// Counts a call as arrived at the latest possible time.
     fn arrive(&mut self, number: u64, then: Timestamp) {
         self.forget(number);
         let under_way = self.in_flight();
@@ -382,7 +383,7 @@ impl Bucket {
     }
 }
 
-/// How long one slot takes to drain, by an answer: never longer than it really is.
+/// How long one slot takes to drain according to a response; never more than the real value.
 fn refill(rate: &RateHeaders) -> Duration {
     rate.reset_after / rate.limit.saturating_sub(rate.remaining).max(1)
 }

@@ -1,4 +1,4 @@
-//! All buckets, a page at a time.
+//! Lists all buckets, in pages.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::response::Credential;
 use crate::route::{RouteKey, TopLevelId};
 use crate::time::Timestamp;
 
-/// How many places one page looks at: whoever lists must not keep callers waiting.
+/// Maximum number of wait queues that one page scans, so that a list request does not delay callers.
 const LOOKED_AT: usize = 20_000;
 
-/// How many routes of a bucket are named.
+/// Maximum number of routes in a row.
 const ROUTES: usize = 10;
 
-/// A bucket as a list shows it.
+/// A bucket in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BucketRow {
-    /// Whose calls it counts.
+    /// The credential whose calls it counts.
     pub credential: Credential,
-    /// The routes that share it; none if they were forgotten.
+    /// The routes that share it; empty if they were evicted.
     pub routes: Vec<RouteKey>,
-    /// What Discord calls it; nothing for a limit within a bucket.
+    /// Discord's name of the bucket; `None` for a sublimit.
     pub bucket: Option<String>,
     /// The top-level object that it belongs to.
     pub major: TopLevelId,
-    /// Slots in all, if they are known.
+    /// Total number of slots, if known.
     pub limit: Option<u32>,
-    /// Those that are free.
+    /// Free slots.
     pub left: Option<u32>,
-    /// When all of them are; nothing if they are now, or if that depends on answers.
+    /// Time until all slots are free; `None` if they are free now, or if it depends on responses.
     pub resets_in: Option<Duration>,
-    /// Callers that wait for one.
+    /// Number of callers that wait for a slot.
     pub waiting: usize,
 }
 
@@ -45,12 +45,13 @@ pub struct BucketRow {
 pub struct BucketPage {
     /// The buckets.
     pub buckets: Vec<BucketRow>,
-    /// Where the next page begins; nothing if this was the last.
+    /// Start of the next page; `None` if this is the last one.
     pub next: Option<u32>,
 }
 
 impl Limiter {
-    /// Buckets and limits within them, from a place on: at most so many. A page may have fewer, and still not be the last.
+    /// Lists buckets and sublimits, starting at an id: at most `max` of them. A page may have fewer and still not be
+    /// the last one.
     #[must_use]
     pub fn list(&self, from: u32, most: usize, now: Timestamp) -> BucketPage {
         let mut routes: HashMap<(HashId, Credential), Vec<RouteKey>> = HashMap::new();
@@ -96,7 +97,7 @@ impl Limiter {
                     },
                     waiting,
                 }),
-                // Nothing else is listed, and each keeper has a key of its kind.
+                // Nothing else is listed, and each limit has a key of its kind.
                 _ => {}
             }
         }
@@ -118,7 +119,7 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
-    /// A limiter that has learned a bucket of four with one slot used, for each of so many guilds.
+    /// Creates a limiter that knows a bucket of four slots, one of them used, for each of `guilds` guilds.
     fn learned(guilds: u64) -> Limiter {
         let mut limiter = Limiter::new(LimitConfig { global: 10_000, ..LimitConfig::default() }, at(0));
         for guild in 1..=guilds {
@@ -154,7 +155,7 @@ mod tests {
         };
         assert_eq!(listing, BucketPage { buckets: vec![expected], next: None });
         let mut limiter = limiter;
-        assert_eq!(limiter.snapshot(at(10_001)).known, 1, "what was unknown before is not counted");
+        assert_eq!(limiter.snapshot(at(10_001)).known, 1, "an unknown route is not counted");
         let later = limiter.list(0, 10, at(60_000));
         assert_eq!((later.buckets[0].left, later.buckets[0].resets_in), (Some(4), None));
     }

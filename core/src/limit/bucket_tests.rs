@@ -1,4 +1,4 @@
-//! A bucket beside a Discord that counts for itself, with latencies of any kind between the two.
+//! Tests a bucket against a simulated Discord that counts independently, with arbitrary latencies.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn two_answers_with_one_reset_make_it_fixed_and_a_moving_reset_leaky() {
 fn an_answer_never_raises_what_is_left_whatever_the_order() {
     let mut bucket = Bucket::learned(&rate(5, 4, 10_000, 5_000), at(0));
     let numbers: Vec<u64> = (0..4).map(|_| bucket.take()).collect();
-    // The last one's answer comes first, then the others, each claiming more than is left.
+    // The last response arrives first, then the others, each with a higher remaining count.
     bucket.answered(Some(numbers[3]), &rate(5, 0, 10_000, 4_900), AGREEMENT, at(100));
     for (place, remaining) in [(2, 1), (1, 2), (0, 3)] {
         bucket.answered(Some(numbers[place]), &rate(5, remaining, 10_000, 4_900), AGREEMENT, at(100));
@@ -50,7 +50,7 @@ fn a_fixed_window_gives_everything_back_at_its_reset_but_what_is_under_way() {
     assert_eq!(bucket.turn(at(60)), Readiness::At(at(5_050)));
     assert_eq!(bucket.turn(at(5_050)), Readiness::Now);
     bucket.take();
-    assert_eq!(bucket.turn(at(5_050)), Readiness::OnAnswer, "two are still under way, and may arrive in this window");
+    assert_eq!(bucket.turn(at(5_050)), Readiness::OnAnswer, "two are still in flight, and may arrive in this window");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_call_that_never_left_gives_its_slot_back() {
     assert_eq!(bucket.turn(at(10)), Readiness::Now);
 }
 
-/// What happens to a call: how long it takes there and back, and whether its answer is lost.
+/// A call: the time to the server and back, and whether its response is lost.
 #[derive(Clone, Debug)]
 struct Trip {
     there: u64,
@@ -88,16 +88,16 @@ fn trips() -> impl Strategy<Value = Vec<Trip>> {
     prop::collection::vec(trip, 20..150)
 }
 
-/// Sends a call whenever the bucket lets it, and returns how many were refused and how many went through.
+/// Sends a call whenever the bucket permits it. Returns the number of refused and of accepted calls.
 fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
     const TIMEOUT: u64 = 2_000_000;
     let mut server = TestBucketServer::new(limit, per_ms, leaky);
     let mut now = 1_000;
-    // The first call is the probe that any route begins with.
-    let first = server.arrive(now).expect("the first call finds an empty bucket");
+    // The first call is the probe that every route starts with.
+    let first = server.arrive(now).expect("the bucket is empty at the first call");
     let mut bucket = Bucket::learned(&first, Timestamp::from_micros(now));
     let (mut refused, mut passed) = (0, 1);
-    // (arrives, number, trip) and (answered, number, headers)
+    // (arrival, number, trip) and (response, number, headers)
     let mut there: Vec<(u64, u64, Trip)> = Vec::new();
     let mut back: Vec<(u64, u64, Option<RateHeaders>)> = Vec::new();
     let mut trips = trips.iter().cloned();
@@ -117,7 +117,7 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
         };
         let arrival = there.iter().map(|(then, ..)| *then).min();
         let answer = back.iter().map(|(then, ..)| *then).min();
-        now = [wake, arrival, answer].into_iter().flatten().min().expect("something is always due").max(now);
+        now = [wake, arrival, answer].into_iter().flatten().min().expect("an event is always due").max(now);
         if let Some(place) = there.iter().position(|(then, ..)| *then <= now) {
             let (then, number, trip) = there.remove(place);
             let rate = server.arrive(then);

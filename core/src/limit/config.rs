@@ -1,38 +1,38 @@
-//! The limiter's settings.
+//! Settings of the limiter.
 
 use std::time::Duration;
 
-/// How the limiter counts. The default is Discord's.
+/// How the limiter counts. The defaults are Discord's limits.
 #[derive(Clone, Debug)]
 pub struct LimitConfig {
-    /// Calls in any window, for each credential.
+    /// Calls per window, for each credential.
     pub global: u32,
-    /// The global window.
+    /// Length of the global window.
     pub window: Duration,
-    /// Added to the window, for clocks that do not run quite alike.
+    /// Added to the window, because clocks do not run at exactly the same speed.
     pub margin: Duration,
-    /// How much longer than a window a fresh gate waits: calls of a process that ended just before may still be on their
-    /// way. As long as the slowest way to Discord is thought to be.
+    /// How much longer than one window a new gate waits. Calls of a process that ended just before may still be in
+    /// transit, so this is as long as the slowest path to Discord is assumed to take.
     pub settling: Duration,
-    /// How long a call that was not answered may still be on its way.
+    /// How long a call without a response may still be in transit.
     pub request_timeout: Duration,
-    /// Grants of the operation and background lanes that may come at once, before they are spaced.
+    /// Grants of the operation and background lanes that may be given at once, before they are spaced.
     pub burst: u32,
-    /// One of so many grants belongs to each lane that waits, however busy more urgent ones are.
+    /// Each waiting lane gets at least one of this many grants, regardless of the load of more urgent lanes.
     pub floor: u32,
-    /// Whether interaction endpoints are free of the global limit.
+    /// Whether interaction endpoints are exempt from the global limit.
     pub interactions_exempt: bool,
-    /// How long a route whose answers carry no bucket is taken to have no limit.
+    /// How long a route whose responses carry no bucket is assumed to have no limit.
     pub free_for: Duration,
-    /// Two resets that differ by no more are one.
+    /// Two resets that differ by at most this are the same reset.
     pub agreement: Duration,
-    /// How long a route's first call waits for a bucket that it may share.
+    /// How long the first call of a route waits for a bucket that the route may share.
     pub kin_patience: Duration,
-    /// Callers that may wait at once.
+    /// Maximum number of waiting callers.
     pub max_waiters: usize,
-    /// Buckets kept at once.
+    /// Maximum number of buckets in memory.
     pub max_buckets: usize,
-    /// Routes remembered at once.
+    /// Maximum number of routes in memory.
     pub max_routes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A domain: calls that share one global limit, or none, and the order in which they get their turn.
+//! A domain: calls that share one global limit or none, and the order in which they are granted.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use crate::lane::Lane;
 use crate::response::Credential;
 use crate::time::Timestamp;
 
-/// A domain, by its place.
+/// Index of a domain.
 pub(super) type DomainId = usize;
 
 /// Calls that share a global limit.
 #[derive(Debug)]
 pub(super) struct Domain {
     pub(super) credential: Credential,
-    /// `None` for calls that the global limit leaves alone.
+    /// `None` for calls that are exempt from the global limit.
     pub(super) global: Option<GlobalLimit>,
-    /// Heads of wait queues that wait for nothing but their turn here, by lane; the oldest goes first.
+    /// Heads of wait queues that wait only for this domain, by lane; the oldest is granted first.
     ready: [BTreeSet<(Ticket, WaitQueueId)>; 3],
-    /// How many wait whose turn here comes sooner or later.
+    /// Number of waiters that need a token of this domain, now or later.
     pub(super) waiting: usize,
-    /// When to look again.
+    /// When to check again.
     pub(super) wake: Option<Timestamp>,
-    /// A global 429 of the credential: nothing goes before, exempt from the global limit or not.
+    /// A global 429 of the credential: no call is granted before this time, exempt from the global limit or not.
     blocked_until: Timestamp,
 }
 
@@ -41,17 +41,17 @@ impl Domain {
         }
     }
 
-    /// Whether it is for calls that the global limit leaves alone.
+    /// Whether this domain is for calls that are exempt from the global limit.
     pub(super) fn is_exempt(&self) -> bool {
         self.global.is_none()
     }
 
-    /// A global 429: nothing goes before `until`.
+    /// A global 429: no call is granted before `until`.
     pub(super) fn block(&mut self, until: Timestamp) {
         self.blocked_until = self.blocked_until.max(until);
     }
 
-    /// When a call of this lane could go if no other waited.
+    /// When a call of this lane could be granted if no other call waited.
     pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Readiness {
         match (Readiness::not_before(self.blocked_until, now), &mut self.global) {
             (Readiness::Now, Some(global)) => global.turn_of(lane, now),
@@ -59,7 +59,7 @@ impl Domain {
         }
     }
 
-    /// The earliest that a new call of this lane could go; never too late.
+    /// The earliest time at which a new call of this lane could be granted; a lower bound.
     pub(super) fn estimate(&self, lane: Lane, now: Timestamp) -> Timestamp {
         let global = self.global.as_ref().map_or(now, |global| global.estimate(self.ahead(lane), now));
         global.max(self.blocked_until)
@@ -77,12 +77,12 @@ impl Domain {
         self.ready.iter().all(BTreeSet::is_empty)
     }
 
-    /// How many are ready that go before a newcomer of this lane.
+    /// Number of ready calls that are granted before a new call of this lane.
     pub(super) fn ahead(&self, lane: Lane) -> usize {
         self.ready[..=lane.index()].iter().map(BTreeSet::len).sum()
     }
 
-    /// The next to go, if anybody may.
+    /// The next call to grant, if one is permitted now.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<(Lane, Ticket, WaitQueueId)> {
         self.wake = None;
         let waiting = self.ready_lanes();

@@ -12,31 +12,31 @@ use crate::time::Timestamp;
 pub(super) struct GlobalLimit {
     source: TokenSource,
     floor: u32,
-    /// For each lane: grants that others got while it was waiting.
+    /// Grants of other lanes while this lane was waiting, by lane.
     passed_over: [u32; 3],
 }
 
 /// Where tokens come from.
 #[derive(Debug)]
 enum TokenSource {
-    /// The process is alone.
+    /// The process uses the limit alone.
     Own(LocalWindow),
-    /// It shares the limit with others.
+    /// The process shares the limit with others.
     Shared(Box<Member>),
 }
 
 impl GlobalLimit {
-    /// The limit of a process that is alone.
+    /// Creates the limit of a process that does not share it.
     pub(super) fn new(config: &LimitConfig, now: Timestamp) -> Self {
         Self { source: TokenSource::Own(LocalWindow::new(config, now)), floor: config.floor, passed_over: [0; 3] }
     }
 
-    /// A limit that is shared with others.
+    /// Creates a limit that is shared with other processes.
     pub(super) fn shared(config: &LimitConfig, member: Member) -> Self {
         Self { source: TokenSource::Shared(Box::new(member)), floor: config.floor, passed_over: [0; 3] }
     }
 
-    /// Its side of the shared limit, if it shares it.
+    /// The membership in the shared limit, if it is shared.
     pub(super) fn member(&self) -> Option<&Member> {
         match &self.source {
             TokenSource::Own(_) => None,
@@ -51,7 +51,7 @@ impl GlobalLimit {
         }
     }
 
-    /// When there is a token.
+    /// When a token is available.
     pub(super) fn turn(&mut self, now: Timestamp) -> Readiness {
         match &mut self.source {
             TokenSource::Own(own) => own.turn(now),
@@ -59,7 +59,7 @@ impl GlobalLimit {
         }
     }
 
-    /// Tokens that are free.
+    /// Number of free tokens.
     pub(super) fn free(&mut self, now: Timestamp) -> u32 {
         match &mut self.source {
             TokenSource::Own(own) => own.free(now),
@@ -67,7 +67,7 @@ impl GlobalLimit {
         }
     }
 
-    /// When even spacing lets somebody go. Slots of a shared limit are spaced when they are booked.
+    /// When even spacing permits a grant. Slots of a shared limit are spaced when they are booked.
     fn paced(&self, now: Timestamp) -> Readiness {
         match &self.source {
             TokenSource::Own(own) => own.pace.turn(now),
@@ -75,7 +75,7 @@ impl GlobalLimit {
         }
     }
 
-    /// Whose turn it is, of the lanes that wait, given that there is a token.
+    /// Chooses the next of the waiting lanes, if a token is available.
     pub(super) fn choose(&self, waiting: [bool; 3], now: Timestamp) -> Result<Lane, Readiness> {
         let paced = self.paced(now);
         let is_waiting = |lane: Lane| waiting[lane.index()];
@@ -84,14 +84,14 @@ impl GlobalLimit {
             let lane = *lane;
             is_waiting(lane) && may_go(lane) && self.passed_over[lane.index()] + 1 >= self.floor
         };
-        // The least urgent first: it has waited longest for its share.
+        // The least urgent lane first: it has waited longest for its share.
         if let Some(lane) = Lane::ALL.into_iter().rev().find(starved) {
             return Ok(lane);
         }
         Lane::ALL.into_iter().find(|lane| is_waiting(*lane) && may_go(*lane)).ok_or(paced)
     }
 
-    /// Whether a call of this lane could go at once if nobody else waited.
+    /// When a call of this lane could be granted if no other call waited.
     pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Readiness {
         match (self.turn(now), lane) {
             (Readiness::Now, Lane::Operation | Lane::Background) => self.paced(now),
@@ -99,7 +99,7 @@ impl GlobalLimit {
         }
     }
 
-    /// A call goes. What it took of a shared limit, if that is what it is.
+    /// Takes a token for a call. Returns the permit of the shared limit, if the limit is shared.
     pub(super) fn take(&mut self, lane: Lane, waiting: [bool; 3], now: Timestamp) -> Option<MemberPermitId> {
         for other in Lane::ALL {
             let count = &mut self.passed_over[other.index()];
@@ -117,7 +117,7 @@ impl GlobalLimit {
         }
     }
 
-    /// Says who waits for nothing but a turn here, and how many wait in all.
+    /// Sets which lanes have ready calls, and the total number of waiting calls.
     pub(super) fn waits(&mut self, ready: [bool; 3], waiting: usize, now: Timestamp) {
         match &mut self.source {
             TokenSource::Own(own) => {
@@ -134,7 +134,7 @@ impl GlobalLimit {
         }
     }
 
-    /// A call was answered.
+    /// A call got a response.
     pub(super) fn answered(&mut self, lodging: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
         match (&mut self.source, lodging) {
             (TokenSource::Own(own), _) => own.answered(dispatched, now),
@@ -143,7 +143,7 @@ impl GlobalLimit {
         }
     }
 
-    /// No answer will come to a call.
+    /// A call gets no response.
     pub(super) fn lost(&mut self, lodging: Option<MemberPermitId>, dispatched: Timestamp, now: Timestamp) {
         match (&mut self.source, lodging) {
             (TokenSource::Own(own), _) => own.lost(dispatched, now),
@@ -152,7 +152,7 @@ impl GlobalLimit {
         }
     }
 
-    /// A call never left.
+    /// A call was never sent.
     pub(super) fn given_back(&mut self, lodging: Option<MemberPermitId>, now: Timestamp) {
         match (&mut self.source, lodging) {
             (TokenSource::Own(own), _) => own.given_back(),
@@ -161,7 +161,7 @@ impl GlobalLimit {
         }
     }
 
-    /// A global 429: nothing goes before `until`.
+    /// A global 429: no call is granted before `until`.
     pub(super) fn close(&mut self, until: Timestamp) {
         match &mut self.source {
             TokenSource::Own(own) => own.close(until),
@@ -169,7 +169,7 @@ impl GlobalLimit {
         }
     }
 
-    /// A global 429 that another process heard of.
+    /// A global 429 that another process received.
     pub(super) fn heard_closed(&mut self, until: Timestamp) {
         match &mut self.source {
             TokenSource::Own(own) => own.close(until),
@@ -177,7 +177,7 @@ impl GlobalLimit {
         }
     }
 
-    /// The earliest that a call could go which has `ahead` others before it; never too late.
+    /// The earliest time at which a call with `ahead` calls before it could be granted; a lower bound.
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         match &self.source {
             TokenSource::Own(own) => own.estimate(ahead, now),
@@ -185,7 +185,7 @@ impl GlobalLimit {
         }
     }
 
-    /// Changes how many tokens of its own there are; a limit that is shared over Redis has none.
+    /// Changes the number of local tokens; a limit that is shared through Redis has none.
     pub(super) fn set_own_limit(&mut self, limit: u32) {
         match &mut self.source {
             TokenSource::Own(own) => own.set_limit(limit),
@@ -193,7 +193,7 @@ impl GlobalLimit {
         }
     }
 
-    /// Tokens of its own that are in use.
+    /// Number of local tokens in use.
     pub(super) fn own_in_use(&mut self, now: Timestamp) -> u32 {
         match &mut self.source {
             TokenSource::Own(own) => own.in_use(now),
@@ -201,7 +201,7 @@ impl GlobalLimit {
         }
     }
 
-    /// When the next token of its own comes back, while more are in use than there are.
+    /// When the next local token returns, if more tokens are in use than the limit allows.
     pub(super) fn next_own_excess(&self) -> Option<Timestamp> {
         match &self.source {
             TokenSource::Own(own) => own.next_excess(),
@@ -313,7 +313,7 @@ mod tests {
         let longest = |granted: &[u64]| granted.windows(2).map(|pair| pair[1] - pair[0]).max();
         let late = granted.partition_point(|ms| *ms < 4_000);
         assert!(longest(&granted[late..]) <= Some(40), "{:?}", &granted[late..]);
-        // Fifty tokens, each of which is away for 1.3 s, in six seconds.
+        // Fifty tokens, each in use for 1.3 s, in six seconds.
         assert!(granted.len() - late >= 225, "{}", granted.len() - late);
     }
 

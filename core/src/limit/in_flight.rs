@@ -1,8 +1,8 @@
-//! A bucket's calls under way. Most buckets have none or one at a time, and nothing is allocated for those.
+//! The calls in flight of a bucket. Most buckets have at most one at a time, and nothing is allocated for those.
 
 use crate::time::Timestamp;
 
-/// The numbers of calls without an answer, lost ones among them until they can no longer arrive.
+/// The numbers of calls without a response, including lost ones until they can no longer arrive.
 #[derive(Clone, Debug, Default)]
 pub(super) enum InFlight {
     #[default]
@@ -48,7 +48,7 @@ impl InFlight {
         }
     }
 
-    /// No answer will come for a call, and at `gone` it can no longer arrive.
+    /// A call gets no response. After `gone` it can no longer arrive.
     pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
         self.change_many(|many| many.lost.push((gone, number)));
     }
@@ -61,7 +61,7 @@ impl InFlight {
         }
     }
 
-    /// The lost calls that can no longer arrive, which are told of once.
+    /// Takes the lost calls that can no longer arrive. Returns each call once.
     pub(super) fn take_gone(&mut self, now: Timestamp) -> Vec<(Timestamp, u64)> {
         match self {
             Self::None | Self::One(_) => Vec::new(),

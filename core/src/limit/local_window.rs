@@ -1,8 +1,8 @@
-//! The tokens of a process that is alone.
+//! The global window of a process that does not share it.
 //!
-//! Discord counts arrivals; the gate knows only when a call was dispatched and when its answer came. So a token comes back
-//! one window after its *answer*: whatever the latency, two calls that used the same token arrived at least a window
-//! apart, and there are only as many tokens as the limit allows.
+//! Discord counts arrivals; the gate knows only when a call was dispatched and when its response arrived. Therefore a
+//! token returns one window after the *response*: at any latency, two calls that used the same token arrived at least
+//! one window apart, and there are only as many tokens as the limit allows.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use super::pacer::Pacer;
 use super::readiness::Readiness;
 use crate::time::Timestamp;
 
-/// The tokens of one credential, none of which another process uses.
+/// The tokens of one credential, which no other process uses.
 #[derive(Debug)]
 pub(super) struct LocalWindow {
     limit: u32,
     window: Duration,
     request_timeout: Duration,
-    /// Calls that are not answered yet.
+    /// Calls without a response.
     in_flight: u32,
-    /// When each token that was used comes back, the first first.
+    /// When each used token returns, in order.
     cooling: VecDeque<Timestamp>,
-    /// Nothing goes before: the first window of a fresh gate, or a global 429.
+    /// No call is granted before this time: the first window of a new gate, or a global 429.
     closed_until: Timestamp,
     pub(super) pace: Pacer,
 }
 
 impl LocalWindow {
-    /// A gate that grants nothing for its first window, and until what was sent before it has arrived: whoever ran before
-    /// it may just have used all there is, to the last moment.
+    /// Creates a window that grants nothing until its first window has passed and all earlier calls have arrived: a
+    /// previous process may have used the whole limit until its last moment.
     pub(super) fn new(config: &LimitConfig, now: Timestamp) -> Self {
         let window = config.window + config.margin;
         Self {
@@ -50,7 +50,7 @@ impl LocalWindow {
         if self.free(now) > 0 {
             return Readiness::Now;
         }
-        // With a lower limit than before, the first to come back may not be enough.
+        // With a lower limit than before, the first token to return may not be sufficient.
         let used = self.in_flight as usize + self.cooling.len();
         let missing = used.saturating_sub(self.limit as usize);
         let enough = if self.limit == 0 { None } else { self.cooling.get(missing) };
@@ -62,7 +62,7 @@ impl LocalWindow {
         self.limit.saturating_sub(used)
     }
 
-    /// Tokens of calls without a response, and of those answered less than a window ago.
+    /// Tokens of calls without a response, and of calls answered less than a window ago.
     pub(super) fn in_use(&mut self, now: Timestamp) -> u32 {
         while self.cooling.front().is_some_and(|back| *back <= now) {
             self.cooling.pop_front();
@@ -71,13 +71,14 @@ impl LocalWindow {
         u32::try_from(used).unwrap_or(u32::MAX)
     }
 
-    /// Changes how many tokens there are. Those in use stay so: if they are more, nothing goes until enough are back.
+    /// Changes the number of tokens. Tokens in use stay in use: if there are more of them, no call is granted until
+    /// enough have returned.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
         self.pace.set_limit(limit);
     }
 
-    /// When the next token comes back, while more are in use than there are.
+    /// When the next token returns, if more tokens are in use than the limit allows.
     pub(super) fn next_excess(&self) -> Option<Timestamp> {
         let is_over = self.in_flight as usize + self.cooling.len() > self.limit as usize;
         self.cooling.front().copied().filter(|_| is_over)
@@ -87,21 +88,21 @@ impl LocalWindow {
         self.in_flight += 1;
     }
 
-    /// An answer came: the token cools for one window from now.
+    /// A response has arrived: the token returns one window from now.
     pub(super) fn answered(&mut self, dispatched: Timestamp, now: Timestamp) {
         self.in_flight -= 1;
         self.pace.observe(now.since(dispatched));
         self.cool(now + self.window);
     }
 
-    /// No answer will come; the call may arrive until its time-out has passed.
+    /// The call gets no response; it may arrive until its timeout has passed.
     pub(super) fn lost(&mut self, dispatched: Timestamp, now: Timestamp) {
         self.in_flight -= 1;
         self.cool((dispatched + self.request_timeout).max(now) + self.window);
     }
 
     fn cool(&mut self, back: Timestamp) {
-        // Nearly always the last: only tokens of lost calls come back later than those of answers after them.
+        // Nearly always the last position: only tokens of lost calls return later than those of later responses.
         let place = match self.cooling.back() {
             Some(last) if *last > back => self.cooling.partition_point(|other| *other <= back),
             _ => self.cooling.len(),
@@ -109,7 +110,7 @@ impl LocalWindow {
         self.cooling.insert(place, back);
     }
 
-    /// The call never left.
+    /// The call was never sent.
     pub(super) fn given_back(&mut self) {
         self.in_flight -= 1;
     }
@@ -120,7 +121,7 @@ impl LocalWindow {
 
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         if self.limit == 0 {
-            // Its share may come back at any time.
+            // The share may be restored at any time.
             return self.closed_until.max(now) + self.window;
         }
         let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / self.limit;

@@ -1,14 +1,14 @@
-//! Rate limits: the global window, route buckets and lanes, in one machine.
+//! Rate limits: the global window, route buckets and lanes, in one state machine.
 //!
 //! ```text
-//!              ┌ side door ┐     ┌ unknown: one call ahead ┐
+//!              ┌ sublimit  ┐     ┌ unknown: one probe      ┐
 //!  acquire ──▶ │ (name…)   │ ──▶ │ bucket: a slot          │ ──▶ global: a token, by lane ──▶ grant
 //!              └───────────┘     │ free: nothing           │
 //!                                └─────────────────────────┘
 //! ```
 //!
-//! [`Limiter`] never lets more through than Discord allows, whatever the latency, and forgets no caller: each ends with a
-//! grant, a delay, or its own cancellation. It has no clock; [`Limiter::next_wake`] says when it wants to be asked again.
+//! [`Limiter`] never grants more than Discord allows, at any latency, and loses no caller: each request ends with a
+//! grant, a delay, or its cancellation. It has no clock; [`Limiter::next_wake`] returns when to call it again.
 
 mod bucket;
 mod bucket_list;

@@ -6,29 +6,30 @@ use super::config::LimitConfig;
 use super::readiness::Readiness;
 use crate::time::Timestamp;
 
-/// Spaces grants after a small burst, so that no convoy forms that an urgent call would have to wait behind.
+/// Spaces grants after a small burst, so that an urgent call does not have to wait behind a convoy.
 ///
-/// The spacing is what the tokens can keep up with: each is away for its call's answer and one window. Spaced by the window
-/// alone, they would all be gone too early, and everybody would wait for as long as an answer takes.
+/// The spacing matches the rate at which tokens return: each token is in use for the latency of its call plus one
+/// window. If grants were spaced by the window alone, all tokens would be used too early, and every caller would wait
+/// for the length of the latency.
 ///
-/// A burst is earned by being idle, never by waiting for tokens. Tokens come back as they were taken: those of a burst come
-/// back together, and if they could be taken together again, the silence behind them would last for ever.
+/// A burst is earned by idle time, never by waiting for tokens. Tokens return as they were taken: those of a burst
+/// return together. If they could be taken together again, the pause after them would repeat forever.
 #[derive(Debug)]
 pub(super) struct Pacer {
     window: Duration,
     limit: u32,
-    /// How long answers take, on the average of late.
+    /// Moving average of the response latency.
     latency: Duration,
     /// When the next grant is due by even spacing.
     due: Timestamp,
-    /// Grants that may come before they are due.
+    /// Grants that may be given before they are due.
     credit: u32,
     most_credit: u32,
-    /// Whether anybody of these lanes waits for a token or a turn.
+    /// Whether a call of these lanes waits for a token or for spacing.
     is_starved: bool,
 }
 
-/// How many answers the average latency is taken over, roughly.
+/// Approximate number of responses in the latency average.
 const ANSWERS: u32 = 16;
 
 impl Pacer {
@@ -72,7 +73,7 @@ impl Pacer {
             let idle = late.as_micros().checked_div(interval.as_micros()).unwrap_or(u128::MAX);
             self.credit = self.credit.saturating_add(u32::try_from(idle).unwrap_or(u32::MAX)).min(self.most_credit);
         }
-        // A little late is made up for, so that timers that wake late cost no grants.
+        // A small delay is made up for, so that late timers cost no grants.
         self.due = if late < interval { self.due } else { now } + interval;
     }
 
@@ -80,7 +81,7 @@ impl Pacer {
         self.is_starved = true;
     }
 
-    /// Nobody waits: from now on it is idle.
+    /// No call waits: the pacer is idle from now on.
     pub(super) fn rest(&mut self, now: Timestamp) {
         if self.is_starved {
             self.is_starved = false;

@@ -1,20 +1,20 @@
-//! When something may go.
+//! When the next call may be granted.
 
 use crate::time::Timestamp;
 
-/// When something may go.
+/// When the next call may be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// At once.
+    /// Immediately.
     Now,
-    /// Not before then.
+    /// Not before this time.
     At(Timestamp),
-    /// Only after an answer has come in.
+    /// Only after a response has arrived.
     OnAnswer,
 }
 
 impl Readiness {
-    /// At `then`, or at once if that is past.
+    /// Ready at `then`, or now if `then` has passed.
     pub(crate) fn not_before(then: Timestamp, now: Timestamp) -> Self {
         if then <= now { Self::Now } else { Self::At(then) }
     }

@@ -1,4 +1,4 @@
-//! What has been learned of routes: which bucket hash each has, and what the buckets of a hash are like.
+//! What is known about routes: the bucket hash of each route, and the specification of each hash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,41 +9,41 @@ use crate::response::Credential;
 use crate::route::RouteKey;
 use crate::time::Timestamp;
 
-/// A bucket hash, by its place in the book.
+/// Index of a bucket hash in the route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct HashId(u32);
 
-/// A credential, by its place in the book.
+/// Index of a credential in the route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CredentialId(u16);
 
-/// What is known of a route.
+/// What is known about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RouteLimit {
-    /// Nothing: one call must go ahead of the others and find out.
+    /// Nothing: one call, the probe, must be sent first.
     Unknown,
-    /// Its bucket's hash.
+    /// The hash of its bucket.
     Hash(HashId),
-    /// Its answers carry no bucket: no limit is known, until then.
+    /// Its responses carry no bucket: it is assumed to have no limit until this time.
     Free(Timestamp),
 }
 
-/// The book of routes and hashes.
+/// Table of routes and hashes.
 #[derive(Debug)]
 pub(super) struct RouteTable {
     credentials: Vec<Credential>,
-    /// By route, what each credential knows of it: few, so that the route alone is enough to find it by.
+    /// What each credential knows about a route. Credentials are few, so the route alone is the key.
     routes: HashMap<RouteKey, Vec<(Credential, RouteLimit)>>,
-    /// How many of those there are in all.
+    /// Total number of entries in `routes`.
     known: usize,
     hashes: HashMap<Arc<str>, HashId>,
-    /// By their place.
+    /// By hash id.
     names: Vec<Arc<str>>,
     traits: Vec<BucketSpec>,
-    /// How many hashes were recalled, and when the last call before that can have arrived.
+    /// Number of hashes that were restored, and the time by which the last call before the restart has arrived.
     recalled: (usize, Timestamp),
     max_routes: usize,
-    /// Routes forgotten for want of room.
+    /// Routes evicted for lack of space.
     pub(super) forgotten: u64,
 }
 
@@ -62,9 +62,9 @@ impl RouteTable {
         }
     }
 
-    /// The place of a credential, new or known; `None` if there is no more room for new ones.
+    /// Returns the id of a credential and adds it if needed; `None` if the table is full.
     pub(super) fn whose(&mut self, credential: Credential) -> Option<CredentialId> {
-        // There are as many as there are bots.
+        // There are as many credentials as bots.
         let known = self.credentials.iter().position(|known| *known == credential);
         let place = u16::try_from(known.unwrap_or(self.credentials.len())).ok()?;
         if known.is_none() {
@@ -86,8 +86,8 @@ impl RouteTable {
         known.iter().find(|(whose, _)| *whose == credential).map(|(_, known)| *known)
     }
 
-    /// The hashes of other methods on the same path, which may turn out to be this route's own. Reads are left out:
-    /// none is known to share with a write.
+    /// The hashes of other methods on the same path, which may turn out to be the hash of this route. Reads are left
+    /// out: no read is known to share a bucket with a write.
     pub(super) fn kin(&self, credential: Credential, route: &RouteKey) -> impl Iterator<Item = HashId> + '_ {
         let template = route.template().to_owned();
         let methods = if route.is_read() { &[][..] } else { &["POST", "PUT", "PATCH", "DELETE"][..] };
@@ -114,7 +114,7 @@ impl RouteTable {
         self.known += 1;
     }
 
-    /// Any will do: a route that is forgotten costs one careful call, not a mistake.
+    /// Evicts arbitrary routes: an evicted route costs one probe and causes no error.
     fn forget_some(&mut self) {
         let some: Vec<RouteKey> = self.routes.keys().take(self.max_routes / 16).cloned().collect();
         for route in some {
@@ -124,7 +124,7 @@ impl RouteTable {
         }
     }
 
-    /// The id of a hash, new or known; `None` if there is no more room for new ones.
+    /// Returns the id of a hash and adds it if needed; `None` if the table is full.
     pub(super) fn hash(&mut self, name: &str, traits: BucketSpec) -> Option<HashId> {
         if let Some(id) = self.hashes.get(name) {
             return Some(*id);
@@ -140,18 +140,19 @@ impl RouteTable {
         Some(id)
     }
 
-    /// All hashes so far were recalled: calls of an earlier life that used their buckets arrived before then.
+    /// Marks all current hashes as restored: calls of the previous process that used their buckets arrive before
+    /// `arrived`.
     pub(super) fn recalled(&mut self, arrived: Timestamp) {
         self.recalled = (self.traits.len(), arrived);
     }
 
-    /// Whether calls of an earlier life may still count in the buckets of a hash.
+    /// Whether calls of the previous process may still count in the buckets of a hash.
     pub(super) fn is_haunted(&self, hash: HashId, now: Timestamp) -> bool {
         let (recalled, arrived) = self.recalled;
         (hash.0 as usize) < recalled && now < arrived + self.traits(hash).window()
     }
 
-    /// Every route whose hash is known.
+    /// All routes with a known hash.
     pub(super) fn hashed(&self) -> impl Iterator<Item = (HashId, Credential, &RouteKey)> {
         self.routes.iter().flat_map(|(route, known)| {
             known.iter().filter_map(move |(credential, known)| match known {

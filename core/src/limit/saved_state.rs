@@ -1,4 +1,4 @@
-//! What a limiter must not forget, in a form that can be kept.
+//! State of a limiter that must survive a restart, in serializable form.
 
 use std::time::Duration;
 
@@ -9,25 +9,26 @@ use crate::response::Credential;
 use crate::route::SublimitKind;
 use crate::snapshot::LONGEST;
 
-/// How many routes are remembered; those whose bucket was learned longest ago are left out.
+/// Maximum number of saved routes; those whose bucket was learned longest ago are left out.
 pub(super) const MOST_ROUTES: usize = 10_000;
 
-/// How many closed buckets are remembered, and how many side doors: those that are closed longest.
+/// Maximum number of saved closed buckets, and of saved sublimits. Those that stay closed longest are saved.
 pub(super) const MOST_CLOSED: usize = 1_000;
 
-/// How many credentials are remembered.
+/// Maximum number of saved credentials.
 pub(super) const MOST_BLOCKS: usize = 64;
 
-/// How many calls of a side door are remembered.
+/// Maximum number of saved calls of a sublimit.
 pub(super) const MOST_PAST: usize = 16;
 
-/// No bucket has more slots.
+/// Maximum number of slots of a bucket.
 const MOST_SLOTS: u32 = 100_000;
 
-/// No name of a hash and no route is longer.
+/// Maximum length of a hash name or a route.
 pub(super) const MOST_TEXT: usize = 512;
 
-/// What a limiter must not forget: global blocks, buckets and side doors that are closed, and what was learned of routes.
+/// State of a limiter that must survive a restart: global blocks, closed buckets, sublimits, and what was learned about
+/// routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SavedLimiter {
@@ -39,33 +40,33 @@ pub struct SavedLimiter {
 }
 
 impl SavedLimiter {
-    /// How many routes it knows.
+    /// Number of saved routes.
     #[must_use]
     pub const fn routes(&self) -> usize {
         self.routes.len()
     }
 
-    /// How many global limits, buckets and side doors it knows to be closed.
+    /// Number of closed global limits, buckets and sublimits.
     #[must_use]
     pub const fn closed(&self) -> usize {
         self.blocks.len() + self.closed.len() + self.doors.len()
     }
 }
 
-/// A global limit under which nothing may go.
+/// A global limit that is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedBlock {
     pub(super) credential: Credential,
     pub(super) lasting_ms: u64,
 }
 
-/// What the buckets of a hash are like.
+/// What the buckets of a hash have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedHash {
     pub(super) name: String,
     limit: u32,
     kind: SavedAlgorithm,
-    /// Of a fixed window its length, of a drain how long one slot takes.
+    /// For a fixed window its length; for a leaky bucket the time that one slot takes to drain.
     micros: u64,
 }
 
@@ -88,7 +89,7 @@ impl SavedHash {
         Self { name: name.to_owned(), limit: traits.limit, kind, micros }
     }
 
-    /// What it says, as far as that is possible.
+    /// The specification, with its values limited to their valid ranges.
     pub(super) fn traits(&self) -> BucketSpec {
         let time = Duration::from_micros(self.micros).min(LONGEST);
         let kind = match self.kind {
@@ -105,30 +106,30 @@ impl SavedHash {
 pub(super) struct SavedRoute {
     pub(super) credential: Credential,
     pub(super) route: String,
-    /// Its place in the list of hashes.
+    /// Index in the list of hashes.
     pub(super) hash: usize,
 }
 
-/// A bucket from which nothing may be taken.
+/// A closed bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedBucket {
     pub(super) credential: Credential,
-    /// Its place in the list of hashes.
+    /// Index in the list of hashes.
     pub(super) hash: usize,
     /// The top-level object: its id, and the fingerprint of its token.
     pub(super) major: (u64, u64),
     pub(super) lasting_ms: u64,
 }
 
-/// A side door.
+/// A sublimit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SavedSublimit {
     pub(super) credential: Credential,
     pub(super) route: String,
     pub(super) major: (u64, u64),
     pub(super) sub: Option<SublimitKind>,
-    /// How long it is closed.
+    /// How long it stays closed.
     pub(super) lasting_ms: u64,
-    /// How long each call that passed still counts.
+    /// How long each granted call still counts.
     pub(super) past_ms: Vec<u64>,
 }

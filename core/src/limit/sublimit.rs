@@ -1,5 +1,5 @@
-//! A side door: a limit that some calls of a bucket fall under and others do not. A channel's name has one; and so has any
-//! resource for as long as Discord says that it alone is limited.
+//! A sublimit: a limit that applies to some calls of a bucket and not to others. A channel's name has one. A resource
+//! has one for as long as Discord reports that this resource alone is limited.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use super::readiness::Readiness;
 use crate::route::SublimitKind;
 use crate::time::Timestamp;
 
-/// Calls that may change a channel's name or topic.
+/// Maximum number of calls that change a channel's name or topic in one window.
 const NAMES: usize = 2;
 
-/// In this time.
+/// Length of that window.
 const NAMES_PER: Duration = Duration::from_secs(600);
 
-/// The state of a side door.
+/// State of a sublimit.
 #[derive(Debug, Default)]
 pub(super) struct Sublimit {
     closed_until: Timestamp,
     sub: Option<SublimitKind>,
-    /// Calls that passed and have no answer yet.
+    /// Granted calls without a response.
     in_flight: usize,
-    /// When each call that was answered counts no longer.
+    /// When each completed call stops counting.
     past: Vec<Timestamp>,
 }
 
@@ -34,7 +34,7 @@ impl Sublimit {
         self.next(now)
     }
 
-    /// When the next call may pass. Changes nothing.
+    /// When the next call may pass. Does not change the state.
     pub(super) fn next(&self, now: Timestamp) -> Readiness {
         if now < self.closed_until {
             return Readiness::At(self.closed_until);
@@ -51,7 +51,7 @@ impl Sublimit {
         self.in_flight += 1;
     }
 
-    /// Whether it counts what passes.
+    /// Whether it counts calls.
     pub(super) const fn has_limit(&self) -> bool {
         self.sub.is_some()
     }
@@ -60,7 +60,7 @@ impl Sublimit {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// A call that passed is done, at the latest then.
+    /// A call has completed, at `then` at the latest.
     pub(super) fn done(&mut self, then: Timestamp) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if self.sub.is_some() {
@@ -72,8 +72,8 @@ impl Sublimit {
         self.closed_until = self.closed_until.max(until);
     }
 
-    /// Until when it is closed, and until when each call that passed counts, those under way among them; nothing if nothing
-    /// of that is left.
+    /// Until when the sublimit is closed, and until when each call counts, including those in flight; `None` if it is
+    /// neither closed nor in use.
     pub(super) fn standing(&self, now: Timestamp) -> Option<(Timestamp, Vec<Timestamp>)> {
         let under_way = if self.sub.is_some() { self.in_flight } else { 0 };
         let mut past: Vec<Timestamp> = self.past.iter().copied().filter(|until| *until > now).collect();
@@ -82,7 +82,7 @@ impl Sublimit {
         (self.closed_until > now || !past.is_empty()).then_some((self.closed_until, past))
     }
 
-    /// Takes over what an earlier life of this process knew of it.
+    /// Restores the state that a previous process saved.
     pub(super) fn recall(&mut self, closed_until: Timestamp, past: Vec<Timestamp>) {
         self.close(closed_until);
         if self.sub.is_some() {
@@ -90,7 +90,7 @@ impl Sublimit {
         }
     }
 
-    /// The earliest that a call could pass which has `ahead` others before it.
+    /// The earliest time at which a call with `ahead` calls before it could pass.
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let mut past = self.past.clone();
         past.sort_unstable();

@@ -1,10 +1,10 @@
-//! Discord's side, for tests: it counts for itself.
+//! A simulated Discord for tests, with its own counters.
 
 use std::time::Duration;
 
 use crate::response::RateHeaders;
 
-/// Discord's side of a bucket, in microseconds of its own clock, which is `SKEW` ahead.
+/// The server side of a bucket, in microseconds of its own clock, which is `SKEW` ahead.
 pub(super) struct TestBucketServer {
     name: String,
     limit: u32,

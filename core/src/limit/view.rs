@@ -1,4 +1,4 @@
-//! What a snapshot of the limiter shows.
+//! State of the limiter, for the API.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -13,72 +13,72 @@ use super::wait_queue::{QueueLimit, WaitQueueKey};
 use crate::response::Credential;
 use crate::time::Timestamp;
 
-/// Wait queues with the most waiters that a snapshot names.
+/// Maximum number of wait queues in a view; those with the most waiters are included.
 const SHOWN: usize = 20;
 
 /// The limiter at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimiterView {
-    /// Calls in any window, for each credential that is alone.
+    /// Calls per window, for each credential that is not shared.
     pub limit: u32,
     /// How the limit is divided among the processes of a store, if it is.
     pub division: Option<DivisionView>,
-    /// How long a window is.
+    /// Length of a window.
     pub window_ms: u64,
-    /// By credential: the global limit.
+    /// The global limit of each credential.
     pub credentials: Vec<CredentialView>,
-    /// Callers that wait.
+    /// Number of waiting callers.
     pub waiting: usize,
-    /// The same by lane, the most urgent first.
+    /// Number of waiting callers by lane, the most urgent first.
     pub lanes: [usize; 3],
-    /// Calls under way.
+    /// Calls in flight.
     pub under_way: usize,
-    /// Buckets and the like that are kept, what is not known yet or has no limit among them.
+    /// Wait queues in memory, including those of unknown routes and of routes without a limit.
     pub buckets: usize,
-    /// Those that a list shows.
+    /// Wait queues that a list includes.
     pub known: usize,
-    /// Routes of which something is known.
+    /// Routes in the route table.
     pub routes: usize,
-    /// Buckets forgotten for want of room.
+    /// Buckets evicted for lack of space.
     pub buckets_evicted: u64,
-    /// Routes forgotten for want of room.
+    /// Routes evicted for lack of space.
     pub routes_forgotten: u64,
-    /// Where most wait.
+    /// The queues with the most waiters.
     pub busiest: Vec<WaitingView>,
 }
 
 /// The global limit of one credential.
 #[derive(Clone, Debug, Serialize)]
 pub struct CredentialView {
-    /// Whose.
+    /// The credential.
     pub credential: Credential,
-    /// Calls in any window.
+    /// Calls per window.
     pub limit: u32,
-    /// Tokens that are free.
+    /// Free tokens.
     pub available: u32,
-    /// Calls without an answer.
+    /// Calls without a response.
     pub in_flight: u32,
-    /// Nothing goes before then.
+    /// No call is granted before this time.
     pub closed_until: Timestamp,
-    /// How long that is from now.
+    /// Time until `closed_until`.
     pub closed_ms: u64,
-    /// How it is shared with other processes, if it is.
+    /// How the limit is shared with other processes, if it is.
     pub shared: Option<MemberView>,
 }
 
-/// A place where callers wait.
+/// A queue with waiting callers.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitingView {
     /// The top-level object, or the route.
     pub place: String,
-    /// How many.
+    /// Number of waiting callers.
     pub waiting: usize,
-    /// The bucket, if it is one.
+    /// The bucket, if the queue belongs to one.
     pub bucket: Option<BucketView>,
 }
 
 impl Limiter {
-    /// The limiter at this moment.
+    /// Returns the current state of the limiter.
     pub fn snapshot(&mut self, now: Timestamp) -> LimiterView {
         let mut credentials = Vec::new();
         for domain in &mut self.domains {
@@ -104,7 +104,7 @@ impl Limiter {
                     WaitQueueKey::Unknown(_, template, _) => format!("unknown route {template}"),
                     WaitQueueKey::Bucket(_, _, major) => format!("bucket of {major}"),
                     WaitQueueKey::Free(_, route) => format!("route {route}"),
-                    WaitQueueKey::Side(side) => format!("limit within {} of {}", side.route, side.major),
+                    WaitQueueKey::Side(side) => format!("sublimit of {} for {}", side.route, side.major),
                 },
                 waiting: lot.waiting(),
                 bucket: match &lot.keeper {

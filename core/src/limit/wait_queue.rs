@@ -1,4 +1,4 @@
-//! A wait queue: where calls wait together, in lanes, for one thing.
+//! A wait queue: calls that wait, by lane, for the same limit.
 
 use std::collections::VecDeque;
 
@@ -10,27 +10,27 @@ use crate::lane::Lane;
 use crate::route::{RouteKey, SublimitKind, TopLevelId};
 use crate::time::Timestamp;
 
-/// A wait queue, by its place.
+/// Index of a wait queue.
 pub(super) type WaitQueueId = u32;
 
-/// A caller that waits.
+/// Id of a waiting caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(super) u64);
 
 /// What a wait queue is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WaitQueueKey {
-    /// A route of which nothing is known, with those that may share its bucket: the template, and whether it reads.
+    /// An unknown route, together with those that may share its bucket: the template, and whether it reads.
     Unknown(CredentialId, Box<str>, bool),
     /// A bucket.
     Bucket(CredentialId, HashId, TopLevelId),
     /// A route without a limit.
     Free(CredentialId, RouteKey),
-    /// Behind a side door.
+    /// A sublimit.
     Side(Box<SublimitKey>),
 }
 
-/// What a side door is for.
+/// What a sublimit applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SublimitKey {
     pub(super) whose: CredentialId,
@@ -39,16 +39,16 @@ pub(super) struct SublimitKey {
     pub(super) sub: Option<SublimitKind>,
 }
 
-/// What those in a wait queue wait for.
+/// The limit that the calls of a wait queue wait for.
 #[derive(Debug)]
 pub(super) enum QueueLimit {
-    /// For the one call that is ahead to be answered.
+    /// The response of the probe.
     Probe { in_flight: bool },
-    /// For a slot.
+    /// A slot of the bucket.
     Bucket(Bucket),
-    /// For nothing of its own.
+    /// Nothing: the route has no limit.
     Open,
-    /// For the side door; beyond it they wait in their ordinary wait queue.
+    /// The sublimit; after it, the calls wait in the wait queue of their route.
     Side(Sublimit),
 }
 
@@ -57,20 +57,20 @@ pub(super) enum QueueLimit {
 pub(super) struct WaitQueue {
     pub(super) key: WaitQueueKey,
     pub(super) keeper: QueueLimit,
-    /// Those who wait; nothing is allocated while nobody does.
+    /// The waiting calls; not allocated while the queue is empty.
     pub(super) queues: Option<Box<LaneQueues>>,
-    /// When it has a timer set, so that it sets no second one.
+    /// The time of its pending timer, so that it sets no second one.
     pub(super) timer: Option<Timestamp>,
 }
 
-// A bot in many guilds has hundreds of thousands of these, nearly all of them buckets: what is rare or large is boxed.
+// A bot in many guilds has hundreds of thousands of these, nearly all of them buckets. Rare or large fields are boxed.
 const _: () = assert!(size_of::<Option<WaitQueue>>() <= 136 && size_of::<WaitQueueKey>() <= 24);
 
-/// Those who wait, by lane, first come first.
+/// Waiting calls by lane, first in, first out.
 #[derive(Debug, Default)]
 pub(super) struct LaneQueues {
     pub(super) lanes: [VecDeque<Ticket>; 3],
-    /// The heads that are announced as ready to go, and where.
+    /// The heads that are announced as ready, and their domains.
     pub(super) announced: [Option<(Ticket, DomainId)>; 3],
 }
 
@@ -79,12 +79,12 @@ impl LaneQueues {
         self.lanes.iter().all(VecDeque::is_empty)
     }
 
-    /// How many wait that go before a newcomer of this lane.
+    /// Number of waiting calls that are granted before a new call of this lane.
     pub(super) fn ahead(&self, lane: Lane) -> usize {
         self.lanes[..=lane.index()].iter().map(VecDeque::len).sum()
     }
 
-    /// The most urgent one.
+    /// The most urgent waiting call.
     pub(super) fn first(&self) -> Option<Ticket> {
         self.lanes.iter().find_map(|queue| queue.front().copied())
     }
@@ -107,17 +107,17 @@ impl WaitQueue {
         self.queues.as_ref().map_or(0, |queues| queues.ahead(lane))
     }
 
-    /// Whether it is a limit that people should see: a bucket, or one within a bucket that holds something up.
+    /// Whether the API lists this limit: a bucket, or a sublimit that delays calls.
     pub(super) fn is_listed(&self, now: Timestamp) -> bool {
         match &self.keeper {
             QueueLimit::Bucket(_) => true,
             QueueLimit::Side(_) => !self.is_idle(now),
-            // What waits to be known, or has no limit, is none.
+            // An unknown route, or one without a limit, is not listed.
             QueueLimit::Probe { .. } | QueueLimit::Open => false,
         }
     }
 
-    /// Whether nothing is lost by forgetting it.
+    /// Whether it can be evicted without loss.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         self.queues.is_none()
             && match &self.keeper {

@@ -1,30 +1,30 @@
-//! All wait queues, found by what they are for, and no more of them than there is room for.
+//! All wait queues, found by key, in bounded memory.
 
 use std::collections::HashMap;
 
 use super::wait_queue::{QueueLimit, WaitQueue, WaitQueueId, WaitQueueKey};
 use crate::time::Timestamp;
 
-/// Wait queues that are allocated together. One list of all of them would be copied each time it grows, and could then hold
-/// twice as many as exist.
+/// Wait queues that are allocated together. A single list would be copied each time it grows, and could then have twice
+/// the capacity that is needed.
 const PAGE: usize = 1_024;
 
-/// How many wait queues are looked at to find room for a new one.
+/// Number of wait queues that are checked to find space for a new one.
 const SEARCH: usize = 64;
 
 /// All wait queues.
 #[derive(Debug)]
 pub(super) struct WaitQueues {
-    /// Each but the last has all its places taken or vacant.
+    /// Every slot of each page but the last is either used or vacant.
     pages: Vec<Vec<Option<WaitQueue>>>,
     by_key: HashMap<WaitQueueKey, WaitQueueId>,
     vacant: Vec<WaitQueueId>,
-    /// Wait queues that are not to be forgotten now, idle or not.
+    /// Wait queues that must not be evicted now, idle or not.
     held: Vec<WaitQueueId>,
-    /// Where the search for an idle wait queue goes on.
+    /// Where the search for an idle wait queue continues.
     hand: usize,
     max: usize,
-    /// Wait queues forgotten for want of room.
+    /// Wait queues evicted for lack of space.
     pub(super) evicted: u64,
 }
 
@@ -45,7 +45,8 @@ impl WaitQueues {
         self.by_key.get(key).copied()
     }
 
-    /// The wait queue for a key, made if it is new; `None` if there is no room and none that could be forgotten.
+    /// Returns the wait queue for a key and creates it if needed; `None` if there is no space and no queue can be
+    /// evicted.
     pub(super) fn find_or_make(
         &mut self,
         key: &WaitQueueKey,
@@ -85,10 +86,10 @@ impl WaitQueues {
     }
 
     pub(super) fn lot(&mut self, id: WaitQueueId) -> &mut WaitQueue {
-        self.get(id).expect("invariant: a lot that is referred to is not idle, so it is kept")
+        self.get(id).expect("invariant: a wait queue that is referred to is not idle, so it is not evicted")
     }
 
-    /// A wait queue that may have been forgotten since its id was noted.
+    /// A wait queue that may have been evicted since its id was stored.
     pub(super) fn get(&mut self, id: WaitQueueId) -> Option<&mut WaitQueue> {
         self.place(id as usize)?.as_mut()
     }
@@ -97,12 +98,12 @@ impl WaitQueues {
         self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)
     }
 
-    /// Places there are, taken or vacant.
+    /// Number of slots, used or vacant.
     fn places(&self) -> usize {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
     }
 
-    /// Keeps a wait queue, whatever else needs its room, until it is released as often as it was held.
+    /// Protects a wait queue from eviction until it is released as often as it was held.
     pub(super) fn hold(&mut self, id: WaitQueueId) {
         self.held.push(id);
     }
@@ -121,7 +122,7 @@ impl WaitQueues {
         self.pages.iter().flatten().flatten()
     }
 
-    /// Wait queues in the order of their places, from one on.
+    /// Wait queues in the order of their ids, starting at `first`.
     pub(super) fn from(&self, first: WaitQueueId) -> impl Iterator<Item = (WaitQueueId, Option<&WaitQueue>)> {
         let last = WaitQueueId::try_from(self.places()).unwrap_or(WaitQueueId::MAX);
         (first..last).map(|id| {
@@ -130,12 +131,12 @@ impl WaitQueues {
         })
     }
 
-    /// Forgets idle wait queues among the next few.
+    /// Evicts idle wait queues among the next few.
     fn evict(&mut self, now: Timestamp) {
         let places = self.places();
         for _ in 0..SEARCH.min(places) {
             self.hand = (self.hand + 1) % places;
-            let id = WaitQueueId::try_from(self.hand).expect("invariant: it was given out as an id");
+            let id = WaitQueueId::try_from(self.hand).expect("invariant: every slot has an id");
             if self.held.contains(&id) {
                 continue;
             }

@@ -1,37 +1,38 @@
-//! How far somebody has followed the operations as they change.
+//! Position of a reader in the stream of operation changes.
 //!
 //! ```text
 //!  changes:   1   2   3   4   5   6   7   8   9 …
-//!            done done  ?  done done  ?  done│ not looked at yet
+//!            done done  ?  done done  ?  done│ not read yet
 //!                      └───open───┘          └─next
 //! ```
 //!
-//! Every operation keeps the number of the change that touched it last, and a change is a transaction of the store: all that
-//! it touches has its number. Numbers are given when a transaction begins to write, but transactions end in any order where
-//! several processes write at once. So "everything up to here" is not one number: it is a number, and those below it that
-//! had not ended when somebody looked. What was open is asked for by name the next time, and nobody waits for it.
+//! Each operation stores the number of the change that last touched it. A change is a transaction of the store, and
+//! every row that it touches gets its number. A transaction gets its number when it starts to write, but with several
+//! concurrent writers transactions end in any order. So "everything up to here" is not one number: it is a number, plus
+//! the numbers below it whose transactions were still open at the time of the read. The next read requests the open
+//! changes by number, so no reader waits for them.
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-/// Changes that may be open below a frontier. Past that, what comes after them waits until some have ended.
+/// Maximum number of open changes below a cursor. Beyond that, later changes wait until some open ones have ended.
 const OPEN_MOST: usize = 512;
 
-/// Begins every frontier that is written down.
+/// First byte of every encoded cursor.
 const VERSION: u8 = 1;
 
-/// What could be seen at one moment: every change below `next`, but those that are `open`.
+/// The changes that were visible at one moment: every change below `next` except those in `open`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VisibleChanges {
-    /// The first number that nothing could be seen of.
+    /// The first change number that was not visible.
     pub next: u64,
-    /// Those below it that had not ended.
+    /// Changes below `next` whose transactions had not ended.
     pub open: BTreeSet<u64>,
 }
 
 impl VisibleChanges {
-    /// As much of it as a frontier can hold: if too much is open, less counts as seen.
+    /// Limits the open changes to what a cursor can hold: if too many are open, `next` moves down.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         if let Some(first) = self.open.iter().nth(OPEN_MOST).copied() {
@@ -42,50 +43,50 @@ impl VisibleChanges {
     }
 }
 
-/// How far somebody has followed the changes. What is below it was told, or did not concern them.
+/// How far a reader has followed the changes. Every change below it was delivered or does not concern the reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeCursor {
     next: u64,
     open: BTreeSet<u64>,
-    /// A change below `next` of which only the operations up to this one were told.
+    /// A change below `next` that was delivered only up to this operation.
     within: Option<(u64, Uuid)>,
 }
 
 impl ChangeCursor {
-    /// Where somebody stands who has been told of everything that could be seen.
+    /// Cursor of a reader that has received all visible changes.
     #[must_use]
     pub fn at(seen: VisibleChanges) -> Self {
         let VisibleChanges { next, open } = seen.bounded();
         Self { next, open, within: None }
     }
 
-    /// The first change that was not looked at.
+    /// The first change that was not read.
     #[must_use]
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// Changes below [`Self::next`] that had not ended.
+    /// Changes below [`Self::next`] whose transactions had not ended.
     #[must_use]
     pub const fn open(&self) -> &BTreeSet<u64> {
         &self.open
     }
 
-    /// A change below [`Self::next`] of which not everything was told, and the last operation of it that was.
+    /// A change below [`Self::next`] that was delivered only in part, and the last operation of it that was delivered.
     #[must_use]
     pub const fn within(&self) -> Option<(u64, Uuid)> {
         self.within
     }
 
-    /// The order in which changes have to be told: what was begun is finished first.
+    /// Sort key for delivery: a change that was delivered in part comes first.
     #[must_use]
     pub fn order(&self, change: u64, operation: Uuid) -> (bool, u64, Uuid) {
         (self.within.is_none_or(|(begun, _)| begun != change), change, operation)
     }
 
-    /// This operation was told, and with it all that comes before it in [`Self::order`].
+    /// Records the delivery of this operation, and of all that comes before it in [`Self::order`].
     pub fn on_told(&mut self, seen: &VisibleChanges, change: u64, operation: Uuid) {
-        // What was begun comes before all that is open.
+        // A partly delivered change comes before all open ones.
         if let Some((begun, last)) = &mut self.within
             && *begun == change
         {
@@ -93,7 +94,7 @@ impl ChangeCursor {
             return;
         }
         self.open.remove(&change);
-        // What is open and comes later has not been told yet, whether it has ended since or not.
+        // Later open changes were not delivered yet, whether they have ended since or not.
         self.open.retain(|open| *open > change || seen.open.contains(open));
         if change >= self.next {
             self.open.extend(seen.open.range(self.next..change));
@@ -102,7 +103,7 @@ impl ChangeCursor {
         self.within = Some((change, operation));
     }
 
-    /// Everything that could be seen was told.
+    /// Records the delivery of all visible changes.
     pub fn on_end(&mut self, seen: &VisibleChanges) {
         self.open.retain(|open| seen.open.contains(open));
         if seen.next > self.next {
@@ -112,7 +113,7 @@ impl ChangeCursor {
         self.within = None;
     }
 
-    /// Whether something was forgotten that was never told. `forgotten` is the highest change of all that was.
+    /// Whether changes were deleted that this reader never received. `forgotten` is the highest deleted change.
     #[must_use]
     pub fn is_behind(&self, forgotten: u64) -> bool {
         let begun = self.within.map_or(self.next, |(change, _)| change);
@@ -120,13 +121,13 @@ impl ChangeCursor {
         forgotten >= lowest
     }
 
-    /// Whether it is from another store, or from a later time of this one: there is nothing yet where it stands.
+    /// Whether the cursor is from another store, or from a later time of this one: its position does not exist yet.
     #[must_use]
     pub fn is_ahead(&self, seen: &VisibleChanges) -> bool {
         self.next > seen.next
     }
 
-    /// As bytes, for whoever is to bring it back.
+    /// Encodes the cursor for the client, which sends it back.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
@@ -144,7 +145,7 @@ impl ChangeCursor {
         bytes
     }
 
-    /// What was written down by [`Self::to_bytes`]; nothing if it is something else.
+    /// Decodes the output of [`Self::to_bytes`]; `None` for anything else.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&VERSION, mut rest) = bytes.split_first()? else { return None };
@@ -164,7 +165,7 @@ impl ChangeCursor {
     }
 }
 
-/// Seven bits a byte, the lowest first.
+/// LEB128: seven bits per byte, lowest first.
 fn write(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);
@@ -195,25 +196,25 @@ mod tests {
 
     use super::*;
 
-    /// A store that several write to at once, and what a reader of it was told.
+    /// A store with concurrent writers, and the changes that a reader of it received.
     #[derive(Debug, Default)]
     struct World {
-        /// The next number that is given.
+        /// The next change number.
         next: u64,
-        /// Transactions that have not ended, with what they write.
+        /// Open transactions, with their writes.
         open: BTreeMap<u64, Vec<u8>>,
         /// Operations, each with its last change.
         rows: BTreeMap<u8, u64>,
-        /// Which change of which operation was told how often.
+        /// How often each change of each operation was delivered.
         told: BTreeMap<(u64, u8), u32>,
         reader: ChangeCursor,
-        /// Frontiers that the reader has had before.
+        /// Earlier cursors of the reader.
         kept: Vec<ChangeCursor>,
     }
 
     impl World {
         fn begin(&mut self, writes: Vec<u8>) {
-            // A row is locked by whoever writes it first.
+            // The first writer of a row locks it.
             let taken: BTreeSet<u8> = self.open.values().flatten().copied().collect();
             let writes = writes.into_iter().filter(|row| !taken.contains(row)).collect();
             self.open.insert(self.next, writes);
@@ -227,7 +228,7 @@ mod tests {
             }
         }
 
-        /// Reads one page, as the store does, and stops after `cut` of it.
+        /// Reads one page, as the store does, and stops after `cut` rows of it.
         fn read(&mut self, page: usize, cut: usize) {
             let seen = VisibleChanges { next: self.next, open: self.open.keys().copied().collect() };
             let reader = &self.reader;
@@ -269,7 +270,7 @@ mod tests {
         Begin(Vec<u8>),
         End(usize, bool),
         Read(usize, usize),
-        /// The reader forgets how far it was, and goes on from an earlier place.
+        /// The reader loses its position and continues from an earlier one.
         Fall(usize),
     }
 
@@ -332,7 +333,7 @@ mod tests {
         frontier.on_end(&VisibleChanges { next: 12, open: BTreeSet::new() });
         assert!(frontier.is_behind(12) && !frontier.is_behind(11));
         frontier.on_told(&VisibleChanges { next: 20, open: BTreeSet::new() }, 15, name(1));
-        assert!(frontier.is_behind(15) && !frontier.is_behind(14), "the rest of 15 was not told yet");
+        assert!(frontier.is_behind(15) && !frontier.is_behind(14), "the rest of 15 was not delivered yet");
         assert!(frontier.is_ahead(&VisibleChanges { next: 15, open: BTreeSet::new() }));
         assert!(!frontier.is_ahead(&VisibleChanges { next: 16, open: BTreeSet::new() }));
     }

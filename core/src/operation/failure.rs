@@ -1,36 +1,36 @@
-//! Why an operation did not do what it should.
+//! Failures of operations.
 
 use serde::{Deserialize, Serialize};
 
 use super::GateCondition;
 use super::gate_condition::stored;
 
-/// What kind of failure it was, and so what is done about it.
+/// Class of a failure. It decides what happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
-    /// Discord does not take it as it is. Never tried again.
+    /// Discord rejects the request as it is. Never retried.
     Validation,
-    /// The bot may not. Never tried again.
+    /// The bot lacks a permission. Never retried.
     Forbidden,
-    /// What it is about does not exist. Never tried again.
+    /// The target does not exist. Never retried.
     NotFound,
-    /// A limit: tried again later, and no attempt is used.
+    /// A rate limit. Retried later; uses no attempt.
     RateLimited,
-    /// Something went wrong that may go right next time. An attempt is used.
+    /// A failure that may not repeat. Uses an attempt.
     Transient,
-    /// The world is not as the operation took it to be. It ends, and whoever planned it should plan again.
+    /// The state in Discord differs from what the operation assumed. The operation ends; its caller should plan again.
     Conflict,
-    /// It was sent, and nobody knows what came of it. It is looked for before anything else.
+    /// It was sent and its outcome is unknown. The outcome is determined before anything else.
     Ambiguous,
-    /// Its time was up before it could be done.
+    /// Its deadline passed before it could run.
     Expired,
-    /// It broke what executes operations. It ends, so that it cannot do so again.
+    /// It crashed the executor. It ends, so that it cannot do so again.
     Poison,
 }
 
 impl FailureClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 9] = [
         Self::Validation,
         Self::Forbidden,
@@ -43,7 +43,7 @@ impl FailureClass {
         Self::Poison,
     ];
 
-    /// Its name, as the store, metrics and logs have it.
+    /// Name in the store, metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,27 +60,27 @@ impl FailureClass {
     }
 }
 
-/// Why an operation did not do what it should, for people and for programs.
+/// Failure of an operation, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What kind it was.
+    /// Class of the failure.
     pub class: FailureClass,
-    /// What went wrong, and what to do if something can be done.
+    /// What failed, and what to do about it, if anything.
     pub message: String,
-    /// The status of Discord's answer, if there was one.
+    /// Status of Discord's response, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Discord's own error code, if it gave one.
+    /// Discord's error code, if it sent one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
-    /// What in the gate holds the operation back, if a change there releases it.
+    /// The gate condition that holds the operation back, if a change of it releases the operation.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stored")]
     pub held_by: Option<GateCondition>,
 }
 
 impl Failure {
-    /// A failure that no answer of Discord tells of.
+    /// A failure without a response from Discord.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), status: None, code: None, held_by: None }
     }

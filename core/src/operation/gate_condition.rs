@@ -1,4 +1,4 @@
-//! What in the gate holds an operation back, so that a change there can release it early.
+//! Gate conditions that hold operations back. A change of the condition can release them early.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,23 +7,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::breaker::{BreakerKey, BreakerKind};
 
-/// A condition of the gate that holds operations back until it changes. The time that such an operation is given is an
-/// estimate. A `Retry-After` of a route is none of these: it is the operation's own.
+/// A condition of the gate that holds operations back until it changes. The due time of such an operation is an
+/// estimate. A `Retry-After` of a route is not a condition: it belongs to the operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum GateCondition {
     /// The breaker with this key, as text, is not closed.
     Breaker(String),
-    /// Discord refused the token.
+    /// Discord rejected the token.
     Token,
     /// The budget of invalid requests, or a share of it, is spent.
     InvalidRequests,
-    /// The global limit: a global 429, or a window that is shared and out of reach.
+    /// The global limit: a global 429, or a shared window that is unreachable.
     GlobalLimit,
 }
 
 impl GateCondition {
-    /// The condition behind a refusal of the gate or of Discord, from its reason and its text; nothing if the wait is the
-    /// operation's own. The text of a breaker's refusal is `{key}: {reason}`.
+    /// The condition behind a rejection by the gate or by Discord, from its reason and its text; `None` if the wait
+    /// belongs to the operation itself. The text of a breaker's rejection is `{key}: {reason}`.
     #[must_use]
     pub fn of_refusal(reason: &str, text: &str) -> Option<Self> {
         match reason {
@@ -50,7 +50,7 @@ impl GateCondition {
         Self::of_refusal(reason, text)
     }
 
-    /// What a breaker's change releases: what it held, and for a credential's breaker also what a refused token held.
+    /// Conditions that a change of this breaker releases: its own and, for a credential's breaker, a rejected token.
     #[must_use]
     pub fn of_breaker(key: &BreakerKey) -> Vec<Self> {
         let token = (key.kind() == BreakerKind::Discord).then_some(Self::Token);
@@ -69,9 +69,9 @@ impl fmt::Display for GateCondition {
     }
 }
 
-/// Text that names no condition.
+/// Text that is not a gate condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a condition of the gate")]
+#[error("unknown gate condition")]
 pub struct UnknownCondition;
 
 impl FromStr for GateCondition {
@@ -93,7 +93,7 @@ impl Serialize for GateCondition {
     }
 }
 
-/// Reads a condition that was stored. One that a later version has written holds nothing here.
+/// Reads a stored condition. A condition written by a later version is ignored.
 pub(super) fn stored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GateCondition>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.and_then(|text| text.parse().ok()))
 }
@@ -150,7 +150,7 @@ mod tests {
             let held_by = Some(condition);
             let failure = Failure { held_by, ..Failure::new(FailureClass::RateLimited, "held") };
             let text = serde_json::to_string(&failure).unwrap();
-            assert!(text.contains("\"held_by\":"), "the store looks for it: {text}");
+            assert!(text.contains("\"held_by\":"), "the store searches for it: {text}");
             assert_eq!(serde_json::from_str::<Failure>(&text).unwrap(), failure);
         }
         for other in

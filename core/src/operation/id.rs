@@ -1,33 +1,33 @@
-//! What an operation is called.
+//! Operation ids.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::{Builder, Uuid};
 
-/// An operation's name: a version 7 UUID, so that names sort by the time they were given.
+/// Id of an operation: a version 7 UUID, so ids sort by creation time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(Uuid);
 
-/// A text is not an operation's name.
+/// Text that is not an operation id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an operation's id; it looks like 01890a5d-ac96-774b-bcce-b302099a8057")]
+#[error("`{0}` is not an operation id; expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057")]
 pub struct ParseOperationIdError(String);
 
 impl OperationId {
-    /// A new name. `random` must differ for names given within one millisecond.
+    /// Creates an id. `random` must differ between ids created in the same millisecond.
     #[must_use]
     pub fn new(unix_ms: u64, random: [u8; 10]) -> Self {
         Self(Builder::from_unix_timestamp_millis(unix_ms, &random).into_uuid())
     }
 
-    /// The name as the UUID that it is.
+    /// Returns the id as a UUID.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         self.0
     }
 
-    /// The operation with this UUID.
+    /// Creates the id from a UUID.
     #[must_use]
     pub const fn from_uuid(uuid: Uuid) -> Self {
         Self(uuid)

@@ -1,13 +1,13 @@
-//! What an operation does.
+//! Kinds of operations.
 
 use serde::{Deserialize, Serialize};
 
 use crate::lane::Lane;
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are the API's own, and docs/operations.md tells what each does")]
+#[expect(missing_docs, reason = "the names are those of the API; docs/operations.md describes each kind")]
 pub enum OperationKind {
     CreateRole,
     DeleteRole,
@@ -33,21 +33,21 @@ pub enum OperationKind {
     Request,
 }
 
-/// What sending a kind twice would do, and how it is found out whether it was sent.
+/// What a second send of a kind would do, and how to find out whether the first one took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Repeatability {
-    /// Sending it again changes nothing more.
+    /// A second send changes nothing more.
     Again,
-    /// It makes a role or a channel: found by its marker in the audit log, or in a list.
+    /// It creates a role or a channel: found by its marker in the audit log, or in a list.
     Object,
-    /// It makes a message: kept single by its nonce, found by author, content and time.
+    /// It creates a message: deduplicated by its nonce, found by author, content and time.
     Message,
-    /// It makes something that cannot be found again: never sent again when in doubt.
+    /// It creates something that cannot be found again: not sent again when in doubt.
     Once,
 }
 
 impl OperationKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 22] = [
         Self::CreateRole,
         Self::DeleteRole,
@@ -73,7 +73,7 @@ impl OperationKind {
         Self::Request,
     ];
 
-    /// Its name, as the API, the store, metrics and logs have it.
+    /// Name in the API, the store, metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -102,13 +102,13 @@ impl OperationKind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What sending it twice would do. What a `request` does is told by its method, so this takes the worst.
+    /// What a second send would do. For `request` this is the worst case, since its method decides.
     #[must_use]
     pub const fn sends(self) -> Repeatability {
         match self {
@@ -131,7 +131,7 @@ impl OperationKind {
         }
     }
 
-    /// Whether it answers an interaction, and so stands outside its guild's order.
+    /// Whether it responds to an interaction, and so is outside the order of its guild.
     #[must_use]
     pub const fn is_interaction(self) -> bool {
         matches!(self, Self::DeferReply | Self::SendFollowup | Self::EditOriginal)

@@ -1,27 +1,27 @@
-//! The sign by which an operation's own work is known again in Discord.
+//! Markers, by which the effect of an operation is found again in Discord.
 
 use std::fmt;
 
 use super::OperationId;
 
-/// Crockford's alphabet: nothing in it is taken for something else.
+/// Crockford's alphabet: it has no characters that look alike.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// 100 bits. A message's nonce holds 25 characters.
 const LENGTH: u32 = 20;
 
-/// An operation's sign: it goes out with every call that makes something, in the audit log's reason or as a message's
+/// Marker of an operation. It is sent with every call that creates something, in the audit log reason or as the message
 /// nonce, and is the same for every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Marker(OperationId);
 
 impl Marker {
-    /// The sign of this operation.
+    /// The marker of this operation.
     #[must_use]
     pub const fn of(id: OperationId) -> Self {
         Self(id)
     }
 
-    /// A reason for the audit log that carries the sign, within the length that Discord keeps.
+    /// An audit log reason with the marker, within Discord's maximum length.
     #[must_use]
     pub fn reason(self, reason: Option<&str>) -> String {
         let tag = self.tag();
@@ -35,7 +35,7 @@ impl Marker {
         }
     }
 
-    /// The sign as it stands in a reason.
+    /// The marker as written in a reason.
     #[must_use]
     pub fn tag(self) -> String {
         format!("[gh:{self}]")

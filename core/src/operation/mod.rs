@@ -1,13 +1,13 @@
-//! Operations: what somebody asked to be done in Discord, and what became of it.
+//! Operations: durable requests to Discord, and their states.
 //!
 //! ```text
 //!  queued ─▶ running ─▶ succeeded                         (running: a call with an effect may be in flight)
-//!     ▲         ├─▶ delayed ─────┐ (nothing was tried: no attempt is used)
+//!     ▲         ├─▶ delayed ─────┐ (nothing was sent: no attempt is used)
 //!     │         ├─▶ retrying ────┤ (an attempt was used)
 //!     ├─────────┼────────────────┘ when due
 //!     │         ├─▶ reconciling ─▶ succeeded │ queued │ needs_review │ dead
 //!     │         └─▶ dead (no attempt can have taken effect)
-//!     ├─ scheduled (joins its queue when due, and blocks nothing before)
+//!     ├─ scheduled (joins its queue when due; blocks nothing before)
 //!     └─ cancelled
 //! ```
 

@@ -1,13 +1,13 @@
-//! What an operation of several calls has done so far.
+//! Progress of an operation of several calls.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Steps that a text names one by one. The rest are counted.
+/// Maximum number of steps that the text lists. The rest are counted.
 const MOST_NAMED: usize = 5;
 
-/// One call with an effect that Discord has confirmed, of an operation that makes several.
+/// One confirmed call with an effect, of an operation that makes several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum ProgressStep {
@@ -19,7 +19,7 @@ pub enum ProgressStep {
         /// The message.
         #[serde(with = "as_text")]
         message_id: u64,
-        /// The key that the message has from now on.
+        /// The key of the message from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
@@ -53,11 +53,11 @@ pub enum ProgressStep {
 }
 
 impl ProgressStep {
-    /// The names of all steps, as the API and the store have them.
+    /// Names of all steps in the API and the store.
     pub const NAMES: [&'static str; 4] =
         ["message_sent", "message_edited", "role_overwrite_set", "member_overwrite_set"];
 
-    /// Whether repeating it would make a second object: it has to be stored before the next call is sent.
+    /// Whether repeating it would create a second object: it must be stored before the next call is sent.
     #[must_use]
     pub const fn creates(&self) -> bool {
         match self {
@@ -86,35 +86,35 @@ impl fmt::Display for ProgressStep {
     }
 }
 
-/// What an operation of several calls has done so far, in order. Empty for one that makes a single call.
+/// Completed steps of an operation of several calls, in order. Empty for an operation of a single call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Progress(Vec<ProgressStep>);
 
 impl Progress {
-    /// The steps, the first first.
+    /// The steps, in order.
     #[must_use]
     pub fn steps(&self) -> &[ProgressStep] {
         &self.0
     }
 
-    /// Whether nothing was done yet.
+    /// Whether no step was completed yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a step. One that was done before stays where it is.
+    /// Adds a step. A step that is already present stays where it is.
     pub fn add(&mut self, step: ProgressStep) {
         if !self.0.contains(&step) {
             self.0.push(step);
         }
     }
 
-    /// As the store has it; nothing if nothing was done.
+    /// JSON for the store; `None` if no step was completed.
     #[must_use]
     pub fn to_json(&self) -> Option<String> {
-        let json = || serde_json::to_string(self).expect("invariant: steps are JSON");
+        let json = || serde_json::to_string(self).expect("invariant: steps serialize to JSON");
         (!self.is_empty()).then(json)
     }
 }
@@ -131,7 +131,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Snowflakes are text in JSON.
+/// Snowflakes are strings in JSON.
 mod as_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
@@ -161,7 +161,7 @@ mod tests {
         let json = progress.to_json().unwrap();
         assert!(json.starts_with(r#"[{"step":"message_sent","channel_id":"9","message_id":"18446744073709551615","#));
         assert_eq!(serde_json::from_str::<Progress>(&json).unwrap(), progress);
-        assert_eq!(progress.steps().len(), 7, "a step is there once");
+        assert_eq!(progress.steps().len(), 7, "a step occurs once");
         assert!(progress.to_string().ends_with(" and 2 more steps"), "{progress}");
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-/// What kind of thing a queue is for.
+/// What a queue is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueClass {
@@ -42,7 +42,7 @@ impl QueueClass {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 
-    /// Its code in a queue's number. Guild queues have none: their number is the guild's id. Must never change.
+    /// Its code in a queue's number. Guild queues have none: their number is the guild's id. Must not change.
     const fn code(self) -> i64 {
         match self {
             Self::Guild | Self::User => 0,
@@ -87,7 +87,7 @@ impl QueueKey {
         Self::Keyed { class: QueueClass::Interaction, key: id.to_string().into() }
     }
 
-    /// The queue of this name that belongs to a tenant.
+    /// The tenant's queue with this key.
     #[must_use]
     pub fn queue(&self, tenant: &str) -> Queue {
         match self {
@@ -133,8 +133,9 @@ impl fmt::Display for QueueKey {
 
 /// A queue, by its number in the store.
 ///
-/// The number of a guild's queue is the guild's id. Other numbers are negative: the class, and 60 bits of the SHA-256 of tenant,
-/// class and key. The store keeps tenant, class and key beside the number and rejects a second queue with the same number.
+/// The number of a guild's queue is the guild's id. Other numbers are negative: the class, and 60 bits of the SHA-256
+/// of tenant, class and key. The store has tenant, class and key beside the number and rejects a second queue with the
+/// same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
@@ -152,7 +153,7 @@ impl Queue {
     #[must_use]
     pub fn keyed(tenant: &str, class: QueueClass, key: &str) -> Self {
         let mut hash = Sha256::new();
-        // Lengths in between: no part can run over into the next.
+        // Length prefixes keep the parts separate.
         for part in [tenant, class.name(), key] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn numbers_never_change() {
-        // Rows in stores refer to them.
+        // Stored rows refer to them.
         assert_eq!(Queue::keyed("default", QueueClass::User, "5").number(), EXPECTED[0]);
         assert_eq!(Queue::keyed("acme", QueueClass::Application, "").number(), EXPECTED[1]);
         assert_eq!(Queue::keyed("acme", QueueClass::Interaction, "5").number(), EXPECTED[2]);

@@ -1,21 +1,21 @@
-//! How a payload names an object of Discord.
+//! References from a payload to objects in Discord.
 
 use serde::{Deserialize, Serialize};
 
 use super::OperationId;
 
-/// An object: by its id, or by what is known of it before it exists.
+/// Reference to an object, by its id or, before it exists, by key or operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reference {
     /// By its id.
     Id(u64),
-    /// By the key under which this guild's objects are managed: `{"key": "…"}`.
+    /// By the managed key within the guild: `{"key": "…"}`.
     Key(String),
-    /// As what this operation makes: `{"operation": "…"}`.
+    /// The object that this operation creates: `{"operation": "…"}`.
     Operation(OperationId),
 }
 
-/// What kinds of objects have keys.
+/// Kinds of objects that can have keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ManagedKind {
@@ -28,7 +28,7 @@ pub enum ManagedKind {
 }
 
 impl ManagedKind {
-    /// Its name, as the store has it.
+    /// Name in the store.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl ManagedKind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Role, Self::Channel, Self::Message].into_iter().find(|kind| kind.name() == name)

@@ -1,15 +1,15 @@
-//! How long to wait before trying again.
+//! Delays between attempts.
 
 use std::time::Duration;
 
-/// Waits that grow with every attempt, each a little off, so that what failed together does not come back together.
+/// Exponential backoff with jitter, so that operations that failed together do not retry together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// The wait after the first attempt.
+    /// Delay after the first attempt.
     pub base: Duration,
-    /// The longest wait, before chance has its part.
+    /// Maximum delay, before jitter.
     pub cap: Duration,
-    /// How far chance moves a wait, up or down: a part of it, from 0 to 1.
+    /// Jitter in both directions, as a fraction of the delay from 0 to 1.
     pub jitter: f64,
 }
 
@@ -20,7 +20,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after this attempt, the first being 1. `chance` is from 0 to 1.
+    /// Delay after this attempt; the first is 1. `chance` is a random number from 0 to 1.
     #[must_use]
     pub fn delay(&self, attempt: u32, chance: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);

@@ -1,45 +1,46 @@
-//! What has become of an operation.
+//! States of an operation.
 
 use serde::{Deserialize, Serialize};
 
-/// What has become of an operation.
+/// State of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationState {
-    /// It is not due, or waits for one that is not. It has no place in its queue yet, and blocks nothing.
+    /// It is not due, or it waits for an operation that is not. It is not in its queue yet, and blocks nothing.
     Scheduled,
     /// It waits for its turn.
     Queued,
-    /// It is being done: a call with an effect may be in flight. One that waits for its permit is not running yet.
+    /// It is executing: a call with an effect may be in flight. An operation that waits for its permit is not running
+    /// yet.
     Running,
     /// It waits for a limit, a breaker or a policy. No attempt was used.
     Delayed,
-    /// It failed in a way that may go right next time.
+    /// It failed and will be retried.
     Retrying,
-    /// It was sent, and what came of it is being looked for.
+    /// It was sent, and its outcome is being determined.
     Reconciling,
-    /// It is done.
+    /// It succeeded.
     Succeeded,
-    /// It was given up. It lies with the dead letters, from where it can be sent again.
+    /// It failed for good. It is a dead letter and can be redriven.
     Dead,
-    /// A person took it back before it was sent.
+    /// It was cancelled before it was sent.
     Cancelled,
-    /// It may have happened or not, and only a person can tell.
+    /// Whether it took effect is unknown, and it needs review.
     NeedsReview,
 }
 
-/// A step that no operation takes.
+/// A state transition that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an operation that is {} does not become {}", from.name(), to.name())]
+#[error("illegal state transition of an operation: {} to {}", from.name(), to.name())]
 pub struct IllegalTransition {
-    /// What it was.
+    /// State before.
     pub from: OperationState,
-    /// What it should have become.
+    /// Rejected next state.
     pub to: OperationState,
 }
 
 impl OperationState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 10] = [
         Self::Scheduled,
         Self::Queued,
@@ -53,7 +54,7 @@ impl OperationState {
         Self::NeedsReview,
     ];
 
-    /// Its name, as the store, the API, metrics and logs have it.
+    /// Name in the store, the API, metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,13 +71,13 @@ impl OperationState {
         }
     }
 
-    /// The state of this name.
+    /// The state with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Whether nothing more will become of it by itself.
+    /// Whether it does not change any more by itself.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
@@ -87,29 +88,29 @@ impl OperationState {
         }
     }
 
-    /// Whether it waits for its turn or its time.
+    /// Whether it waits for its turn or its due time.
     #[must_use]
     pub const fn waits(self) -> bool {
         matches!(self, Self::Scheduled | Self::Queued | Self::Delayed | Self::Retrying)
     }
 
-    /// Whether a person may still take it back, if no attempt was made at it: what was tried may have happened.
+    /// Whether it can still be cancelled, if no attempt was made: an attempt may have taken effect.
     #[must_use]
     pub const fn may_cancel(self) -> bool {
         matches!(self, Self::Scheduled | Self::Queued | Self::Delayed)
     }
 
-    /// Whether this may become that, as the picture of [`crate::operation`] has it.
+    /// Checks the transition from this state to `next`, as in the diagram of [`crate::operation`].
     ///
-    /// What waits runs again once it is due, and is queued in between only if somebody writes that down. What changes nothing
-    /// never runs: it succeeds, or fails at a read. Whatever is not
-    /// done may be given up: its time may be up before it runs. If an earlier attempt may have taken effect, its outcome is
-    /// checked first. What runs may be found again to wait after a crash, if it
-    /// was never sent. Nothing becomes of what is final; to do a dead letter again is to accept a new operation.
+    /// A waiting operation runs again when it is due; it becomes queued in between only if that is stored. An operation
+    /// without an effect never runs: it succeeds, or fails at a read. Every operation that is not final may become
+    /// dead, because its deadline may pass before it runs. If an earlier attempt may have taken effect, its outcome is
+    /// checked first. A running operation may return to a waiting state after a crash if it was never sent. A final
+    /// state has no successor; to redrive a dead letter is to accept a new operation.
     ///
     /// # Errors
     ///
-    /// When no operation takes this step.
+    /// When the transition is not allowed.
     pub const fn to(self, next: Self) -> Result<(), IllegalTransition> {
         let legal = match self {
             Self::Scheduled => match next {
@@ -123,7 +124,8 @@ impl OperationState {
                 | Self::NeedsReview => false,
             },
             Self::Queued | Self::Delayed => match next {
-                // A limit or a breaker may hold what has not begun, too. The outcome of an earlier attempt may be unknown.
+                // A limit or a breaker may also hold an operation that has not started. The outcome of an earlier
+                // attempt may be unknown.
                 Self::Queued
                 | Self::Running
                 | Self::Delayed
@@ -157,7 +159,8 @@ impl OperationState {
                 Self::Scheduled | Self::Running | Self::Cancelled => false,
             },
             Self::Reconciling => match next {
-                // Looking may be held and go on later; what is found not to have happened may be out of attempts.
+                // The check may be held and continue later; an operation found not to have taken effect may be out of
+                // attempts.
                 Self::Reconciling
                 | Self::Succeeded
                 | Self::Queued
@@ -202,7 +205,7 @@ mod tests {
             }
         }
         let illegal = IllegalTransition { from: Dead, to: NeedsReview };
-        assert_eq!(illegal.to_string(), "an operation that is dead does not become needs_review");
+        assert_eq!(illegal.to_string(), "illegal state transition of an operation: dead to needs_review");
     }
 
     #[test]

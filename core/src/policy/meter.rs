@@ -8,53 +8,53 @@ use std::time::Duration;
 use super::rate::{Rate, RateDecision, RateOutcome};
 use crate::time::Timestamp;
 
-/// What a meter says of a request.
+/// Decision of a meter on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct MeterDecision {
-    /// What came of it.
+    /// The decision.
     pub verdict: RateDecision,
-    /// Whether the caller has a bucket of its own. When there are too many callers, those who come last share one.
+    /// Whether the caller has its own bucket. If there are too many callers, the last ones share one.
     pub own: bool,
 }
 
-/// The buckets of callers, of which no more than so many are remembered.
+/// The buckets of a limited number of callers.
 #[derive(Clone, Debug)]
 pub struct Meter<K> {
     rate: Rate,
     most: usize,
-    /// When each caller's bucket is full again.
+    /// When the bucket of each caller is full again.
     full_at: HashMap<K, Timestamp>,
-    /// The same of the one bucket that callers share for whom there is no room.
+    /// When the bucket is full again that callers without their own bucket share.
     others: Timestamp,
     swept_at: Timestamp,
 }
 
 impl<K: Eq + Hash> Meter<K> {
-    /// How often those are forgotten who have all of their tokens.
+    /// How often callers with a full bucket are removed.
     const SWEEP_EVERY: Duration = Duration::from_secs(60);
-    /// The same while there is no room. Looking through all of them for every caller would be work that callers can cause.
+    /// The same while the meter is full. A scan for every request would be work that callers can cause.
     const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
 
-    /// Buckets that fill at this rate, for so many callers at most.
+    /// Creates a meter with this rate, for at most `max` callers.
     #[must_use]
     pub fn new(rate: Rate, most: usize) -> Self {
         Self { rate, most, full_at: HashMap::new(), others: Timestamp::ZERO, swept_at: Timestamp::ZERO }
     }
 
-    /// How fast they fill.
+    /// The rate of the buckets.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// How many callers are remembered.
+    /// Number of callers with their own bucket.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.full_at.len()
     }
 
-    /// Takes `cost` tokens for a request that may wait for so long; see [`Rate::verdict`].
+    /// Takes `cost` tokens for a request that may wait for `max_wait`; see [`Rate`].
     pub fn on_request(&mut self, who: K, cost: u32, max_wait: Duration, now: Timestamp) -> MeterDecision {
         let own = self.has_room_for(&who, now);
         let verdict = self.rate.verdict(self.debt(&who, now), cost, max_wait);
@@ -66,14 +66,14 @@ impl<K: Eq + Hash> Meter<K> {
         MeterDecision { verdict, own }
     }
 
-    /// Takes over what was found where several processes count together: this caller's bucket is full in so long.
+    /// Applies the state that several processes share: the bucket of this caller is full after `full_in`.
     pub fn on_heard(&mut self, who: K, full_in: Duration, now: Timestamp) {
         if self.has_room_for(&who, now) {
             self.full_at.insert(who, now + full_in);
         }
     }
 
-    /// What would become of a request. Nothing changes.
+    /// The decision on a request, without taking tokens.
     pub fn look<Q>(&self, who: &Q, cost: u32, max_wait: Duration, now: Timestamp) -> RateDecision
     where
         K: Borrow<Q>,
@@ -82,7 +82,7 @@ impl<K: Eq + Hash> Meter<K> {
         self.rate.verdict(self.debt(who, now), cost, max_wait)
     }
 
-    /// How long until this caller's bucket is full.
+    /// Time until the bucket of this caller is full.
     fn debt<Q>(&self, who: &Q, now: Timestamp) -> Duration
     where
         K: Borrow<Q>,
@@ -95,7 +95,7 @@ impl<K: Eq + Hash> Meter<K> {
         }
     }
 
-    /// Whether a caller may have a bucket. Forgets those who have all of their tokens, now and then.
+    /// Whether a caller may have its own bucket. Removes callers with a full bucket from time to time.
     fn has_room_for(&mut self, who: &K, now: Timestamp) -> bool {
         let is_full = self.full_at.len() >= self.most;
         let every = if is_full { Self::SWEEP_FULL_EVERY } else { Self::SWEEP_EVERY };
@@ -141,7 +141,7 @@ mod tests {
         let third = meter.on_request("c", 1, Duration::ZERO, at(1));
         assert!(is_taken(third) && !third.own);
         assert!(is_taken(meter.on_request("d", 1, Duration::ZERO, at(1))));
-        // Theirs is empty, whoever asks.
+        // The shared bucket is empty for every caller.
         let late = meter.on_request("e", 1, Duration::ZERO, at(1));
         assert!(!is_taken(late) && !late.own);
         assert!(is_taken(meter.on_request("a", 1, Duration::ZERO, at(1))));

@@ -1,13 +1,13 @@
-//! Policies: how much one caller may ask of the API, and what becomes of more.
+//! Policies: how much one caller may request from the API, and how excess requests are handled.
 //!
 //! ```text
-//!  request, by key or address ──▶ Meter ──▶ Taken { delay: 0 }    it is done now
-//!                                       ├─▶ Taken { delay }       it is accepted, and due by then
+//!  request, by key or address ──▶ Meter ──▶ Taken { delay: 0 }    it is handled now
+//!                                       ├─▶ Taken { delay }       it is accepted, and due after the delay
 //!                                       └─▶ Refused { retry_after }   nothing has changed
 //! ```
 //!
-//! A caller has a bucket of tokens that fills up again by itself. All that is kept of it is when it will be full: one that is
-//! full already is no different from one that nobody has ever seen, so forgetting it changes nothing.
+//! A caller has a bucket of tokens that refills over time. Only the time when it will be full is stored. A full bucket
+//! is the same as that of an unknown caller, so it can be removed without effect.
 
 mod meter;
 #[cfg(test)]
@@ -17,13 +17,14 @@ mod rate;
 pub use meter::{Meter, MeterDecision};
 pub use rate::{Rate, RateDecision, RateOutcome};
 
-/// The most that one request costs.
+/// Maximum cost of one request.
 pub const MOST_COST: u32 = 10_000;
 
-/// Bytes of a body that cost as much as an operation.
+/// Bytes of a body that cost as much as one operation.
 const BYTES_PER_OPERATION: u64 = 8 * 1_024;
 
-/// What a submission costs under [`Policy::HeavyWaits`]: one for each operation, and at least one for each 8 KiB of its body.
+/// The cost of a submission under [`Policy::HeavyWaits`]: one for each operation, and at least one for each 8 KiB of
+/// its body.
 #[must_use]
 pub fn submission_cost(operations: usize, body_bytes: u64) -> u32 {
     let by_bytes = body_bytes.div_ceil(BYTES_PER_OPERATION);
@@ -31,21 +32,21 @@ pub fn submission_cost(operations: usize, body_bytes: u64) -> u32 {
     u32::try_from(cost).unwrap_or(MOST_COST)
 }
 
-/// What a request counts as.
+/// The policy of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Much work, and what is too much of it is accepted and waits.
+    /// Expensive; excess requests are accepted and wait.
     HeavyWaits,
-    /// Much work, and what is too much of it is refused. Counted together with [`Policy::HeavyWaits`].
+    /// Expensive; excess requests are refused. Counted together with [`Policy::HeavyWaits`].
     Heavy,
-    /// Little work; too much of it is refused.
+    /// Cheap; excess requests are refused.
     Light,
-    /// What keeps the daemon running: never too much.
+    /// Needed to operate the daemon: not limited.
     Internal,
 }
 
 impl Policy {
-    /// What callers know it by.
+    /// Name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

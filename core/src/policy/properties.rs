@@ -1,4 +1,4 @@
-//! What holds for any requests at any times.
+//! Properties that hold for any requests at any times.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{Meter, Rate, RateOutcome};
 use crate::time::Timestamp;
 
-/// Somebody asks, so many microseconds after the one before.
+/// A request, `after` microseconds after the previous one.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     who: u8,
@@ -16,7 +16,7 @@ struct Request {
     max_wait: Duration,
 }
 
-/// The most that a request of these tests costs.
+/// Maximum cost of a request in these tests.
 const MOST: u32 = 20;
 
 fn rates() -> impl Strategy<Value = Rate> {
@@ -68,7 +68,7 @@ proptest! {
             for (until, cost) in &due[first..] {
                 sum += u128::from(*cost);
                 let back = until.since(*from).as_micros() / rate.interval().as_micros();
-                // All but the first token of the last request are a debt of those that come after it.
+                // All but the first token of the last request are a debt of later requests.
                 let most = u128::from(rate.burst()) + back + u128::from(MOST);
                 prop_assert!(sum <= most, "{sum} within {:?}", until.since(*from));
             }
@@ -101,7 +101,7 @@ proptest! {
     ) {
         let most = 8;
         let mut now = Timestamp::from_micros(1_000_000);
-        // Each caller alone, never forgotten.
+        // One meter for each caller, which removes none.
         let mut alone: Vec<_> = (0..40).map(|_| Meter::new(rate, 1)).collect();
         let mut meter = Meter::new(rate, most);
         for Request { who, after, cost, max_wait } in requests {
@@ -116,7 +116,7 @@ proptest! {
 
     #[test]
     fn processes_that_hear_of_each_other_count_as_one(rate in rates(), requests in requests(1)) {
-        // What they share, and what each of two has heard of it.
+        // The shared state, and the state that each of two processes has received.
         let (mut shared, mut heard) = (Meter::new(rate, 1), [Meter::new(rate, 1), Meter::new(rate, 1)]);
         let mut now = Timestamp::from_micros(1_000_000);
         for (turn, Request { who, after, cost, max_wait }) in requests.into_iter().enumerate() {
@@ -124,7 +124,7 @@ proptest! {
             let mine = &mut heard[turn % 2];
             let expected = mine.look(&who, cost, max_wait, now);
             let verdict = shared.on_request(who, cost, max_wait, now).verdict;
-            // What was heard is never too hard: who is refused by it is refused.
+            // The received state is never too strict: a request that it refuses is refused by the shared state.
             let is_refused = |outcome| matches!(outcome, RateOutcome::Refused { .. });
             prop_assert!(!is_refused(expected.outcome) || is_refused(verdict.outcome));
             mine.on_heard(who, verdict.full_in, now);

@@ -1,44 +1,44 @@
-//! How fast a bucket fills, and what that means for one request.
+//! How fast a bucket refills, and what that means for one request.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How much may be asked for: so much at once, and so much a second in the long run.
+/// A request rate: a burst, and a sustained rate per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     per_second: NonZeroU32,
     burst: NonZeroU32,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateOutcome {
-    /// Its token is taken.
+    /// The tokens are taken.
     Taken {
-        /// When it may be done: not before so long from now.
+        /// How long to wait before the request is handled.
         delay: Duration,
     },
     /// Nothing has changed.
     Refused {
-        /// When it would not have been refused, if nobody else came first.
+        /// When the request would be accepted, if no other request came first.
         retry_after: Duration,
     },
 }
 
-/// What came of a request, and what is left.
+/// Result of a request, and the remaining tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct RateDecision {
-    /// What came of it.
+    /// The result.
     pub outcome: RateOutcome,
-    /// Requests that could follow at once.
+    /// Number of requests that could follow immediately.
     pub left: u32,
-    /// When all of the burst is there again.
+    /// Time until the whole burst is available again.
     pub full_in: Duration,
 }
 
 impl Rate {
-    /// So many a second, so many at once; nothing, if either is 0.
+    /// Creates a rate; `None` if either value is 0.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Option<Self> {
         match (NonZeroU32::new(per_second), NonZeroU32::new(burst)) {
@@ -47,13 +47,13 @@ impl Rate {
         }
     }
 
-    /// How many at once.
+    /// Maximum number of requests at once.
     #[must_use]
     pub const fn burst(self) -> u32 {
         self.burst.get()
     }
 
-    /// How long one token takes to come back. Rounded up: never faster than it says.
+    /// How long one token takes to return. Rounded up, so the rate is never exceeded.
     #[must_use]
     pub const fn interval(self) -> Duration {
         Duration::from_micros(1_000_000_u64.div_ceil(self.per_second.get() as u64))
@@ -65,9 +65,9 @@ impl Rate {
         self.interval().saturating_mul(self.burst.get())
     }
 
-    /// What becomes of a request for `cost` tokens that finds the bucket full in `debt` from now, if it may wait for so long.
-    /// Its delay is that of its first token, and the rest is a debt that later requests wait for: so a request for more than
-    /// the whole burst is still possible.
+    /// Decides on a request for `cost` tokens, if the bucket is full after `debt` and the request may wait for
+    /// `max_wait`. Its delay is that of its first token, and the rest is a debt that later requests wait for. So a
+    /// request for more than the whole burst is possible.
     pub fn verdict(self, debt: Duration, cost: u32, max_wait: Duration) -> RateDecision {
         let delay = debt.saturating_add(self.interval()).saturating_sub(self.window());
         let (outcome, debt) = match delay.checked_sub(max_wait) {

@@ -1,8 +1,8 @@
-//! How far a gateway session is confirmed: what a restart resumes from.
+//! How far a gateway session is confirmed. A restart resumes from there.
 //!
 //! ```text
-//!  received:   1 2 3 4 5 6 7          confirmed = 3: a RESUME asks for what comes after
-//!  done:       x x x . x . x          4 and 6 are with somebody; 5 and 7 wait for them
+//!  received:   1 2 3 4 5 6 7          confirmed = 3: a RESUME requests what comes after
+//!  done:       x x x . x . x          4 and 6 are in progress; 5 and 7 wait for them
 //! ```
 
 use std::collections::BTreeMap;
@@ -11,36 +11,37 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub struct SessionLedger {
     received: u64,
-    /// Those that were received and are not done, 64 to a word: by the numbers' upper bits, a bit for each of the lower ones.
+    /// Received events that are not done, as a bitmap: the key is the upper bits of the number, with one bit for each
+    /// value of the lower six.
     open: BTreeMap<u64, u64>,
     undone: usize,
 }
 
-/// What receiving an event told.
+/// Result of receiving an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// It is the next one.
+    /// It is the next event.
     Next,
-    /// It was received before: nothing is to be done.
+    /// It was received before and is ignored.
     Before,
-    /// Those from the first to the last are missing, and it is the one after them. Whoever tells of the gap confirms its
+    /// The events from `first` to `last` are missing, and this is the one after them. Reporting the gap confirms its
     /// last number; those before it count as done.
     AfterGap {
-        /// The first that is missing.
+        /// The first missing number.
         first: u64,
-        /// The last.
+        /// The last missing number.
         last: u64,
     },
 }
 
 impl SessionLedger {
-    /// Of a session that is confirmed so far; 0 for a new one.
+    /// Creates the ledger of a session that is confirmed up to this number; 0 for a new session.
     #[must_use]
     pub const fn new(confirmed: u64) -> Self {
         Self { received: confirmed, open: BTreeMap::new(), undone: 0 }
     }
 
-    /// The highest number up to which everything is done.
+    /// The highest number up to which all events are done.
     #[must_use]
     pub fn confirmed(&self) -> u64 {
         let first = self.open.first_key_value();
@@ -53,13 +54,13 @@ impl SessionLedger {
         self.received
     }
 
-    /// How many were received and are not done.
+    /// Number of events that were received and are not done.
     #[must_use]
     pub const fn undone(&self) -> usize {
         self.undone
     }
 
-    /// An event arrived.
+    /// Records the arrival of an event.
     pub fn on_received(&mut self, seq: u64) -> Receipt {
         let first = self.received + 1;
         if seq < first {
@@ -74,7 +75,7 @@ impl SessionLedger {
         Receipt::AfterGap { first, last: seq - 1 }
     }
 
-    /// Everybody is done with one. To say so twice is as good as once.
+    /// Records that an event is done. Idempotent.
     pub fn on_done(&mut self, seq: u64) {
         if let Some(word) = self.open.get_mut(&(seq >> 6))
             && *word & bit(seq) != 0
@@ -133,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle keeps sets.
+        /// The reference model uses sets.
         #[test]
         fn it_agrees_with_sets_of_numbers(
             from in 5_u64..200,
@@ -143,7 +144,7 @@ mod tests {
             let (mut received, mut open) = (from, BTreeSet::new());
             for (receives, number) in steps {
                 if receives {
-                    // Mostly the next one, now and then one after a gap or from before.
+                    // Mostly the next number, sometimes one after a gap or an earlier one.
                     let seq = (received + number.saturating_sub(8)).saturating_sub(u64::from(number == 0)) + u64::from(number < 9 && number > 0);
                     let told = ledger.on_received(seq);
                     if seq <= received {

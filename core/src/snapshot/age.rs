@@ -1,40 +1,40 @@
-//! How old a memory is, and what is left of what it says.
+//! The age of a snapshot, and the remaining duration of its entries.
 
 use std::time::Duration;
 
 use crate::time::UnixMs;
 
-/// Nothing that is recalled lasts longer: the longest of Discord's limits end within two days, and a time further ahead
-/// than this is a clock's mistake or a broken record.
+/// Upper bound of all restored durations: the longest of Discord's limits end within two days, and a longer duration is
+/// caused by a wrong clock or a corrupt record.
 pub const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
-/// How long ago something was remembered.
+/// How long ago a snapshot was saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotAge(Duration);
 
 impl SnapshotAge {
-    /// The age at `now` of what was remembered at `saved_at`. None at all if that lies ahead: the clock was set back, and
-    /// nobody knows how much time has passed.
+    /// The age at `now` of a snapshot that was saved at `saved_at`. Zero if `saved_at` is in the future: the clock was
+    /// set back, and the elapsed time is unknown.
     #[must_use]
     pub const fn of(saved_at: UnixMs, now: UnixMs) -> Self {
         Self(now.since(saved_at))
     }
 
-    /// What is left of what was to last so long; nothing if that is over.
+    /// The rest of a duration that was saved; `None` if it has ended.
     #[must_use]
     pub fn left(self, lasting_ms: u64) -> Option<Duration> {
         let left = Duration::from_millis(lasting_ms).min(LONGEST).checked_sub(self.0)?;
         (!left.is_zero()).then_some(left)
     }
 
-    /// How long ago that ended which was to last so long; nothing if it has not.
+    /// How long ago a duration that was saved has ended; `None` if it has not.
     #[must_use]
     pub fn over(self, lasting_ms: u64) -> Option<Duration> {
         self.0.checked_sub(Duration::from_millis(lasting_ms).min(LONGEST))
     }
 }
 
-/// How long something lasts, as it is kept: rounded up, so that nothing ends early.
+/// A duration in the saved form: rounded up, so that nothing ends early.
 pub(crate) fn lasting_ms(left: Duration) -> u64 {
     u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The whole memory of a gate as text: versioned, bounded, and never trusted blindly.
+//! The whole state of a gate as text: versioned, limited in size, and validated when it is restored.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,30 +11,30 @@ use crate::time::UnixMs;
 /// The version that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Longer text is not read: nothing that was written here is.
+/// Longer text is not read: no snapshot is longer.
 const MOST_BYTES: usize = 8 << 20;
 
-/// How the gate ended that remembered.
+/// How the gate that saved the snapshot ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShutdownKind {
-    /// It was still running, and may have done more than it had kept.
+    /// It was still running, and may have done more than it had saved.
     #[default]
     Sudden,
-    /// It was ending, and this is all.
+    /// It was shutting down, and the snapshot is complete.
     Clean,
 }
 
-/// What a gate must not forget.
+/// State of a gate that must survive a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GateSnapshot {
     version: u32,
-    /// When it was remembered, by the wall clock.
+    /// When it was saved, by the wall clock.
     pub saved_at: UnixMs,
     /// How the gate ended.
     pub ending: ShutdownKind,
-    /// Blocks, closed buckets, and what was learned of routes.
+    /// Blocks, closed buckets, and what was learned about routes.
     pub limits: SavedLimiter,
     /// Breakers that are not closed.
     pub breakers: SavedBreakers,
@@ -44,22 +44,22 @@ pub struct GateSnapshot {
     pub invalid_holders: SavedHolders,
 }
 
-/// Why a memory cannot be read. The gate starts without it, as strict as one that never ran.
+/// Why a snapshot cannot be read. The gate starts without it, as strict as a new one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotDecodeError {
     /// Another version of the program wrote it.
-    #[error("it has version {0}, and this program reads version {VERSION}; it will be written anew")]
+    #[error("unsupported snapshot version {0}, expected {VERSION}; it will be replaced by a new one")]
     Version(u32),
-    /// It is longer than anything that was written here.
-    #[error("it is {0} bytes long, and at most {MOST_BYTES} were written; it will be written anew")]
+    /// It is longer than any valid snapshot.
+    #[error("the snapshot has {0} bytes, more than the maximum of {MOST_BYTES}; it will be replaced by a new one")]
     TooLong(usize),
-    /// It is broken.
-    #[error("it is broken, and will be written anew: {0}")]
+    /// It cannot be parsed.
+    #[error("the snapshot cannot be parsed and will be replaced by a new one: {0}")]
     Broken(String),
 }
 
 impl SnapshotDecodeError {
-    /// The reason, for metrics: a short word.
+    /// The reason, as a metric label.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ struct VersionHeader {
 }
 
 impl GateSnapshot {
-    /// What was remembered at this time.
+    /// Creates a snapshot with this time.
     #[must_use]
     pub fn new(
         saved_at: UnixMs,
@@ -88,18 +88,18 @@ impl GateSnapshot {
         Self { version: VERSION, saved_at, ending, limits, breakers, invalid, invalid_holders }
     }
 
-    /// Its text.
+    /// Encodes the snapshot as text.
     #[must_use]
     pub fn encode(&self) -> String {
-        serde_json::to_string(self).expect("invariant: it holds nothing but numbers, texts and lists of them")
+        serde_json::to_string(self).expect("invariant: a snapshot contains only numbers, strings and lists of them")
     }
 
-    /// Reads what [`GateSnapshot::encode`] wrote, or anything else.
+    /// Decodes the output of [`GateSnapshot::encode`].
     ///
     /// # Errors
     ///
-    /// When it is no memory of this version. What can be read may still say anything: machines take of it only what is
-    /// possible.
+    /// If the text is not a snapshot of this version. A decoded snapshot may contain any values: each state machine
+    /// restores only valid ones.
     pub fn decode(text: &str) -> Result<Self, SnapshotDecodeError> {
         if text.len() > MOST_BYTES {
             return Err(SnapshotDecodeError::TooLong(text.len()));
@@ -112,7 +112,7 @@ impl GateSnapshot {
         serde_json::from_str(text).map_err(broken)
     }
 
-    /// How old it is at this time.
+    /// The age of the snapshot.
     #[must_use]
     pub const fn age(&self, now: UnixMs) -> SnapshotAge {
         SnapshotAge::of(self.saved_at, now)

@@ -1,14 +1,14 @@
-//! What the gate must not forget over a restart.
+//! The state of the gate that must survive a restart.
 //!
 //! ```text
-//!   limiter, breakers, ledger ──remember──▶ GateMemory ──encode──▶ … a store … ──decode──▶ GateMemory ──recall──▶ the same
+//!   limiter, breakers, ledger ──save──▶ GateSnapshot ──encode──▶ store ──decode──▶ GateSnapshot ──restore──▶ the same
 //! ```
 //!
-//! Machines know no wall clock, and a restart has no other. So each says how long what it keeps still lasts, and the whole
-//! is stamped with the time by the wall clock. Whoever recalls it takes off what has passed since, which is nothing if the
-//! clock was set back meanwhile; and nothing lasts longer than [`LONGEST`], whatever was written.
+//! State machines have no wall clock, but after a restart only the wall clock is left. So each one saves the remaining
+//! durations, and the snapshot contains the wall-clock time. On restore, the time that has passed since is subtracted,
+//! which is zero if the clock was set back meanwhile. No restored duration exceeds the upper bound in this module.
 //!
-//! What is recalled only ever makes a gate stricter.
+//! Restored state only ever makes a gate stricter.
 
 mod age;
 mod gate_snapshot;
@@ -19,11 +19,11 @@ pub(crate) use age::lasting_ms;
 pub use age::{LONGEST, SnapshotAge};
 pub use gate_snapshot::{GateSnapshot, ShutdownKind, SnapshotDecodeError};
 
-/// How soon a change should be kept.
+/// How soon a change should be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Some time: forgetting it costs a few careful calls.
+    /// Some time later: losing it costs a few probes.
     Later,
-    /// As soon as can be: forgetting it means calls that must not be made.
+    /// As soon as possible: losing it causes calls that must not be made.
     Soon,
 }

@@ -1,4 +1,4 @@
-//! The memory of a gate as text, whatever becomes of that text.
+//! A gate snapshot as text, including damaged text.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Gate {
         }
     }
 
-    /// One that has something of everything to remember.
+    /// A gate with state of every kind.
     fn troubled() -> Self {
         let mut gate = Self::new();
         let limited = |scope| ResponseClass::RateLimited { scope, retry_after: Duration::from_secs(100) };
@@ -91,7 +91,7 @@ impl Gate {
         )
     }
 
-    /// Recalls, and goes on for a while.
+    /// Restores a snapshot, then continues for a while.
     fn recall(&mut self, memory: &GateSnapshot, now: UnixMs) {
         let age = memory.age(now);
         self.limiter.recall(&memory.limits, age, at(0));
@@ -174,7 +174,7 @@ fn a_process_that_starts_over_and_over_stops_before_the_limit() {
     let config = InvalidConfig { limit: 1_000, ..InvalidConfig::default() };
     let route = RouteKey::new("GET /a");
     let (mut memory, mut sent) = (None, 0);
-    // Each life makes fifty invalid calls, and dies when it has kept no more than the first.
+    // Each run makes fifty invalid calls, and dies when it has saved only the first.
     for _ in 0..100 {
         let mut ledger = InvalidLedger::new(config);
         if let Some(memory) = &memory {
@@ -193,7 +193,7 @@ fn a_process_that_starts_over_and_over_stops_before_the_limit() {
     assert!((900..=1_000).contains(&sent), "{sent}");
 }
 
-/// Numbers that are likely to be somebody's limit.
+/// Numbers that are likely to be limits of a type.
 fn numbers() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<u64>().prop_map(|number| number.to_string()),
@@ -213,7 +213,7 @@ proptest! {
         now in any::<u64>(),
     ) {
         let text = Gate::troubled().remember().encode();
-        // Every number of the text, and what is between them.
+        // Every number of the text, and the text between them.
         let mut parts: Vec<String> = vec![String::new()];
         for letter in text.chars() {
             let is_digit = letter.is_ascii_digit();

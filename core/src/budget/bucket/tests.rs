@@ -36,7 +36,7 @@ fn a_full_budget_is_spent_at_once_and_then_as_it_comes_back() {
     assert_eq!(take(&mut budget, 7, 0, NOW), allowed(0, 3));
     assert_eq!(take(&mut budget, 4, 0, NOW), refused(500, 3));
     assert_eq!(take(&mut budget, 4, 1, NOW), allowed(500, 0));
-    assert_eq!(take(&mut budget, 2, 1, NOW), refused(1_500, 0), "it waits behind what is booked");
+    assert_eq!(take(&mut budget, 2, 1, NOW), refused(1_500, 0), "it waits behind earlier bookings");
     assert_eq!(budget.booked(NOW), Points::whole(4));
     assert_eq!(budget.available(NOW + seconds(5)), Points::whole(9));
     assert_eq!(budget.available(NOW + seconds(60)), LIMITS.maximum);
@@ -45,7 +45,7 @@ fn a_full_budget_is_spent_at_once_and_then_as_it_comes_back() {
 #[test]
 fn a_cost_that_can_never_be_met_is_an_error_that_says_so() {
     let error = budget().try_acquire(Points::whole(11), NOW).unwrap_err();
-    assert_eq!(error.to_string(), "the cost of 11 is more than the budget can ever hold (10); split the call");
+    assert_eq!(error.to_string(), "cost 11 exceeds the maximum of the budget (10); split the call");
 }
 
 #[test]
@@ -93,15 +93,15 @@ fn a_default_is_changed_as_long_as_the_upstream_has_not_spoken_about_it() {
 #[test]
 fn an_observation_forgets_nothing_that_the_upstream_cannot_have_seen() {
     let mut budget = budget();
-    // The observed call, then one on its way, then one that still waits.
+    // The observed call, then one in flight, then one that still waits.
     assert_eq!(take(&mut budget, 4, 0, NOW), allowed(0, 6));
     let later = NOW + seconds(1);
     assert_eq!(take(&mut budget, 8, 0, later), allowed(0, 0));
     assert_eq!(take(&mut budget, 3, 10, later), allowed(1_500, 0));
-    // The upstream counted the first alone. Of its 6 the others need 11, so a further 1 is there in 3 seconds.
+    // The upstream counted only the first. Of its 6 points the others need 11, so 1 more is available in 3 seconds.
     budget.observe(&Observation { age: seconds(1), ..left(6) }, later).unwrap();
     assert_eq!(take(&mut budget, 1, 0, later), refused(3_000, 0));
-    // An answer to the second: only the one that waits is unknown to it, and finds the budget full.
+    // A response to the second: only the waiting one is unknown to it, and the budget is full by then.
     budget.observe(&left(9), later).unwrap();
     assert_eq!(budget.available(later + Duration::from_millis(1_500)), Points::whole(7));
 }
@@ -122,7 +122,7 @@ fn an_upstream_that_wants_to_be_left_alone_is() {
     assert_eq!(take(&mut budget, 1, 4, NOW), refused(5_000, 0));
     assert_eq!(take(&mut budget, 1, 5, NOW), allowed(5_000, 0));
     budget.observe(&left(10), NOW + seconds(1)).unwrap();
-    assert_eq!(budget.blocked_for(NOW + seconds(1)), seconds(4), "a good word does not lift it");
+    assert_eq!(budget.blocked_for(NOW + seconds(1)), seconds(4), "a report of available points does not end the pause");
     assert_eq!(take(&mut budget, 1, 0, NOW + seconds(5)), allowed(0, 8));
 }
 
@@ -150,7 +150,7 @@ fn bookings_are_remembered_within_a_bound_and_none_is_lost_from_the_sum() {
     assert_eq!(budget.available(NOW + seconds(1)), Points::whole(47_000));
     let much_later = NOW + seconds(200);
     let _ = take(&mut budget, 1, 0, much_later);
-    assert_eq!(budget.bookings.len(), 1, "what was long ago is forgotten");
+    assert_eq!(budget.bookings.len(), 1, "old bookings are dropped");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn what_was_spent_without_asking_is_owed_and_an_observation_does_not_forget_it()
     // Sent before: the upstream has not counted it.
     budget.observe(&Observation { age: seconds(1), ..left(10) }, NOW).unwrap();
     assert_eq!(take(&mut budget, 1, 0, NOW), refused(2_500, 0));
-    // It stands behind what is booked already, since that has been promised.
+    // It is charged after what is booked already, because that was granted.
     assert_eq!(take(&mut budget, 1, 3, NOW), allowed(2_500, 0));
     budget.charge(Points::whole(2), NOW);
     assert_eq!(take(&mut budget, 1, 0, NOW), refused(4_000, 0));
@@ -174,7 +174,7 @@ fn an_heir_owes_what_was_given_away_before_it() {
     assert_eq!(budget, Budget::empty(LIMITS, NOW + seconds(3)).unwrap());
     assert_eq!(budget.booked_for(NOW), seconds(3));
     assert_eq!(take(&mut budget, 1, 0, NOW), refused(3_500, 0));
-    // Another one who knew less changes nothing.
+    // An inheritance with less spending changes nothing.
     budget.inherit(Points::ZERO, seconds(1), NOW);
     assert_eq!(take(&mut budget, 1, 0, NOW), refused(3_500, 0));
 }
@@ -183,7 +183,7 @@ fn points(range: std::ops::Range<u64>) -> impl Strategy<Value = Points> {
     range.prop_map(|thousandths| Points::new(thousandths as f64 / 1_000.0).unwrap())
 }
 
-/// What happens next: how much later, at what cost, and how long somebody would wait.
+/// The next step: the time since the last one, the cost, and the maximum wait.
 fn steps() -> impl Strategy<Value = Vec<(u64, Points, Duration)>> {
     let step = (0..3_000_000u64, points(0..20_000), (0..5_000u64).prop_map(Duration::from_millis));
     proptest::collection::vec(step, 1..60)

@@ -34,7 +34,7 @@ fn standing(members: u32) -> BudgetState {
     }
 }
 
-/// A partner that has heard an answer.
+/// A member that has received a reply.
 fn acquainted(on_loss: BudgetFallback, standing: &BudgetState) -> BudgetMember {
     let mut partner = partner(on_loss);
     let tidings = partner.tidings(&name(), NOW).unwrap();
@@ -63,7 +63,7 @@ fn a_share_starts_empty_when_the_budget_is_lost_and_comes_back_at_a_share_of_the
     assert_eq!(take(&mut partner, 2, 0, NOW), refused(2_000));
     let later = NOW + seconds(2);
     assert!(matches!(take(&mut partner, 2, 0, later), Ok(BudgetDecision::Allowed { delay: Duration::ZERO, .. })));
-    // Four is a third of what the whole budget holds.
+    // Four is a third of the maximum of the whole budget.
     let much_later = NOW + seconds(100);
     let above = BudgetUnreachable::AboveShare { cost: Points::whole(5), share: Points::whole(4) };
     assert_eq!(take(&mut partner, 5, 60, much_later), out_of_reach(above));
@@ -119,7 +119,7 @@ fn a_closed_budget_refuses_and_says_why_and_when_to_come_back() {
     partner.lost(NOW);
     let error = take(&mut partner, 1, 60, NOW + seconds(60)).unwrap_err();
     assert_eq!(error.retry_after(), Some(RETRY));
-    let says = "the shared budget is out of reach, and nothing may be spent of it meanwhile; try again in 1s";
+    let says = "the shared budget is unreachable, and nothing may be spent from it meanwhile; try again in 1s";
     assert_eq!(error.to_string(), says);
     assert_eq!(partner.snapshot(&name(), NOW).unwrap().kept, BudgetSource::Meanwhile);
 }
@@ -132,7 +132,7 @@ fn what_was_spent_out_of_reach_is_told_under_one_number_until_it_was_heard() {
     let _ = take(&mut partner, 5, 0, later).unwrap();
     let first = partner.tidings(&name(), later).unwrap();
     assert_eq!(first.spent, Some(OfflineSpend { number: 1, points: Points::whole(5) }));
-    // That got lost; more is spent, and what was told stays as it was.
+    // The report was lost; more is spent, and the pending report does not change.
     let _ = take(&mut partner, 6, 0, later).unwrap();
     let again = partner.tidings(&name(), later).unwrap();
     assert_eq!(again.spent, first.spent);
@@ -156,7 +156,7 @@ fn defaults_are_told_until_they_were_heard_and_what_was_heard_is_told_after() {
     let seen = BudgetState { limits: upstreams, observed, booked_for: seconds(9), ..standing(1) };
     let _ = partner.heard(&name(), &first, &seen, NOW);
     let second = partner.tidings(&name(), NOW + seconds(4)).unwrap();
-    assert_eq!(second.configure, Some(other), "the answer was to the earlier defaults");
+    assert_eq!(second.configure, Some(other), "the reply was for the earlier defaults");
     assert_eq!((second.limits, second.observed, second.booked_for), (upstreams, observed, seconds(5)));
     assert_eq!(second.epoch, Some(BudgetEpoch::new("first")));
     let _ = partner.heard(&name(), &second, &seen, NOW);
@@ -174,7 +174,7 @@ fn an_upstreams_word_counts_for_the_share_and_is_passed_on_as_old_as_it_is() {
     assert_eq!(
         partner.errands(NOW),
         [(name(), BudgetTask::Tell)],
-        "out of reach there is only the way back to look for"
+        "while unreachable, the only task is a probe"
     );
     let back = |partner: &mut BudgetMember, now| {
         let tidings = partner.tidings(&name(), now).unwrap();
@@ -184,15 +184,15 @@ fn an_upstreams_word_counts_for_the_share_and_is_passed_on_as_old_as_it_is() {
     let told = Observation { retry_after: Some(seconds(15)), age: seconds(6), ..word };
     let soon = back(&mut partner.clone(), NOW + seconds(5));
     assert_eq!(soon, [(name(), BudgetTask::Observe(told))]);
-    // The pause is over, and it was the reason to take nothing to be left.
+    // The pause has ended, and it was the reason to assume that nothing is left.
     let pause = Observation { available: None, ..word };
     partner.observe(&name(), &pause, NOW).unwrap();
     let told = Observation { available: Some(Points::ZERO), retry_after: None, age: seconds(31), ..word };
     assert_eq!(back(&mut partner.clone(), NOW + seconds(30)), [(name(), BudgetTask::Observe(told))]);
-    // Nobody knows any more what was spent after it.
+    // It is unknown what was spent after it.
     let told = Observation { available: None, retry_after: None, age: Duration::ZERO, ..word };
     assert_eq!(back(&mut partner, NOW + seconds(90)), [(name(), BudgetTask::Observe(told))]);
-    assert_eq!(partner.errands(NOW + seconds(90)), [(name(), BudgetTask::Tell)], "told once");
+    assert_eq!(partner.errands(NOW + seconds(90)), [(name(), BudgetTask::Tell)], "sent once");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_sign_of_life_goes_round_all_budgets() {
     let mut partner = acquainted(BudgetFallback::Share, &standing(1));
     let other = BudgetName::new("rpc").unwrap();
     partner.configure(&other, LIMITS).unwrap();
-    assert_eq!(partner.errands(NOW), [(other.clone(), BudgetTask::Tell)], "it has something to tell");
+    assert_eq!(partner.errands(NOW), [(other.clone(), BudgetTask::Tell)], "it has something to report");
     let tidings = partner.tidings(&other, NOW).unwrap();
     let _ = partner.heard(&other, &tidings, &standing(1), NOW);
     let round: Vec<_> = (0..3).flat_map(|_| partner.errands(NOW)).map(|(name, _)| name).collect();
@@ -226,7 +226,7 @@ struct Scene {
     shared: Budget,
     partners: Vec<BudgetMember>,
     start: Timestamp,
-    /// When and how much.
+    /// Time and amount.
     spent: Vec<(Timestamp, i128)>,
     unreported: Vec<Points>,
 }
@@ -238,7 +238,7 @@ impl Scene {
         Self { shared, partners, start: NOW, spent: Vec::new(), unreported: vec![Points::ZERO; 3] }
     }
 
-    /// One of them wants to spend. Says whether the shared budget let it.
+    /// One member requests to spend. Returns whether the shared budget granted it.
     fn step(&mut self, who: usize, ask: SpendRequest, within_reach: bool, now: Timestamp) -> bool {
         let partner = &mut self.partners[who];
         let asked = if within_reach {
@@ -303,7 +303,7 @@ proptest! {
             now = now + Duration::from_micros(later);
             scene.step(who, ask, true, now);
         }
-        // Each knows how far ahead the others have booked.
+        // Each member knows how far ahead the others have booked.
         for who in 0..3 {
             let nothing = SpendRequest { cost: Points::ZERO, max_wait: seconds(60) };
             scene.step(who, nothing, true, now);

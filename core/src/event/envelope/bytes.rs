@@ -1,29 +1,31 @@
-//! Bytes, eight at a time.
+//! Byte scanning, eight bytes at a time.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The highest bit of each byte that is less than this, which is at most 128. It is right for the first of them; for
-/// those behind it, it may be wrong.
+/// Sets the highest bit of each byte that is less than `least`, which is at most 128. Only the first set bit is
+/// reliable; later ones may be wrong.
 #[inline]
 const fn below(eight: u64, least: u8) -> u64 {
     eight.wrapping_sub(ONES * least as u64) & !eight & HIGH
 }
 
-/// The highest bit of each byte that is this one, right for the first as in [`below`].
+/// Sets the highest bit of each byte that equals `byte`; only the first is reliable, as in [`below`].
 #[inline]
 const fn equal(eight: u64, byte: u8) -> u64 {
     below(eight ^ (ONES * byte as u64), 1)
 }
 
-/// The highest bit of each byte that is a quote, a backslash or a control character, right for the first as in [`below`].
+/// Sets the highest bit of each byte that is a quote, a backslash or a control character; only the first is reliable,
+/// as in [`below`].
 #[inline(always)]
 const fn ends(eight: u64) -> u64 {
-    // With this bit turned, a quote is what a space was: next to the control characters, which stay among themselves.
+    // Flipping this bit moves the quote to where the space was: next to the control characters, which map to each
+    // other.
     below(eight ^ (ONES * 2), b' ' + 1) | equal(eight, b'\\')
 }
 
-/// Where, from here on, the first quote, backslash or control character is: the end if there is none.
+/// Position of the first quote, backslash or control character from `at` on; the end if there is none.
 #[inline(always)]
 pub(super) fn plain(bytes: &[u8], at: usize) -> usize {
     let mut rest = bytes.get(at..).unwrap_or_default();
@@ -43,7 +45,7 @@ pub(super) fn plain(bytes: &[u8], at: usize) -> usize {
     bytes.len() - rest.len()
 }
 
-/// The number that these digits are; nothing if they are not all digits, there are none, or there is no room.
+/// Parses digits; `None` if not all are digits, there are none, or the number does not fit.
 #[inline]
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
     let (chunks, rest) = digits.as_chunks::<8>();
@@ -61,10 +63,10 @@ pub(super) fn number(digits: &[u8]) -> Option<u64> {
     (!digits.is_empty()).then_some(number)
 }
 
-/// Eight digits, the first in the lowest byte: neighbours are put together to two, to four, to all.
+/// Parses eight digits, the first in the lowest byte: combines neighbours into pairs, fours, and all eight.
 #[inline]
 const fn eight_digits(eight: u64) -> Option<u64> {
-    // A digit is 0x30 to 0x39: the upper half is 3, and stays so when 6 is added.
+    // A digit is 0x30 to 0x39: the upper half is 3, and stays 3 when 6 is added.
     let upper = HIGH | HIGH >> 1 | HIGH >> 2 | HIGH >> 3;
     if eight & upper != ONES * 0x30 || eight.wrapping_add(ONES * 6) & upper != ONES * 0x30 {
         return None;

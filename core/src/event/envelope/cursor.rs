@@ -1,4 +1,4 @@
-//! A place in JSON text, and the ways to go on from there. Nothing is built: what is passed over is only checked.
+//! A position in JSON text. It builds no values: skipped text is only validated.
 
 use std::num::NonZeroU64;
 
@@ -6,10 +6,10 @@ use super::FrameError;
 use super::bytes::{number, plain};
 use super::json_string::JsonString;
 
-/// How many values may lie within each other: as many as serde_json reads, so that what passes here can be read later.
+/// Maximum nesting depth: the same as serde_json's, so that text that passes here can be parsed later.
 const MOST_DEEP: u32 = 127;
 
-/// What is wrong where the cursor stands. It is small, since every step could say it and hardly one does.
+/// Syntax error at the cursor. It is small, since every step can return it and hardly any does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SyntaxError {
     TooDeep,
@@ -26,7 +26,7 @@ pub(super) enum SyntaxError {
 }
 
 impl SyntaxError {
-    /// The fault, and where it is.
+    /// Adds the position to the error.
     #[cold]
     pub(super) fn at(self, at: usize) -> FrameError {
         let expected = match self {
@@ -46,7 +46,7 @@ impl SyntaxError {
     }
 }
 
-/// A string: from its opening quote to behind its closing one.
+/// A string, from its opening quote to after its closing one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     from: usize,
@@ -54,12 +54,12 @@ pub(super) struct Span {
     escaped: bool,
 }
 
-/// A value, as far as one is of interest.
+/// A value, as far as it is needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scalar<'a> {
     /// `null`.
     Null,
-    /// A whole number that has room.
+    /// An integer that fits.
     Number(u64),
     /// A string.
     Text(JsonString<'a>),
@@ -67,7 +67,7 @@ pub(super) enum Scalar<'a> {
     Other,
 }
 
-/// A place in JSON text.
+/// A position in JSON text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
@@ -76,17 +76,17 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The beginning of the text.
+    /// Start of the text.
     pub(super) const fn new(text: &'a str) -> Self {
         Self { text, at: 0, depth: 0 }
     }
 
-    /// How many bytes lie before it.
+    /// Position in bytes.
     pub(super) const fn at(&self) -> usize {
         self.at
     }
 
-    /// The next byte that is not a space, which it then stands at.
+    /// Skips white space and returns the next byte, without consuming it.
     #[inline(always)]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -98,18 +98,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Nothing may follow but spaces.
+    /// Checks that only white space follows.
     pub(super) fn end(&mut self) -> Result<(), SyntaxError> {
         if self.peek().is_none() { Ok(()) } else { Err(SyntaxError::NoEnd) }
     }
 
-    /// Enters an object. Says whether there is anything in it: if so, a key is next.
+    /// Enters an object. Returns whether it has fields: if so, a key is next.
     #[inline(always)]
     pub(super) fn enter(&mut self) -> Result<bool, SyntaxError> {
         if self.peek() == Some(b'{') { self.open(b'}') } else { Err(SyntaxError::NoObject) }
     }
 
-    /// Goes on in an object, past a value. Says whether another key is next; if not, it has left the object.
+    /// Continues after a value in an object. Returns whether another key is next; if not, it has left the object.
     #[inline(always)]
     pub(super) fn goes_on(&mut self) -> Result<bool, SyntaxError> {
         match self.peek() {
@@ -125,8 +125,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A key, and what divides it from its value, which is next.
-    // Always inlined: a span that is handed over in memory takes longer than to find it.
+    /// Reads a key and its colon. The value is next.
+    // Always inlined: returning a span through memory takes longer than finding it.
     #[inline(always)]
     pub(super) fn key(&mut self) -> Result<Span, SyntaxError> {
         if self.peek() != Some(b'"') {
@@ -140,19 +140,19 @@ impl<'a> Cursor<'a> {
         Ok(key)
     }
 
-    /// What a string is, as it stands there; nothing if that is not what it says.
+    /// Content of a string; `None` if it has escapes.
     #[inline(always)]
     pub(super) fn unescaped(&self, span: Span) -> Option<&'a [u8]> {
         (!span.escaped).then(|| &self.text.as_bytes()[span.from + 1..span.to - 1])
     }
 
-    /// A string that is wanted.
+    /// Reads a string.
     #[inline(always)]
     pub(super) fn word(&self, span: Span) -> JsonString<'a> {
         JsonString::new(&self.text[span.from..span.to], span.escaped)
     }
 
-    /// A value that is of interest only if it is an id: digits, as a string or as a number.
+    /// Reads an id: digits, as a string or as a number. Any other value is skipped.
     #[inline]
     pub(super) fn id(&mut self) -> Result<Option<NonZeroU64>, SyntaxError> {
         let id = if self.peek() == Some(b'"') {
@@ -169,7 +169,7 @@ impl<'a> Cursor<'a> {
         Ok(id.and_then(NonZeroU64::new))
     }
 
-    /// A value that is of interest only if it is a whole number or a string.
+    /// Reads an integer or a string. Any other value is skipped.
     #[inline]
     pub(super) fn scalar(&mut self) -> Result<Scalar<'a>, SyntaxError> {
         match self.peek() {
@@ -180,7 +180,7 @@ impl<'a> Cursor<'a> {
             Some(b'0'..=b'9') => {
                 let from = self.at;
                 self.number()?;
-                // A fraction or an exponent is no whole number, and one that has no room is none either.
+                // A number with a fraction or an exponent, or one that does not fit, is not an integer.
                 Ok(self.text[from..self.at].parse().map_or(Scalar::Other, Scalar::Number))
             }
             Some(b'n') => self.literal(*b"null").map(|()| Scalar::Null),
@@ -188,14 +188,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Any value, whatever is in it.
+    /// Skips any value.
     #[inline(always)]
     pub(super) fn skip(&mut self) -> Result<(), SyntaxError> {
         match self.peek() {
             Some(b'"') => self.string().map(|_| ()),
             Some(b'n') => self.literal(*b"null"),
             Some(_) | None => {
-                // By a copy, so that only that has to lie in memory.
+                // Works on a copy, so that only the copy has to be in memory.
                 let mut cursor = *self;
                 let skipped = cursor.skip_any();
                 *self = cursor;
@@ -204,10 +204,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Any value. What it lies within is kept as bits, so that deep nesting costs no stack.
+    /// Skips any value. The enclosing objects and arrays are a bit stack, so that deep nesting costs no stack space.
     fn skip_any(&mut self) -> Result<(), SyntaxError> {
         let floor = self.depth;
-        // The lowest bit is the innermost: set within an object, clear within an array.
+        // The lowest bit is the innermost: 1 for an object, 0 for an array.
         let mut within = 0_u128;
         loop {
             match self.peek() {
@@ -233,7 +233,7 @@ impl<'a> Cursor<'a> {
                 Some(b'n') => self.literal(*b"null")?,
                 _ => return Err(SyntaxError::NoValue),
             }
-            // A value has ended, and with it whatever it was the last of.
+            // A value has ended, and so may have those that enclose it.
             loop {
                 if self.depth == floor {
                     return Ok(());
@@ -264,7 +264,7 @@ impl<'a> Cursor<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Goes into what begins here. Says whether there is anything in it; if not, it is out again.
+    /// Enters an object or array. Returns whether it has content; if not, it has left it again.
     #[inline(always)]
     fn open(&mut self, closing: u8) -> Result<bool, SyntaxError> {
         if self.depth == MOST_DEEP {
@@ -325,7 +325,7 @@ impl<'a> Cursor<'a> {
         if self.at == from { Err(SyntaxError::NoDigit) } else { Ok(()) }
     }
 
-    /// A string, of which it stands at the opening quote.
+    /// Reads a string; the cursor is at its opening quote.
     #[inline(always)]
     fn string(&mut self) -> Result<Span, SyntaxError> {
         let from = self.at;
@@ -341,7 +341,7 @@ impl<'a> Cursor<'a> {
         Ok(Span { from, to: self.at, escaped })
     }
 
-    /// The rest of a string that has escapes in it, up to its closing quote. Most strings have none.
+    /// Reads the rest of a string with escapes, up to its closing quote. Most strings have none.
     #[cold]
     #[inline(never)]
     fn rest_of_string(&mut self) -> Result<(), SyntaxError> {
@@ -355,7 +355,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What a backslash begins. Whether surrogates come in pairs is left to whoever wants the string.
+    /// Reads an escape. Whether surrogates come in pairs is checked by the reader of the string.
     fn escape(&mut self) -> Result<(), SyntaxError> {
         self.at += 1;
         match self.here() {

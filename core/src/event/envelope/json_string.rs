@@ -1,9 +1,9 @@
-//! A string of JSON text, as it stands there.
+//! A string in JSON text, not decoded.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A string of JSON text, quotes and escapes and all. It may be a secret: only its length is ever shown.
+/// A string in JSON text, with quotes and escapes. It may be a secret: debug output has only its length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct JsonString<'a> {
     quoted: &'a str,
@@ -11,12 +11,12 @@ pub struct JsonString<'a> {
 }
 
 impl<'a> JsonString<'a> {
-    /// This one, which has quotes around it, and perhaps escapes in it.
+    /// Creates it from a text in quotes that may have escapes.
     pub(super) const fn new(quoted: &'a str, escaped: bool) -> Self {
         Self { quoted, escaped }
     }
 
-    /// What it says; `None` if it has half of a surrogate pair in it, which no text can say.
+    /// The decoded string; `None` if it contains half of a surrogate pair, which is not valid text.
     #[must_use]
     #[inline]
     pub fn text(self) -> Option<Cow<'a, str>> {

@@ -1,13 +1,13 @@
-//! The envelope of a frame: what is needed to know whose it is, found in one pass over its text. The rest stays text.
+//! The envelope of a frame: the fields needed for routing, found in one pass over the text. The rest stays text.
 //!
 //! ```text
 //!  {"op":0,"t":"MESSAGE_CREATE","s":7,"d":{"guild_id":"1","author":{"id":"2",…},…}}
-//!       └─ op     └─ t              └─ s  └─ where it lies, and the ids in it
+//!       └─ op     └─ t              └─ s  └─ its range, and the ids in it
 //! ```
 //!
-//! Keys come in any order, and of those that are there twice the last one counts, as for any reader of JSON. All of the
-//! text is checked to be JSON; but numbers that no float can hold, and halves of surrogate pairs, pass where nobody has
-//! asked for them.
+//! Keys come in any order, and the last of duplicate keys counts, as for any JSON parser. The whole text is checked to
+//! be JSON; but numbers that do not fit a float, and halves of surrogate pairs, are accepted in values that are not
+//! read.
 
 mod bytes;
 mod cursor;
@@ -19,46 +19,46 @@ use std::ops::Range;
 use self::cursor::{Cursor, Scalar, SyntaxError};
 pub use self::json_string::JsonString;
 
-/// Why a text is no frame. Nothing of what it holds is said.
+/// Why a text is not a valid frame. Does not contain any of its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It is not JSON.
-    #[error("this is no JSON: {expected} was expected at byte {at}; skip it, and compare what sends it")]
+    #[error("invalid JSON: expected {expected} at byte {at}; skip the frame and check its sender")]
     Syntax {
-        /// What should have been there.
+        /// What was expected.
         expected: &'static str,
-        /// Where.
+        /// Position in bytes.
         at: usize,
     },
-    /// Its values lie too deep within each other.
-    #[error("values lie deeper than 127 within each other at byte {at}; skip it: nothing could read it")]
+    /// It is nested too deeply.
+    #[error("nested more than 127 levels deep at byte {at}; skip the frame, it cannot be parsed")]
     TooDeep {
-        /// Where.
+        /// Position in bytes.
         at: usize,
     },
-    /// Something is of another kind than it should be.
-    #[error("`{field}` is not {expected} at byte {at}; skip it, and compare what sends it")]
+    /// A field has the wrong type.
+    #[error("`{field}` is not {expected} at byte {at}; skip the frame and check its sender")]
     Wrong {
-        /// What.
+        /// The field.
         field: &'static str,
-        /// What it should be.
+        /// What was expected.
         expected: &'static str,
-        /// Where.
+        /// Position in bytes.
         at: usize,
     },
-    /// Something is missing without which nothing can be done with it.
-    #[error("`{field}` is missing; skip it, and compare what sends it")]
+    /// A required field is missing.
+    #[error("`{field}` is missing; skip the frame and check its sender")]
     Missing {
-        /// What.
+        /// The field.
         field: &'static str,
     },
 }
 
-/// The ids and names in an event's payload, each where some kind of event has it. What is there, but is no id, is not
-/// there; neither is 0, which is nobody's.
+/// Ids and names in an event's payload, at all the positions that some type of event has. A value that is not an id, or
+/// is 0, counts as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PayloadIds<'a> {
-    /// `id`: of what, depends on the event.
+    /// `id`: its meaning depends on the event.
     pub id: Option<NonZeroU64>,
     /// `guild_id`.
     pub guild_id: Option<NonZeroU64>,
@@ -74,7 +74,7 @@ pub struct PayloadIds<'a> {
     pub member: Option<NonZeroU64>,
     /// `application_id`.
     pub application_id: Option<NonZeroU64>,
-    /// `type`: a number; of what, depends on the event.
+    /// `type`: a number; its meaning depends on the event.
     pub kind: Option<u64>,
     /// `token`.
     pub token: Option<JsonString<'a>>,
@@ -87,11 +87,7 @@ pub struct PayloadIds<'a> {
 }
 
 impl<'a> PayloadIds<'a> {
-    /// Those of a payload that comes without a frame around it.
-    ///
-    /// # Errors
-    ///
-    /// When the text is not one JSON object.
+    /// Scans a payload without a frame.
     pub fn scan(payload: &'a str) -> Result<Self, FrameError> {
         let mut scan = Scanner::new(payload);
         scan.whole(ObjectKind::Payload)?;
@@ -99,28 +95,28 @@ impl<'a> PayloadIds<'a> {
     }
 }
 
-/// What there is to know of a frame.
+/// Routing data of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// What kind of frame it is: 0 for an event.
+    /// Opcode: 0 for an event.
     pub op: u8,
-    /// What Discord calls the event.
+    /// Discord's name of the event type.
     pub t: Option<JsonString<'a>>,
-    /// Its number in the session.
+    /// Sequence number in the session.
     pub s: Option<u64>,
-    /// Where in the text its payload is.
+    /// Range of the payload in the text.
     pub d: Option<Range<usize>>,
-    /// What the payload names, if it is an object.
+    /// Ids in the payload, if it is an object.
     pub ids: PayloadIds<'a>,
 }
 
 impl<'a> Envelope<'a> {
-    /// Finds it in the text of a frame.
+    /// Scans the text of a frame.
     ///
     /// # Errors
     ///
     /// When the text is not one JSON object; or `op` is not a number up to 255, `t` neither a string nor null, or `s`
-    /// neither a whole number nor null.
+    /// neither an integer nor null.
     pub fn scan(text: &'a str) -> Result<Self, FrameError> {
         let mut scan = Scanner::new(text);
         scan.whole(ObjectKind::Frame)?;
@@ -153,7 +149,7 @@ impl<'a> Envelope<'a> {
 
 const OPCODE: &str = "a number from 0 to 255";
 
-/// The objects that are looked into.
+/// Objects that are scanned.
 #[derive(Clone, Copy, Debug)]
 enum ObjectKind {
     Frame,
@@ -165,7 +161,7 @@ enum ObjectKind {
     Data,
 }
 
-/// What is wanted of them.
+/// Fields that are read.
 #[derive(Clone, Copy, Debug)]
 enum Field {
     Op,
@@ -193,7 +189,7 @@ enum Field {
 }
 
 impl Field {
-    /// What a key is called that is wanted there.
+    /// The field of this key in this object, if it is needed.
     #[inline(always)]
     fn of(place: ObjectKind, key: &[u8]) -> Option<Self> {
         Some(match (place, key) {
@@ -223,16 +219,16 @@ impl Field {
         })
     }
 
-    /// The same of a key that has escapes in it. Hardly any has.
+    /// The same for a key with escapes. Hardly any key has.
     #[cold]
     #[inline(never)]
     fn of_escaped(place: ObjectKind, key: JsonString<'_>) -> Option<Self> {
-        // A key that is no text is none of those that are wanted.
+        // A key that is not valid text is not needed.
         key.text().and_then(|key| Self::of(place, key.as_bytes()))
     }
 }
 
-/// What was found up to the cursor. Each place is entered from the one it lies in, four deep at most.
+/// Scans an object. It recurses into nested objects, at most four levels deep.
 #[derive(Debug)]
 struct Scanner<'a> {
     cursor: Cursor<'a>,
@@ -248,15 +244,15 @@ impl<'a> Scanner<'a> {
         Self { cursor: Cursor::new(text), op: None, t: None, s: None, d: None, ids: PayloadIds::default() }
     }
 
-    /// The text is one object, of this kind.
+    /// Scans the whole text, which is one object of this kind.
     fn whole(&mut self, place: ObjectKind) -> Result<(), FrameError> {
         let scanned = self.object(place).and_then(|()| self.cursor.end());
         scanned.map_err(|fault| fault.at(self.cursor.at()))
     }
 
-    /// An object, and what is wanted of it.
+    /// Scans an object and reads the needed fields.
     fn object(&mut self, place: ObjectKind) -> Result<(), SyntaxError> {
-        // By a cursor of its own, which a compiler keeps in registers.
+        // Uses a cursor of its own, which the compiler keeps in registers.
         let mut cursor = self.cursor;
         let scanned = self.fields(place, &mut cursor);
         self.cursor = cursor;
@@ -286,12 +282,12 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// A value that is an object, or is of no interest.
+    /// Scans an object; skips any other value.
     fn within(&mut self, place: ObjectKind) -> Result<(), SyntaxError> {
         if self.cursor.peek() == Some(b'{') { self.object(place) } else { self.cursor.skip() }
     }
 
-    /// The value of a field that is wanted. What an earlier one of the same name has left is forgotten.
+    /// Reads the value of a needed field. It replaces the value of an earlier duplicate.
     fn field(&mut self, field: Field) -> Result<(), SyntaxError> {
         match field {
             Field::Op => self.op = Some(self.part()?),
@@ -343,7 +339,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// A value, and where it is.
+    /// A value and its position.
     fn part(&mut self) -> Result<(Scalar<'a>, usize), SyntaxError> {
         self.cursor.peek();
         let at = self.cursor.at();

@@ -1,4 +1,4 @@
-//! Events as JSON: what a webhook is sent, what waits in the inbox, and the way back.
+//! Events as JSON: the request body of a webhook and the content of the inbox, in both directions.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::trace::TraceContext;
 /// The last millisecond that RFC 3339 can write: the end of the year 9999.
 const LAST_MS: u64 = 253_402_300_799_999;
 
-/// The event as JSON, with these stored values. The payload goes in as Discord wrote it.
+/// The event as JSON, with these stored values. The payload is included as Discord wrote it.
 #[must_use]
 pub fn body(event: &Event, state: &StateValues) -> String {
     let mut out = String::with_capacity(512 + event.text.data().len());
@@ -60,12 +60,12 @@ fn quoted(out: &mut String, text: &str) {
 }
 
 fn written(at: UnixMs) -> String {
-    let millis = i64::try_from(at.millis().min(LAST_MS)).expect("invariant: the year 9999 is not so far");
-    let at = DateTime::from_timestamp_millis(millis).expect("invariant: every year up to 9999 can be written");
+    let millis = i64::try_from(at.millis().min(LAST_MS)).expect("invariant: the year 9999 fits into 64 bits");
+    let at = DateTime::from_timestamp_millis(millis).expect("invariant: every year up to 9999 can be formatted");
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// What an event is called: the same however often it comes, and safe in URLs.
+/// Id of an event: the same for every delivery, and safe in URLs.
 #[must_use]
 pub fn event_id(origin: &EventOrigin) -> String {
     let mut out = String::with_capacity(origin.session.len() + 21);
@@ -80,7 +80,7 @@ pub fn event_id(origin: &EventOrigin) -> String {
     out
 }
 
-/// The trace that an event begins: the same however often it comes.
+/// The trace that an event starts: the same for every delivery.
 #[must_use]
 pub fn trace(origin: &EventOrigin) -> TraceContext {
     let mut hash = Sha256::new();
@@ -91,21 +91,21 @@ pub fn trace(origin: &EventOrigin) -> TraceContext {
     let (mut id, mut span) = ([0; 16], [0; 8]);
     id.copy_from_slice(&hash[..16]);
     span.copy_from_slice(&hash[16..24]);
-    // No part may be all zero.
+    // Neither part may be all zero.
     (id[0], span[0]) = (id[0] | 1, span[0] | 1);
     TraceContext::begin(u128::from_be_bytes(id), u64::from_be_bytes(span))
 }
 
-/// Why a text is not an event as a webhook is sent it.
+/// Why a text is not an event body.
 #[derive(Debug, thiserror::Error)]
 pub enum EventBodyError {
-    /// It is not JSON, or a field is missing or of another kind.
-    #[error("this is not an event as a webhook is sent it: {0}")]
+    /// It is not JSON, or a field is missing or has the wrong type.
+    #[error("not an event body: {0}")]
     Json(#[from] serde_json::Error),
-    /// A field cannot be understood.
-    #[error("this is not an event as a webhook is sent it: `{field}` must be {must}")]
+    /// A field is invalid.
+    #[error("not an event body: `{field}` must be {must}")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
         /// What it must be.
         must: &'static str,
@@ -129,7 +129,7 @@ struct EventBody<'t> {
     data: &'t RawValue,
 }
 
-/// What an interaction's payload says of it.
+/// Fields of an interaction's payload.
 #[derive(Deserialize)]
 struct InteractionData {
     application_id: Option<Value>,
@@ -137,11 +137,11 @@ struct InteractionData {
     kind: Option<u8>,
 }
 
-/// The event that such JSON tells of. Fields that it does not know, it leaves.
+/// Parses an event body. Unknown fields are ignored.
 ///
 /// # Errors
 ///
-/// When it is no such JSON.
+/// When it is not an event body.
 pub fn from_body(text: &str) -> Result<Event, EventBodyError> {
     let written: EventBody<'_> = serde_json::from_str(text)?;
     let at = DateTime::parse_from_rfc3339(&written.timestamp).ok();
@@ -151,8 +151,8 @@ pub fn from_body(text: &str) -> Result<Event, EventBodyError> {
     let interaction = match (&written.interaction_id, written.interaction_token) {
         (Some(id), Some(token)) => Some(Arc::new(interaction(digits("interaction_id", id)?, token, written.data)?)),
         (None, None) => None,
-        (Some(_), None) => return Err(EventBodyError::Field { field: "interaction_token", must: "there, too" }),
-        (None, Some(_)) => return Err(EventBodyError::Field { field: "interaction_id", must: "there, too" }),
+        (Some(_), None) => return Err(EventBodyError::Field { field: "interaction_token", must: "present too" }),
+        (None, Some(_)) => return Err(EventBodyError::Field { field: "interaction_id", must: "present too" }),
     };
     let id = |field, id: Option<String>| id.map(|id| digits(field, &id)).transpose();
     let data = written.data.get().to_owned();
@@ -186,5 +186,5 @@ fn interaction(id: u64, token: String, data: &RawValue) -> Result<Interaction, E
 }
 
 fn digits(field: &'static str, text: &str) -> Result<u64, EventBodyError> {
-    text.parse().map_err(|_| EventBodyError::Field { field, must: "an id, in digits" })
+    text.parse().map_err(|_| EventBodyError::Field { field, must: "an id, as a string of digits" })
 }

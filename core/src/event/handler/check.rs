@@ -1,4 +1,4 @@
-//! Whether what a rule gives can be what it should be, as far as that is known before an event is there.
+//! Checks whether the output of a rule can be valid, as far as possible without an event.
 
 use serde_json::{Map, Value};
 
@@ -12,12 +12,12 @@ use crate::operation::payload::{
 };
 use crate::operation::{OperationKind, Payload};
 
-/// The longest delay or deadline: thirty days, in milliseconds.
+/// Maximum delay or deadline: 30 days, in milliseconds.
 const LATEST_MS: u64 = 30 * 24 * 3_600_000;
-/// What kinds there are, for people.
+/// Where to find the kinds, for messages.
 const KINDS: &str = "docs/operations.md lists the kinds";
 
-/// An operation, as the API takes it.
+/// Reads an operation, in the format of the API.
 pub(super) fn operation(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<JsonTemplate> {
     object(value, at, |form| {
         let kind = form.required("kind", kind);
@@ -58,12 +58,12 @@ fn kind(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationKind> {
         return at.wrong("must be a kind of operation, as a string; docs/operations.md lists them");
     };
     OperationKind::from_name(name).or_else(|| match nearest(name, OperationKind::ALL.iter().map(|kind| kind.name())) {
-        Some(meant) => at.wrong(format!("`{}` is no kind of operation; did you mean `{meant}`?", shown(name))),
-        None => at.wrong(format!("`{}` is no kind of operation; {KINDS}", shown(name))),
+        Some(meant) => at.wrong(format!("`{}` is not a kind of operation; did you mean `{meant}`?", shown(name))),
+        None => at.wrong(format!("`{}` is not a kind of operation; {KINDS}", shown(name))),
     })
 }
 
-/// Notes what is wrong with an operation's payload.
+/// Records the errors of an operation's payload.
 fn payload(kind: OperationKind, shape: &JsonTemplate, at: &mut FieldContext<'_>) {
     let (sample, unknown) = shape.sample();
     if let Err(invalid) = Payload::parse(kind, &sample, Some(1)) {
@@ -71,7 +71,7 @@ fn payload(kind: OperationKind, shape: &JsonTemplate, at: &mut FieldContext<'_>)
     }
 }
 
-/// Notes what is wrong, but for what may be right once it is known.
+/// Records errors, except those of values that are unknown without an event.
 fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut FieldContext<'_>) {
     let within = |field: &str, path: &str| {
         field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -84,7 +84,7 @@ fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut FieldContext<'_>) 
     }
 }
 
-/// A value that a placeholder may stand for.
+/// Reads a value that may contain placeholders.
 fn fitting<T>(
     value: &Value,
     names: PlaceholderScope<'_>,
@@ -99,24 +99,25 @@ fn fitting<T>(
     Some(shape)
 }
 
-/// The answer to an interaction: a message, or what only the synchronous path can answer with. A text is a message.
+/// Reads the response to an interaction: a message, or what only the synchronous path can respond with. A string is a
+/// message.
 pub(super) fn reply(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<JsonTemplate> {
     let shape = match value {
         Value::String(_) => JsonTemplate::Object(vec![("content".to_owned(), JsonTemplate::read(value, names, at)?)]),
         Value::Object(_) => JsonTemplate::read(value, names, at)?,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            return at.wrong("must be a text or a message, such as { content = \"Hello!\" }");
+            return at.wrong("must be a string or a message, such as { content = \"Hello!\" }");
         }
     };
     let (sample, unknown) = shape.sample();
     let Value::Object(mut message) = sample else { return Some(shape) };
-    // Choices of a field that is being typed, and modals, are Discord's own objects.
+    // Autocomplete choices and modals are Discord's own objects.
     if message.contains_key("choices") || message.contains_key("custom_id") {
         return Some(shape);
     }
     let interaction = [("interaction_id", "1"), ("interaction_token", "token")];
     if let Some((name, _)) = interaction.iter().find(|(name, _)| message.contains_key(*name)) {
-        return at.field(name).wrong("is not a field here; the answer goes to the interaction that the event is");
+        return at.field(name).wrong("is not a known field here; the response goes to the interaction of the event");
     }
     message.extend(
         interaction.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect::<Map<_, _>>(),

@@ -1,10 +1,10 @@
-//! Conditions: which of the events that match a handler's patterns it wants.
+//! Conditions: which of the events that match a handler's patterns it handles.
 
 use serde_json::Value;
 
 use super::view::{DataPath, EventView};
 
-/// What has to be so. All of it; what is not said does not matter.
+/// Conditions of a handler. All that are set must be met.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HandlerCondition {
     /// `guild`: one of these.
@@ -13,15 +13,15 @@ pub struct HandlerCondition {
     pub(super) channels: Option<Vec<u64>>,
     /// `user`: one of these.
     pub(super) users: Option<Vec<u64>>,
-    /// `bot`: whether who did it is a bot.
+    /// `bot`: whether the event was caused by a bot.
     pub(super) bot: Option<bool>,
-    /// `fields`: what stands where in the payload.
+    /// `fields`: values at paths of the payload.
     pub(super) fields: Vec<(DataPath, Value)>,
 }
 
 impl HandlerCondition {
-    /// The first thing that is not so, by its field; `None` if all of it is. The payload is looked at last, and only if
-    /// it matters.
+    /// The field of the first condition that is not met; `None` if all are. The payload is checked last, and only if a
+    /// condition needs it.
     pub(super) fn unmet(&self, view: &EventView<'_>) -> Option<&'static str> {
         let event = view.event();
         let one_of = |wanted: &Option<Vec<u64>>, is: Option<u64>| {
@@ -47,7 +47,7 @@ impl HandlerCondition {
     }
 }
 
-/// Whether two values are the same, however a number is written.
+/// Whether two values are equal; numbers are compared by value.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),

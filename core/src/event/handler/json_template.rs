@@ -6,7 +6,7 @@ use super::template::{PlaceholderScope, StateValues, Template, TemplateError, Ty
 use super::view::EventView;
 use crate::operation::payload::validation::FieldContext;
 
-/// JSON whose strings are templates. The names of fields are not.
+/// JSON whose strings are templates. Field names are not.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum JsonTemplate {
     /// The same for every event.
@@ -17,7 +17,7 @@ pub(super) enum JsonTemplate {
 }
 
 impl JsonTemplate {
-    /// Reads JSON, and notes every string that is no template.
+    /// Reads JSON, and records every string that is not a valid template.
     pub(super) fn read(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<Self> {
         let shape = match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone()),
@@ -29,7 +29,7 @@ impl JsonTemplate {
                 Err(says) => return at.wrong(says),
             },
             Value::Array(items) => {
-                // Every one is read, so that all that is wrong is told.
+                // Reads every item, so that all errors are reported.
                 let read: Vec<Option<Self>> =
                     items.iter().enumerate().map(|(n, item)| Self::read(item, names, &mut at.item(n))).collect();
                 Self::List(read.into_iter().collect::<Option<_>>()?)
@@ -45,7 +45,7 @@ impl JsonTemplate {
         Some(shape)
     }
 
-    /// What it becomes for an event.
+    /// The value for an event.
     pub(super) fn value(&self, view: &EventView<'_>, state: &StateValues) -> Result<Value, TemplateError> {
         match self {
             Self::Fixed(value) => Ok(value.clone()),
@@ -60,7 +60,7 @@ impl JsonTemplate {
         }
     }
 
-    /// What it may become; and the paths of what nobody knows before an event is there.
+    /// A sample value, and the paths of values whose type is unknown without an event.
     pub(super) fn sample(&self) -> (Value, Vec<String>) {
         let mut unknown = Vec::new();
         let value = self.sample_at("", &mut unknown);

@@ -1,8 +1,8 @@
-//! Handlers: what is done with which events.
+//! Event handlers: which events they handle, and what they do.
 //!
 //! ```text
-//!  Event ─▶ matching(name) ─▶ wants(view) ─▶ needed(view): stored values ─┬─▶ Rule::apply ─▶ operations, reply, set
-//!           patterns, by       conditions                                └─▶ body ─▶ a webhook, which answers the same
+//!  Event ─▶ matching(name) ─▶ accepts(view) ─▶ needed_keys(view) ─┬─▶ Rule::apply ─▶ operations, reply, set
+//!           patterns, by       conditions       stored values     └─▶ body ─▶ a webhook, which returns the same
 //!           name alone
 //! ```
 
@@ -35,76 +35,76 @@ pub use self::template::{Template, TemplateError};
 pub use self::view::EventView;
 pub use self::webhook::{ResponsePolicy, Secret, WebhookSpec};
 
-/// All handlers, in the order in which they were written. Cheap to clone.
+/// All handlers, in the order of the configuration. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct EventHandlers(Arc<[EventHandler]>);
 
 /// One handler.
 #[derive(Clone, Debug)]
 pub struct EventHandler {
-    /// `name`: no two have the same, and it stays the same over restarts.
+    /// `name`: unique, and stable over restarts.
     pub name: Arc<str>,
-    /// `on`: which events it listens to.
+    /// `on`: patterns of event names.
     pub on: Vec<EventPattern>,
-    /// `when`: which of them it wants.
+    /// `when`: conditions on matching events.
     pub when: HandlerCondition,
-    /// What it does with them.
+    /// What it does with an event.
     pub does: HandlerAction,
-    /// `defer`: what becomes of interactions, if not what becomes of others.
+    /// `defer`: how interactions are deferred; `None` for the default.
     pub defer: Option<DeferMode>,
-    /// `ephemeral`: whether only who asked sees the answer, if not as with others.
+    /// `ephemeral`: whether only the user of the interaction sees the response; `None` for the default.
     pub ephemeral: Option<bool>,
-    /// `needs`: keys of stored values that it is given.
+    /// `needs`: keys of stored values that it receives.
     pub needs: Vec<Template>,
-    /// `shadow`: it is only told what it would do.
+    /// `shadow`: only reports what it would do.
     pub shadow: bool,
     cooldown: Option<Cooldown>,
 }
 
-/// What a handler does.
+/// Action of a handler.
 #[derive(Clone, Debug)]
 pub enum HandlerAction {
-    /// What is written there.
+    /// A built-in rule.
     Rule(Rule),
-    /// What a brain says.
+    /// A webhook call to the brain.
     Webhook(WebhookSpec),
 }
 
-/// What becomes of an interaction before it is answered.
+/// Whether an interaction is deferred before the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeferMode {
-    /// It is deferred at once, unless it is of a kind that cannot be.
+    /// It is deferred at once, unless its kind does not allow that.
     Auto,
-    /// It is answered in time, or not at all.
+    /// It is not deferred: the response must be in time.
     Never,
 }
 
 impl EventHandlers {
-    /// Those whose patterns match the name of an event, by their places, in order. It is the same for a name each time.
+    /// Indexes of the handlers whose patterns match the name of an event, in order. Always the same for a name.
     #[must_use]
     pub fn matching(&self, name: &str) -> Vec<usize> {
         let matching = |handler: &EventHandler| handler.on.iter().any(|pattern| pattern.matches(name));
         self.0.iter().enumerate().filter(|(_, handler)| matching(handler)).map(|(place, _)| place).collect()
     }
 
-    /// The one at a place.
+    /// The handler at an index.
     #[must_use]
     pub fn get(&self, place: usize) -> Option<&EventHandler> {
         self.0.get(place)
     }
 
-    /// The one of a name.
+    /// The handler with a name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&EventHandler> {
         self.0.iter().find(|handler| &*handler.name == name)
     }
 
-    /// All of them, in order.
+    /// All handlers, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, EventHandler> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Number of handlers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -116,7 +116,7 @@ impl EventHandlers {
         self.0.is_empty()
     }
 
-    /// The same, all of them in shadow.
+    /// The same handlers, all in shadow mode.
     #[must_use]
     pub fn in_shadow(&self) -> Self {
         Self(self.0.iter().map(|handler| EventHandler { shadow: true, ..handler.clone() }).collect())
@@ -139,20 +139,20 @@ impl FromIterator<EventHandler> for EventHandlers {
 }
 
 impl EventHandler {
-    /// Whether it wants an event that matches one of its patterns. It looks at the payload only if a condition is about
-    /// that.
+    /// Whether its conditions accept an event that matches one of its patterns. Parses the payload only if a condition
+    /// needs it.
     #[must_use]
     pub fn wants(&self, view: &EventView<'_>) -> bool {
         self.unmet(view).is_none()
     }
 
-    /// The condition that keeps it from wanting an event, by its field of `when`; `None` if it wants it.
+    /// The condition that rejects an event, by its field of `when`; `None` if all accept it.
     #[must_use]
     pub fn unmet(&self, view: &EventView<'_>) -> Option<&'static str> {
         self.when.unmet(view)
     }
 
-    /// Whether it has to be asked of the store before it can be called.
+    /// Whether the store must be queried before it is called.
     #[must_use]
     pub const fn needs_state(&self) -> bool {
         !self.needs.is_empty() || self.cooldown.is_some()
@@ -162,17 +162,17 @@ impl EventHandler {
     ///
     /// # Errors
     ///
-    /// When a placeholder stands for nothing, or a key is reserved.
+    /// When a placeholder has no value, or a key is reserved.
     pub fn needed(&self, view: &EventView<'_>) -> Result<Vec<String>, TemplateError> {
         self.needs.iter().map(|key| key.state_key(view, &template::StateValues::new())).collect()
     }
 
-    /// What keeps it from being called for an event, if it was called for the same key that recently; and for how long it
-    /// then is kept from it.
+    /// Key and duration of its cooldown for an event: after a call, it is not called again for the same key within that
+    /// time.
     ///
     /// # Errors
     ///
-    /// When a placeholder stands for nothing.
+    /// When a placeholder has no value.
     pub fn cooldown(&self, view: &EventView<'_>) -> Result<Option<(String, Duration)>, TemplateError> {
         self.cooldown.as_ref().map(|cooldown| cooldown.given(view)).transpose()
     }

@@ -1,11 +1,11 @@
-//! The names of events that patterns can mean, and how events of a name rank.
+//! Names of known events, for patterns, and their ranks.
 
 use crate::event::{EventClass, EventName};
 
-/// What interactions are called: `interaction.<one of these>.<name>`.
+/// Kinds of interactions in names: `interaction.<one of these>.<name>`.
 pub(super) const INTERACTIONS: [&str; 5] = ["command", "button", "menu", "modal", "autocomplete"];
 
-/// The names of all events that this program knows, but for interactions.
+/// Names of all known events except interactions.
 pub(super) const KNOWN: &[&str] = &[
     "message.create",
     "message.update",
@@ -88,7 +88,7 @@ pub(super) const KNOWN: &[&str] = &[
     "gateway.gap",
 ];
 
-/// An event's name, from its text.
+/// An event name from its text.
 pub(super) fn named(text: &str) -> EventName {
     match KNOWN.iter().find(|name| **name == text) {
         Some(name) => EventName::Known(name),
@@ -96,7 +96,7 @@ pub(super) fn named(text: &str) -> EventName {
     }
 }
 
-/// How events of this name rank.
+/// Rank of events with this name.
 pub(super) fn class(name: &str) -> EventClass {
     match name.split('.').next().unwrap_or_default() {
         "interaction" => EventClass::Interaction,
@@ -113,7 +113,7 @@ mod tests {
     use crate::event::{Frame, read};
     use crate::time::UnixMs;
 
-    /// What Discord calls the event of a name.
+    /// Discord's type of the event with this name.
     fn discords(name: &str) -> String {
         let name = match name {
             "member.join" => "guild.member.add".to_owned(),
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_name_is_one_that_frames_are_read_with_and_ranks_alike() {
-        // Ours: Discord does not know of it.
+        // Our own event; Discord does not have it.
         for name in KNOWN.iter().filter(|name| **name != "gateway.gap") {
             let frame = format!(r#"{{"t":"{}","s":1,"op":0,"d":{{}}}}"#, discords(name));
             let Frame::Event(event) = read(frame, 0, &"s".into(), UnixMs::new(1)).unwrap() else { panic!("{name}") };

@@ -1,14 +1,14 @@
-//! Which events a handler listens to: words with dots between them, `*` for any one word, `#` for any number of words.
+//! Patterns of event names: words separated by dots, `*` for exactly one word, `#` for any number of words.
 
 use std::fmt;
 
 use super::names;
 use crate::operation::payload::{field_reader::nearest, validation::shown};
 
-/// How long a pattern is at most.
+/// Maximum length of a pattern.
 const LONGEST: usize = 200;
 
-/// Names of events: `member.join`, `interaction.command.*`, `message.#`.
+/// A pattern of event names: `member.join`, `interaction.command.*`, `message.#`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventPattern {
     text: String,
@@ -17,20 +17,20 @@ pub struct EventPattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// This word.
+    /// Exactly this word.
     Is(String),
-    /// `*`: one word, whichever.
+    /// `*`: any one word.
     One,
-    /// `#`: any number of words, also none.
+    /// `#`: any number of words, including none.
     Any,
 }
 
 impl EventPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     ///
-    /// When it is none, or when no event could ever match it; says what to write instead.
+    /// When it is not a pattern, or no event can match it; the message says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > LONGEST {
             return Err(format!("must be a pattern of 1 to {LONGEST} bytes, such as `member.join` or `message.*`"));
@@ -43,18 +43,18 @@ impl EventPattern {
         }
     }
 
-    /// As it was written.
+    /// The text of the pattern.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether an event of this name is meant.
+    /// Whether the name of an event matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let names: Vec<&str> = name.split('.').collect();
         let (mut at, mut word) = (0, 0);
-        // The last `#`, and where the words after it were tried.
+        // The last `#`, and the position at which the words after it were tried.
         let mut any: Option<(usize, usize)> = None;
         while at < names.len() {
             match self.words.get(word) {
@@ -75,7 +75,7 @@ impl EventPattern {
                 }
                 Some(Segment::Is(_)) | None => {}
             }
-            // It takes one word more.
+            // The `#` takes one more word.
             let Some((hash, tried)) = any else { return false };
             any = Some((hash, tried + 1));
             (word, at) = (hash + 1, tried + 1);
@@ -83,7 +83,7 @@ impl EventPattern {
         self.words[word..].iter().all(|word| *word == Segment::Any)
     }
 
-    /// Whether interactions can be among what it means.
+    /// Whether it can match interactions.
     pub(super) fn may_be_interaction(&self) -> bool {
         match self.words.first() {
             Some(Segment::Is(first)) => first == "interaction",
@@ -91,7 +91,7 @@ impl EventPattern {
         }
     }
 
-    /// Why no event could match, if that is known.
+    /// Why no event can match, if that is known.
     fn flaw(&self) -> Option<String> {
         let Some(Segment::Is(first)) = self.words.first() else { return None };
         let starts =
@@ -102,7 +102,7 @@ impl EventPattern {
             let meant = if known_start { None } else { nearest(first, starts()) };
             return meant.map(|meant| {
                 let rest = self.text.strip_prefix(first.as_str()).unwrap_or_default();
-                format!("starts with no word that events start with; did you mean `{meant}{}`?", shown(rest))
+                format!("has an unknown first word; did you mean `{meant}{}`?", shown(rest))
             });
         }
         if first == "interaction" {
@@ -116,22 +116,24 @@ impl EventPattern {
             None => "docs/handlers.md lists the names".to_owned(),
         };
         Some(format!(
-            "is the name of no event; {hint} (For one that is newer than this program, write `*` for one of its words.)"
+            "is not the name of an event; {hint} (For an event that is newer than this version, use `*` for one of its \
+             words.)"
         ))
     }
 
     fn interaction_flaw(&self) -> Option<String> {
         let Some(Segment::Is(kind)) = self.words.get(1) else {
-            return Some("names no event; all interactions are `interaction.#`".to_owned());
+            return Some("is not the name of an event; for all interactions use `interaction.#`".to_owned());
         };
         if !names::INTERACTIONS.contains(&kind.as_str()) {
             let all = names::INTERACTIONS.map(|kind| format!("`interaction.{kind}.*`")).join(", ");
-            return Some(format!("names no event; interactions are {all}"));
+            return Some(format!("is not the name of an event; interactions are {all}"));
         }
         match self.words.len() {
             3 => None,
             _ => Some(format!(
-                "names no event; write `interaction.{kind}.` and one name, or `interaction.{kind}.*` for all"
+                "is not the name of an event; use `interaction.{kind}.` and one name, or `interaction.{kind}.*` for \
+                 all"
             )),
         }
     }
@@ -140,14 +142,14 @@ impl EventPattern {
 impl Segment {
     fn parse(word: &str) -> Result<Self, String> {
         match word {
-            "" => Err("must not hold an empty word: one dot between two words".to_owned()),
+            "" => Err("must not contain an empty word: put exactly one dot between words".to_owned()),
             "*" => Ok(Self::One),
             "#" => Ok(Self::Any),
             word if word.contains(['*', '#']) => {
-                Err("must hold `*` and `#` as words of their own: `message.*`, not `message*`".to_owned())
+                Err("must contain `*` and `#` only as separate words: `message.*`, not `message*`".to_owned())
             }
             word if word.chars().any(|c| c.is_whitespace() || c.is_control()) => {
-                Err("must not hold white space".to_owned())
+                Err("must not contain white space".to_owned())
             }
             word => Ok(Self::Is(word.to_owned())),
         }
@@ -204,7 +206,7 @@ mod tests {
             ("qqq", "docs/handlers.md"),
             ("", "1 to 200"),
             ("member..join", "empty word"),
-            ("member*", "words of their own"),
+            ("member*", "separate words"),
             ("member. join", "white space"),
         ] {
             let said = EventPattern::parse(given).unwrap_err();
@@ -215,7 +217,7 @@ mod tests {
         }
     }
 
-    /// What the words of RabbitMQ's topics mean, taken literally.
+    /// Direct implementation of RabbitMQ's topic semantics.
     fn naive(pattern: &[&str], name: &[&str]) -> bool {
         match (pattern, name) {
             ([], []) => true,

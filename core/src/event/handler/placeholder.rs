@@ -1,4 +1,4 @@
-//! Placeholders: what stands between braces in a [`Template`].
+//! Placeholders: the parts in braces of a [`Template`].
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ use crate::operation::payload::{
 /// A placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placeholder {
-    /// What stands between the braces, without the question mark.
+    /// The text between the braces, without the question mark.
     shown: String,
     source: Source,
     optional: bool,
 }
 
-/// Where its value comes from.
+/// Source of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     Envelope(Field),
@@ -27,7 +27,7 @@ enum Source {
     State { key: Template, path: DataPath },
 }
 
-/// What is known of an event before its payload is looked at.
+/// Fields of an event that need no parsing of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     User,
@@ -52,7 +52,7 @@ const FIELDS: [(&str, Field); 8] = [
 ];
 
 impl Placeholder {
-    /// Reads what stands between braces.
+    /// Parses the text between braces.
     pub(super) fn parse(between: &str, names: PlaceholderScope<'_>) -> Result<Self, String> {
         let (inner, optional) = match between.strip_suffix('?') {
             Some(inner) => (inner, true),
@@ -61,7 +61,7 @@ impl Placeholder {
         let source = if let Some(path) = inner.strip_prefix("data.") {
             let path = DataPath::parse(path).filter(|_| !path.contains(['{', '}', ' ']));
             Source::Data(path.ok_or_else(|| {
-                format!("has `{{{}}}`, which is no path; write `{{data.user.username}}`", shown(between))
+                format!("contains `{{{}}}`, which is not a valid path; use `{{data.user.username}}`", shown(between))
             })?)
         } else if let Some(needed) = inner.strip_prefix("state.") {
             Self::state(needed, names)?
@@ -76,26 +76,28 @@ impl Placeholder {
 
     fn state(needed: &str, names: PlaceholderScope<'_>) -> Result<Source, String> {
         let PlaceholderScope::EventAndState(needs) = names else {
-            return Err("must not name `state`, which is not looked up before it is known".to_owned());
+            return Err("must not use `state`, because stored values are not loaded yet at this point".to_owned());
         };
-        // The longest, since one may begin like another.
+        // The longest match, since one key may be a prefix of another.
         let found = needs
             .iter()
             .filter_map(|key| Some((key, needed.strip_prefix(key.as_str())?)))
             .filter(|(_, rest)| rest.is_empty() || rest.starts_with('.'))
             .max_by_key(|(key, _)| key.len());
         let Some((key, rest)) = found else {
-            let hint = format!("write it into `needs`: needs = [\"{}\"]", shown(needed));
-            return Err(format!("names `state.{}`, which is not looked up; {hint}", shown(needed)));
+            let hint = format!("add it to `needs`: needs = [\"{}\"]", shown(needed));
+            return Err(format!("uses `state.{}`, which is not loaded; {hint}", shown(needed)));
         };
         let path = match rest.strip_prefix('.') {
             None => DataPath::here(),
-            Some(path) => DataPath::parse(path).ok_or_else(|| format!("has no path behind `state.{}`", shown(key)))?,
+            Some(path) => {
+                DataPath::parse(path).ok_or_else(|| format!("has an invalid path after `state.{}`", shown(key)))?
+            }
         };
         Ok(Source::State { key: Template::parse(key, PlaceholderScope::Event)?, path })
     }
 
-    /// What it stands for in an event.
+    /// Its value in an event.
     pub(super) fn value(&self, view: &EventView<'_>, state: &StateValues) -> Result<Value, TemplateError> {
         let event = view.event();
         let id = |id: Option<u64>| id.map(|id| Value::String(id.to_string()));
@@ -127,7 +129,7 @@ impl Placeholder {
         }
     }
 
-    /// Whether it is known what kind of value it stands for, whatever the event holds.
+    /// Whether the type of its value is known without an event.
     pub(super) const fn known(&self) -> TypeKnowledge {
         match &self.source {
             Source::Envelope(_) if !self.optional => TypeKnowledge::Kind,
@@ -135,12 +137,12 @@ impl Placeholder {
         }
     }
 
-    /// Whether it stands for a number.
+    /// Whether its value is a number.
     pub(super) const fn is_number(&self) -> bool {
         matches!(self.source, Source::Envelope(Field::Shard))
     }
 
-    /// What it may stand for. Ids differ, so that two of them in a list are not taken for one.
+    /// A sample value. Ids differ, so that two of them in a list are not duplicates.
     pub(super) const fn sample(&self) -> &'static str {
         match &self.source {
             Source::Envelope(Field::User) => "1000000000000000001",
@@ -160,7 +162,7 @@ fn unknown(name: &str) -> String {
     let names = FIELDS.iter().map(|(name, _)| *name);
     let hint = match nearest(name, names.clone().chain(["data.", "state."])) {
         Some(meant) => format!("did you mean `{{{meant}}}`?"),
-        None => format!("there are {}, `data.…` and `state.…`", listed(names)),
+        None => format!("known names are {}, `data.…` and `state.…`", listed(names)),
     };
-    format!("has `{{{}}}`, which stands for nothing; {hint} (Write `{{{{` for a brace that means itself.)", shown(name))
+    format!("contains the unknown placeholder `{{{}}}`; {hint} (Write `{{{{` for a literal brace.)", shown(name))
 }

@@ -1,4 +1,4 @@
-//! Reading handlers: all that is wrong with any of them, at once.
+//! Reads handlers and reports all errors at once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,41 +22,41 @@ use crate::operation::payload::{
     value::{boolean, choice, id, integer, list},
 };
 
-/// The most handlers.
+/// Maximum number of handlers.
 const HANDLERS: usize = 1_000;
-/// The most of anything that one handler has several of.
+/// Maximum number of entries in any list of a handler.
 const SEVERAL: usize = 100;
-/// The most stored values that one handler needs.
+/// Maximum number of stored values that one handler needs.
 const NEEDS: usize = 20;
-/// The longest that anything is kept: a year, in milliseconds.
+/// Maximum lifetime of a stored value or a cooldown: a year, in milliseconds.
 const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
-/// The longest that a webhook may take, in milliseconds.
+/// Maximum timeout of a webhook, in milliseconds.
 const TIMEOUT_MS: u64 = 600_000;
 
-/// What is wrong with one field.
+/// Error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerFieldError {
-    /// Which field: `handlers[2].do[0].payload.role_id`; empty for the whole.
+    /// The field: `handlers[2].do[0].payload.role_id`; empty for the whole document.
     pub field: String,
-    /// What is wrong with it, and what to do. Never holds a secret.
+    /// What is wrong, and what to do. Never contains a secret.
     pub message: String,
 }
 
 impl fmt::Display for HandlerFieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
-            "" => write!(f, "this {}", self.message),
+            "" => write!(f, "the document {}", self.message),
             field => write!(f, "`{field}` {}", self.message),
         }
     }
 }
 
 impl EventHandlers {
-    /// Reads handlers: `{"handlers": [{"name": …, "on": …, …}, …]}`.
+    /// Parses handlers: `{"handlers": [{"name": …, "on": …, …}, …]}`.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, at once; 50 things at most.
+    /// All errors at once, at most 50.
     pub fn parse(value: &Value) -> Result<Self, Vec<HandlerFieldError>> {
         let mut findings = ErrorCollector::new(NullHandling::NotSaid);
         let read = object(value, &mut findings.top(), |form| {
@@ -78,13 +78,13 @@ impl EventHandlers {
     }
 }
 
-/// By what was written, so that it is told even if something else is wrong.
+/// Compares the names as written, so that duplicates are reported even if a handler has other errors.
 fn distinct_names(handlers: &Value, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (n, handler) in handlers.as_array().into_iter().flatten().take(HANDLERS).enumerate() {
         let name = handler.get("name").and_then(Value::as_str);
         if let Some(name) = name.filter(|name| !seen.insert(*name)) {
-            let says = format!("is `{}`, which another handler is called; each has its own name", shown(name));
+            let says = format!("is `{}`, which is the name of another handler; use a unique name", shown(name));
             at.item(n).field("name").wrong::<()>(says);
         }
     }
@@ -106,7 +106,10 @@ fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
         if on.as_ref().is_some_and(|on| !on.iter().any(EventPattern::may_be_interaction)) {
             for field in ["reply", "defer", "ephemeral"] {
                 if form.says(field) {
-                    form.wrong(field, "is about interactions, and `on` names none: those are `interaction.#`");
+                    form.wrong(
+                        field,
+                        "applies only to interactions, and `on` matches none; add for example `interaction.#`",
+                    );
                 }
             }
         }
@@ -114,7 +117,7 @@ fn handler(value: &Value, at: &mut FieldContext<'_>) -> Option<EventHandler> {
     })
 }
 
-/// What a handler does: exactly one of two things.
+/// Reads the action of a handler: either a rule or a webhook.
 fn does(
     form: &mut FieldReader<'_, '_>,
     names: PlaceholderScope<'_>,
@@ -127,8 +130,7 @@ fn does(
     let rule = ["do", "reply", "set"].into_iter().find(|field| form.says(field));
     match (rule, form.says("webhook")) {
         (Some(field), true) => {
-            let says =
-                format!("must not stand with `{field}`: either it is written what is done, or a webhook is asked");
+            let says = format!("must not be combined with `{field}`: use either a built-in rule or a webhook");
             form.wrong("webhook", says);
             None
         }
@@ -138,7 +140,7 @@ fn does(
             Some(HandlerAction::Rule(Rule { operations, reply, set, cooldown: cooldown.cloned() }))
         }
         (None, false) => {
-            form.wrong_here("must say what is done: `do` (operations), `reply`, `set`, or `webhook`");
+            form.wrong_here("must have an action: `do` (operations), `reply`, `set`, or `webhook`");
             None
         }
     }
@@ -149,7 +151,7 @@ fn name(value: &Value, at: &mut FieldContext<'_>) -> Option<Arc<str>> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     match name.filter(|name| name.bytes().all(plain)) {
         Some(name) => Some(name.into()),
-        None => at.wrong("must be a name of 1 to 64 characters: small letters a to z, digits, `-` and `_`"),
+        None => at.wrong("must be a name of 1 to 64 characters: lower-case letters a to z, digits, `-` and `_`"),
     }
 }
 
@@ -163,7 +165,7 @@ fn pattern(value: &Value, at: &mut FieldContext<'_>) -> Option<EventPattern> {
     }
 }
 
-/// One value, or a list of them that is not empty.
+/// Reads one value, or a list that is not empty.
 fn one_or_several<T>(
     mut read: impl FnMut(&Value, &mut FieldContext<'_>) -> Option<T>,
 ) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Vec<T>> {
@@ -183,10 +185,10 @@ fn when(value: &Value, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -
         let bot = form.optional("bot", boolean);
         let fields = form.optional("fields", |value, at| {
             let Some(fields) = value.as_object() else {
-                return at.wrong("must be paths and what stands there: { \"user.id\" = \"1\" }");
+                return at.wrong("must be paths and their values: { \"user.id\" = \"1\" }");
             };
             if fields.len() > SEVERAL {
-                return at.wrong(format!("must be at most {SEVERAL} paths"));
+                return at.wrong(format!("must have at most {SEVERAL} paths"));
             }
             let read: Vec<Option<(DataPath, Value)>> = fields
                 .iter()
@@ -198,16 +200,16 @@ fn when(value: &Value, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -
     })
 }
 
-/// A way into the payload. Templates reach it as `data`; here it begins within.
+/// Reads a path into the payload. In templates it starts with `data`; here it starts inside the payload.
 fn field_path(text: &str, on: Option<&[EventPattern]>, at: &mut FieldContext<'_>) -> Option<DataPath> {
     let Some(path) = DataPath::parse(text) else {
-        return at.wrong("must be a path into the payload: words with dots between them, numbers for items of lists");
+        return at.wrong("must be a path into the payload: words separated by dots, numbers for list items");
     };
-    // Of all events only interactions have something there.
+    // Only interactions have a `data` field in their payload.
     let never = on.is_some_and(|on| !on.iter().any(EventPattern::may_be_interaction));
     if never && path.first() == Some("data") {
         let within = text.strip_prefix("data.").unwrap_or("user.id");
-        return at.wrong(format!("must begin within the payload: write `{within}`"));
+        return at.wrong(format!("must start inside the payload: write `{within}`"));
     }
     Some(path)
 }
@@ -222,7 +224,7 @@ fn template(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_
     }
 }
 
-/// The key of a stored value.
+/// Reads the key of a stored value.
 fn state_key(value: &Value, names: PlaceholderScope<'_>, at: &mut FieldContext<'_>) -> Option<Template> {
     let key = template(value, names, at)?;
     match key.check_reserved() {
@@ -256,7 +258,7 @@ fn webhook(value: &Value, at: &mut FieldContext<'_>) -> Option<WebhookSpec> {
     object(value, at, |form| {
         let url = form.required("url", |value, at| match value.as_str() {
             Some(url) if url.starts_with("https://") || url.starts_with("http://") => Some(url.to_owned()),
-            Some(_) | None => at.wrong("must be an address that starts with https:// or http://, as a string"),
+            Some(_) | None => at.wrong("must be a URL that starts with https:// or http://, as a string"),
         });
         let secrets = form.required(
             "secrets",

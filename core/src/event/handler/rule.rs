@@ -1,4 +1,4 @@
-//! Built-in rules: what is done with an event without asking anybody.
+//! Built-in rules: they handle an event without a call to the brain.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::json_template::JsonTemplate;
 use super::template::{StateValues, Template, TemplateError};
 use super::view::EventView;
 
-/// What is done with an event without asking anybody.
+/// A built-in rule.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
     pub(super) operations: Vec<JsonTemplate>,
@@ -17,16 +17,16 @@ pub struct Rule {
     pub(super) cooldown: Option<Cooldown>,
 }
 
-/// A value that a rule keeps.
+/// A value that a rule stores.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StateWrite {
     pub(super) key: Template,
-    /// What is kept; `null` removes it.
+    /// The value; `null` deletes it.
     pub(super) value: JsonTemplate,
     pub(super) lasts: Option<Duration>,
 }
 
-/// For how long a handler is not called again for the same key.
+/// Time during which a handler is not called again for the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cooldown {
     pub(super) key: Template,
@@ -39,25 +39,26 @@ impl Cooldown {
     }
 }
 
-/// What a rule makes of an event.
+/// Output of a rule for an event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleOutput {
     /// Operations in the event's guild, as `POST /v1/guilds/{id}/operations` takes them.
     pub operations: Vec<Value>,
-    /// The answer, if the event is an interaction: a message, or for the synchronous path also choices or a modal.
+    /// The response, if the event is an interaction: a message, or for the synchronous path also choices or a modal.
     pub reply: Option<Value>,
-    /// Values to keep: key, value (`null` removes it), and for how long.
+    /// Values to store: key, value (`null` deletes it), and lifetime.
     pub set: Vec<(String, Value, Option<Duration>)>,
-    /// The handler is not to be called again for this key for so long.
+    /// Key and duration of the cooldown that starts.
     pub cooldown: Option<(String, Duration)>,
 }
 
 impl Rule {
-    /// What it makes of an event. `state` holds the values of [`Handler::needed`](super::EventHandler::needed) that there are.
+    /// Applies the rule to an event. `state` has the existing values of
+    /// [`EventHandler::needed_keys`](super::EventHandler::needed_keys).
     ///
     /// # Errors
     ///
-    /// When a placeholder stands for nothing, or a key is reserved: then nothing is given at all.
+    /// When a placeholder has no value, or a key is reserved. Then there is no output at all.
     pub fn apply(&self, view: &EventView<'_>, state: &StateValues) -> Result<RuleOutput, TemplateError> {
         let operations = self.operations.iter().map(|shape| shape.value(view, state)).collect::<Result<_, _>>()?;
         let reply = match &self.reply {
@@ -74,14 +75,14 @@ impl Rule {
         Ok(RuleOutput { operations, reply, set, cooldown })
     }
 
-    /// Whether it never makes anything of any event.
+    /// Whether it never has any output.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.operations.is_empty() && self.reply.is_none() && self.set.is_empty() && self.cooldown.is_none()
     }
 }
 
-/// How long a value is kept if whoever sets it does not say: `sess:` 15 minutes, `cache:` 5 minutes, others for good.
+/// Default lifetime of a stored value: `sess:` 15 minutes, `cache:` 5 minutes, others unlimited.
 #[must_use]
 pub fn lasts(key: &str) -> Option<Duration> {
     if key.starts_with("sess:") {

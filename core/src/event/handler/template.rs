@@ -1,8 +1,8 @@
-//! Texts with placeholders: `Welcome, {data.user.username}!`
+//! Strings with placeholders: `Welcome, {data.user.username}!`
 //!
-//! A placeholder stands for a JSON value. A text that is nothing but one placeholder becomes that value; anywhere else
-//! the value becomes text within a string. Nothing is ever pasted into JSON, so that no event can write more of an
-//! operation than the string that it stands in.
+//! A placeholder has a JSON value. A string that is exactly one placeholder becomes that value; anywhere else the value
+//! becomes text within the string. Values are never inserted into JSON text, so an event can only affect the string
+//! that contains the placeholder.
 
 use std::collections::BTreeMap;
 
@@ -13,57 +13,57 @@ use super::view::EventView;
 use crate::operation::payload::validation::shown;
 use crate::state_key::{MAX_BYTES, ReservedKey, check_reserved};
 
-/// Stored values by their keys.
+/// Stored values by key.
 pub(super) type StateValues = BTreeMap<String, Value>;
 
-/// Why a handler cannot do with an event what it should.
+/// Why a template has no value for an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A placeholder stands for nothing here.
+    /// A placeholder has no value.
     #[error(
-        "`{{{placeholder}}}` stands for nothing in this event: write `{{{placeholder}?}}` if it may be missing, or add \
-         a condition to `when`"
+        "`{{{placeholder}}}` has no value in this event: write `{{{placeholder}?}}` if it may be missing, or add a \
+         condition to `when`"
     )]
     Missing {
-        /// What stands between the braces.
+        /// The placeholder, without braces.
         placeholder: String,
     },
-    /// The event's payload cannot be read.
-    #[error("`{{{placeholder}}}` cannot be looked up: the event's payload is not JSON")]
+    /// The event's payload cannot be parsed.
+    #[error("`{{{placeholder}}}` cannot be resolved: the event's payload is not JSON")]
     NotJson {
-        /// What stands between the braces.
+        /// The placeholder, without braces.
         placeholder: String,
     },
-    /// A key of state or of a cooldown is of no use.
-    #[error("the key `{pattern}` becomes one of {length} bytes here: keys have 1 to {most}")]
+    /// The key of a stored value or a cooldown has an invalid length.
+    #[error("the key `{pattern}` has {length} bytes in this event; allowed are 1 to {most}")]
     Key {
-        /// As it was written.
+        /// The template.
         pattern: String,
-        /// How long it became.
+        /// Actual length.
         length: usize,
-        /// How long it may be.
+        /// Maximum length.
         most: usize,
     },
-    /// A key of a stored value belongs to the daemon.
-    #[error("the key `{pattern}` begins with `{prefix}` in this event: the daemon uses such keys itself")]
+    /// The key of a stored value is reserved for the daemon.
+    #[error("the key `{pattern}` starts with `{prefix}` in this event, which is reserved for the daemon")]
     Reserved {
-        /// As it was written.
+        /// The template.
         pattern: String,
         /// The reserved prefix.
         prefix: &'static str,
     },
 }
 
-/// What placeholders may name.
+/// Names that placeholders may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PlaceholderScope<'a> {
-    /// The event alone.
+    /// Only the event.
     Event,
-    /// Also these stored values, as `needs` writes them.
+    /// Also these stored values, as written in `needs`.
     EventAndState(&'a [String]),
 }
 
-/// A text with placeholders.
+/// A string with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -77,11 +77,11 @@ enum Part {
 }
 
 impl Template {
-    /// Reads a text.
+    /// Parses a template.
     ///
     /// # Errors
     ///
-    /// When a brace is left over or a placeholder names nothing that there is; says what to write instead.
+    /// When a brace is unbalanced or a placeholder is unknown; the message says what to write instead.
     pub(super) fn parse(text: &str, names: PlaceholderScope<'_>) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -96,14 +96,14 @@ impl Template {
                 plain.push('}');
                 rest = after;
             } else if let Some(after) = rest.strip_prefix('{') {
-                let end = closing(after).ok_or("has a `{` that is not closed; write `{{` for one that means itself")?;
+                let end = closing(after).ok_or("has a `{` that is not closed; write `{{` for a literal brace")?;
                 if !plain.is_empty() {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                 }
                 parts.push(Part::Hole(Placeholder::parse(&after[..end], names)?));
                 rest = &after[end + 1..];
             } else {
-                return Err("has a `}` that closes nothing; write `}}` for one that means itself".to_owned());
+                return Err("has a `}` without a `{`; write `}}` for a literal brace".to_owned());
             }
         }
         plain.push_str(rest);
@@ -113,13 +113,13 @@ impl Template {
         Ok(Self { text: text.to_owned(), parts })
     }
 
-    /// As it was written.
+    /// The text of the template.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is the same for every event: then it is this text.
+    /// The text, if it is the same for every event.
     pub(super) fn fixed(&self) -> Option<String> {
         match self.parts.as_slice() {
             [] => Some(String::new()),
@@ -128,7 +128,7 @@ impl Template {
         }
     }
 
-    /// What it becomes for an event: the value itself if it is nothing but a placeholder.
+    /// The value for an event: the value of the placeholder if there is nothing else.
     pub(super) fn value(&self, view: &EventView<'_>, state: &StateValues) -> Result<Value, TemplateError> {
         match self.parts.as_slice() {
             [Part::Hole(hole)] => hole.value(view, state),
@@ -136,12 +136,12 @@ impl Template {
         }
     }
 
-    /// What it becomes for an event, as text.
+    /// The text for an event.
     pub(super) fn text(&self, view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
         text(&self.parts, view, state)
     }
 
-    /// What it becomes for an event, as a key.
+    /// The text for an event, as a key.
     pub(super) fn key(&self, view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
         let key = self.text(view, state)?;
         if (1..=MAX_BYTES).contains(&key.len()) {
@@ -150,7 +150,7 @@ impl Template {
         Err(TemplateError::Key { pattern: shown(&self.text), length: key.len(), most: MAX_BYTES })
     }
 
-    /// What it becomes for an event, as the key of a stored value.
+    /// The text for an event, as the key of a stored value.
     pub(super) fn state_key(&self, view: &EventView<'_>, state: &StateValues) -> Result<String, TemplateError> {
         let key = self.key(view, state)?;
         match check_reserved(&key) {
@@ -159,7 +159,7 @@ impl Template {
         }
     }
 
-    /// Rejects a template that is a reserved key in every event: by its text before the first placeholder.
+    /// Rejects a template that is a reserved key in every event, by its text before the first placeholder.
     pub(super) fn check_reserved(&self) -> Result<(), ReservedKey> {
         match self.parts.first() {
             Some(Part::Text(text)) => check_reserved(text),
@@ -167,7 +167,7 @@ impl Template {
         }
     }
 
-    /// What it may become, to check whether that fits where it stands; and whether nobody knows what it will be.
+    /// A sample value to check against its position, and whether the type of the value is known.
     pub(super) fn sample(&self) -> (Value, TypeKnowledge) {
         let whole = matches!(self.parts.as_slice(), [Part::Hole(_)]);
         let mut known = TypeKnowledge::Kind;
@@ -191,16 +191,16 @@ impl Template {
     }
 }
 
-/// What is known of what a template will be.
+/// What is known about the value of a template without an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypeKnowledge {
-    /// What kind of value.
+    /// Its type.
     Kind,
-    /// Nothing: it is whatever the event holds.
+    /// Nothing: it depends on the event.
     Nothing,
 }
 
-/// Where a placeholder ends: the brace that closes it, past those that stand within it.
+/// Position of the closing brace of a placeholder, past nested ones.
 fn closing(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     for (at, byte) in text.bytes().enumerate() {

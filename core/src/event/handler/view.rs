@@ -1,4 +1,4 @@
-//! An event as handlers see it.
+//! View of an event for handlers.
 
 use std::cell::OnceCell;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::event::Event;
 
-/// An event as handlers see it: its payload is parsed when the first of them looks at it, and at most once.
+/// View of an event for handlers: its payload is parsed on first access, and at most once.
 #[derive(Debug)]
 pub struct EventView<'a> {
     event: &'a Event,
@@ -14,7 +14,7 @@ pub struct EventView<'a> {
 }
 
 impl<'a> EventView<'a> {
-    /// Looks at an event.
+    /// Creates a view of an event.
     #[must_use]
     pub const fn new(event: &'a Event) -> Self {
         Self { event, data: OnceCell::new() }
@@ -26,19 +26,19 @@ impl<'a> EventView<'a> {
         self.event
     }
 
-    /// The payload; `None` if it is no JSON.
+    /// The payload; `None` if it is not JSON.
     #[must_use]
     pub fn data(&self) -> Option<&Value> {
         self.data.get_or_init(|| serde_json::from_str(self.event.text.data()).ok()).as_ref()
     }
 
-    /// Whether anybody has looked at the payload.
+    /// Whether the payload was parsed.
     #[must_use]
     pub fn is_parsed(&self) -> bool {
         self.data.get().is_some()
     }
 
-    /// Whether who did it is a bot; `None` if the event does not name who did it.
+    /// Whether the event was caused by a bot; `None` if the event has no user.
     #[must_use]
     pub(super) fn by_bot(&self) -> Option<bool> {
         let data = self.data()?;
@@ -49,34 +49,34 @@ impl<'a> EventView<'a> {
             .into_iter()
             .flatten()
             .find(|who| who.is_object())?;
-        // Discord leaves it out for people.
+        // Discord omits it for human users.
         Some(who.get("bot").and_then(Value::as_bool).unwrap_or(false))
     }
 }
 
-/// A way into a payload: `user.id`, `options.0.value`.
+/// A path into a payload: `user.id`, `options.0.value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DataPath(Vec<String>);
 
 impl DataPath {
-    /// Reads a way: words with dots between them, numbers for items of lists.
+    /// Parses a path: words separated by dots, numbers for list items.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let words: Vec<String> = text.split('.').map(str::to_owned).collect();
         let fits = words.iter().all(|word| !word.is_empty()) && words.len() <= 32;
         fits.then_some(Self(words))
     }
 
-    /// The way to the value itself.
+    /// The path to the value itself.
     pub(super) const fn here() -> Self {
         Self(Vec::new())
     }
 
-    /// Its first word.
+    /// First word.
     pub(super) fn first(&self) -> Option<&str> {
         self.0.first().map(String::as_str)
     }
 
-    /// What stands there. A `null` is nothing.
+    /// The value at the path. `null` counts as missing.
     pub(super) fn find<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         let found = self.0.iter().try_fold(value, |value, word| match value {
             Value::Object(fields) => fields.get(word),

@@ -1,25 +1,25 @@
-//! Webhooks: a bot's brain that is asked what to do with an event.
+//! Webhooks: the brain decides what to do with an event.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a bot's brain is, and how it is talked to.
+/// Address of a webhook, and how to call it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSpec {
     /// `url`: `http://` or `https://`.
     pub url: String,
-    /// `secrets`: what requests are signed with; two while one takes the other's place.
+    /// `secrets`: keys to sign requests with; two during a rotation.
     pub secrets: Vec<Secret>,
-    /// `timeout_ms`: how long it may take, if not as long as others.
+    /// `timeout_ms`: timeout; `None` for the default.
     pub timeout: Option<Duration>,
     /// `allow_private`: whether it may be in a private network.
     pub allow_private: bool,
-    /// `answers`: which of its answers may have an effect.
+    /// `answers`: which of its responses may have an effect.
     pub answers: ResponsePolicy,
 }
 
-/// Which answers of a webhook may have an effect. Handlers act with the operator's rights, so an answer that a third
+/// Which responses of a webhook may have an effect. Handlers act with the operator's rights, so a response that a third
 /// party could have written must not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponsePolicy {
@@ -28,26 +28,26 @@ pub enum ResponsePolicy {
     Secure,
     /// Only if signed, on every connection.
     Signed,
-    /// All of them, also unsigned ones over plain http.
+    /// All responses, also unsigned ones over plain http.
     Any,
 }
 
-/// A secret as Standard Webhooks writes them: `whsec_` and base64. It is never shown.
+/// A secret in the format of Standard Webhooks: `whsec_` and base64. Redacted in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Arc<str>);
 
-/// The fewest and the most bytes of a secret.
+/// Allowed length of a secret in bytes.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 impl Secret {
-    /// Takes a secret.
+    /// Parses a secret.
     ///
     /// # Errors
     ///
-    /// When it is none; the message does not hold it.
+    /// When it is not valid; the message does not contain it.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        const SAYS: &str = "must be `whsec_` and 24 to 64 random bytes in base64; make one with: echo whsec_$(openssl \
-                            rand -base64 32)";
+        const SAYS: &str = "must be `whsec_` and 24 to 64 random bytes in base64; create one with: echo \
+            whsec_$(openssl rand -base64 32)";
         let encoded = text.strip_prefix("whsec_").ok_or(SAYS)?;
         let digits = encoded.trim_end_matches('=');
         let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/');
@@ -55,7 +55,7 @@ impl Secret {
         if plain && padded && BYTES.contains(&(digits.len() * 3 / 4)) { Ok(Self(text.into())) } else { Err(SAYS) }
     }
 
-    /// The secret itself. Whoever calls this must not let it reach a log, an error or an answer.
+    /// The secret itself. Callers must keep it out of logs, errors and responses.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

@@ -1,13 +1,13 @@
-//! The settings of a divided limit.
+//! Settings of a divided limit.
 
 use std::time::Duration;
 
 /// How a limit is divided among the processes of a store.
 #[derive(Clone, Debug)]
 pub struct DivisionConfig {
-    /// Calls in any window, over all processes.
+    /// Calls per window, over all processes.
     pub limit: u32,
-    /// The window, with its margin.
+    /// Length of the window, including its margin.
     pub window: Duration,
     /// How long the calls of a process that is certainly dead may still be in flight.
     pub settling: Duration,
@@ -15,9 +15,9 @@ pub struct DivisionConfig {
     pub request_timeout: Duration,
     /// How long a process may send after it last renewed its row.
     pub lease: Duration,
-    /// How long a process keeps its token while others have none, because there are more processes than tokens.
+    /// How long a process may hold its token while others have none, because there are more processes than tokens.
     pub rotate_after: Duration,
-    /// How long to wait after a reservation that was refused.
+    /// How long to wait after a refused reservation.
     pub retry_after: Duration,
 }
 
@@ -36,19 +36,19 @@ impl Default for DivisionConfig {
 }
 
 impl DivisionConfig {
-    /// How long a row stays after its last renewal, as the process that owns it tells the others.
+    /// How long a row is valid after its last renewal. The process that owns the row states this to the others.
     #[must_use]
     pub fn hold(&self) -> Duration {
         self.lease + self.request_timeout + self.window
     }
 
-    /// How long a row stays after its process has said goodbye.
+    /// How long a row is valid after its process has left.
     #[must_use]
     pub fn hold_after_goodbye(&self, in_flight: u32) -> Duration {
         self.window + if in_flight == 0 { self.settling } else { self.request_timeout }
     }
 
-    /// How long a row stays after its process is known to be dead.
+    /// How long a row is valid after its process is known to be dead.
     #[must_use]
     pub fn hold_after_death(&self) -> Duration {
         self.window + self.settling

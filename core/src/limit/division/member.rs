@@ -1,4 +1,4 @@
-//! A process's side of a divided limit.
+//! The part of a divided limit that runs in a process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::config::DivisionConfig;
 use crate::time::Timestamp;
 
-/// The name of a process among those of a store.
+/// Id of a process among those of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u128);
 
@@ -23,9 +23,9 @@ pub struct ShareRow {
     pub turn: u64,
     /// How much of the limit the process has reserved.
     pub share: u32,
-    /// How long the row stays without a renewal.
+    /// How long the row is valid without a renewal.
     pub hold: Duration,
-    /// Whether the process has said goodbye.
+    /// Whether the process has left.
     pub has_left: bool,
     /// Whether the process is certainly dead.
     pub is_dead: bool,
@@ -34,40 +34,40 @@ pub struct ShareRow {
 /// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The row was there.
+    /// The row existed.
     Extended {
-        /// What it has reserved.
+        /// Its reserved share.
         share: u32,
-        /// Its place in the order.
+        /// Its position in the order.
         turn: u64,
     },
-    /// There was no row; there is one now, and nothing is reserved.
+    /// There was no row; a new one was inserted, with nothing reserved.
     Joined {
-        /// Its place in the order.
+        /// Its position in the order.
         turn: u64,
     },
 }
 
-/// What to do in the store. One at a time; the result goes back by [`LimitShare::on_done`] or [`LimitShare::on_failed`].
+/// An action in the store. One at a time; its result is passed to [`LimitShare::on_done`] or [`LimitShare::on_failed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareAction {
-    /// Reserve so much, unless the sum over all rows would exceed the limit.
+    /// Reserve a share, unless the sum over all rows would exceed the limit.
     Reserve {
         /// The new share.
         share: u32,
     },
-    /// Give back all but so much, and perhaps go to the end of the order.
+    /// Lower the share, and optionally move to the end of the order.
     Lower {
         /// The new share.
         share: u32,
-        /// The new place in the order.
+        /// The new position in the order.
         turn: Option<u64>,
     },
-    /// Remove the row of a process that no longer sends, if it is still as it was seen.
+    /// Remove the row of a process that no longer sends, if the row is unchanged.
     Remove {
-        /// Whose.
+        /// The process.
         member: MemberId,
-        /// As it was seen.
+        /// The heartbeat of the row when it was read.
         beat: u64,
     },
 }
@@ -75,15 +75,15 @@ pub enum ShareAction {
 /// What the limiter may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Calls in any window.
+    /// Calls per window.
     pub share: u32,
     /// Processes that divide the limit.
     pub members: u32,
-    /// Grows with every change, so that the limiter can say which one it has applied.
+    /// Increases with every change, so that the limiter can report which allowance it has applied.
     pub version: u64,
 }
 
-/// What the limiter says of an allowance.
+/// Report of the limiter about an allowance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareUsage {
     /// The allowance that it has applied.
@@ -92,7 +92,7 @@ pub struct ShareUsage {
     pub is_within: bool,
 }
 
-/// A row of another process, as it was first seen like this.
+/// A row of another process, and when its current heartbeat was first seen.
 #[derive(Clone, Copy, Debug)]
 struct ObservedRow {
     beat: u64,
@@ -100,12 +100,12 @@ struct ObservedRow {
     dead_since: Option<Timestamp>,
 }
 
-/// What is to be seen of a divided limit.
+/// State of a divided limit, for the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DivisionView {
     /// Processes that divide the limit.
     pub members: u32,
-    /// What this process may use of it.
+    /// The share of this process.
     pub share: u32,
 }
 
@@ -115,16 +115,16 @@ impl From<Allowance> for DivisionView {
     }
 }
 
-/// A process's side of a divided limit. It has no clock and talks to no one.
+/// The part of a divided limit that runs in a process. It has no clock and does no I/O.
 #[derive(Debug)]
 pub struct LimitShare {
     config: DivisionConfig,
     me: MemberId,
     is_member: bool,
-    /// What its row has at least.
+    /// Lower bound of the share in its row.
     reserved: u32,
     turn: u64,
-    /// Whether the outcome of an action is unknown. The next renewal tells.
+    /// Whether the outcome of an action is unknown. The next renewal resolves it.
     is_uncertain: bool,
     allowance: Allowance,
     usage: ShareUsage,
@@ -133,13 +133,13 @@ pub struct LimitShare {
     lease_until: Timestamp,
     rows: Vec<ShareRow>,
     sightings: HashMap<MemberId, ObservedRow>,
-    /// Since when it has a token.
+    /// Since when it has had a token.
     held_since: Timestamp,
     retry_at: Timestamp,
 }
 
 impl LimitShare {
-    /// A process that has no row yet, and so may send nothing.
+    /// Creates the state of a process that has no row yet, and therefore may send nothing.
     #[must_use]
     pub fn new(config: DivisionConfig, me: MemberId) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl LimitShare {
         }
     }
 
-    /// The row was renewed, so this process may send until then.
+    /// The row was renewed: this process may send until `until`.
     pub fn on_renewed(&mut self, renewal: Renewal, until: Timestamp, now: Timestamp) {
         let (share, turn) = match renewal {
             Renewal::Extended { share, turn } => (share, turn),
@@ -171,7 +171,7 @@ impl LimitShare {
                 (0, turn)
             }
         };
-        // The row was lost, and the renewal that made a new one had no response.
+        // The row was lost, and the renewal that inserted a new one got no response.
         self.is_exposed |= share < self.reserved;
         self.is_member = true;
         self.is_uncertain = false;
@@ -196,7 +196,7 @@ impl LimitShare {
         self.allow(now);
     }
 
-    /// The limiter has applied an allowance, or its tokens have come back.
+    /// The limiter has applied an allowance, or its tokens have returned.
     pub fn on_usage(&mut self, usage: ShareUsage) {
         self.usage = usage;
         if self.is_within() {
@@ -216,7 +216,7 @@ impl LimitShare {
         (self.is_member && !self.is_exposed).then_some(self.lease_until)
     }
 
-    /// What to do next in the store.
+    /// The next action in the store.
     pub fn next_action(&mut self, now: Timestamp) -> Option<ShareAction> {
         if !self.is_member || self.is_uncertain {
             return None;
@@ -248,7 +248,8 @@ impl LimitShare {
         }
     }
 
-    /// The table is not as it was read, or another process is changing it: nothing was changed. It should be read again.
+    /// The table has changed since it was read, or another process is changing it: the action had no effect. The table
+    /// should be read again.
     pub fn on_refused(&mut self, action: ShareAction, now: Timestamp) {
         match action {
             ShareAction::Reserve { .. } => self.retry_at = now + self.config.retry_after,
@@ -262,7 +263,7 @@ impl LimitShare {
         }
     }
 
-    /// Whether an action was committed is unknown. The row should be renewed.
+    /// It is unknown whether an action was committed. The row should be renewed.
     pub fn on_failed(&mut self, action: ShareAction, now: Timestamp) {
         match action {
             ShareAction::Reserve { .. } => self.is_uncertain = true,
@@ -275,7 +276,7 @@ impl LimitShare {
         }
     }
 
-    /// When [`LimitShare::next_action`] should be asked again, whatever else happens.
+    /// When [`LimitShare::next_action`] should be called again, if nothing else happens.
     #[must_use]
     pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
         let removals = self.rows.iter().filter_map(|row| self.removable_at(row));
@@ -291,7 +292,7 @@ impl LimitShare {
         self.rows.iter().filter(|row| row.member != self.me)
     }
 
-    /// Whether the limiter has applied the present allowance, and its tokens in use fit into it.
+    /// Whether the limiter has applied the current allowance, and its tokens in use fit into it.
     fn is_within(&self) -> bool {
         self.usage == ShareUsage { version: self.allowance.version, is_within: true }
     }
@@ -315,7 +316,7 @@ impl LimitShare {
         self.allow(now);
     }
 
-    /// Lets the limiter use what is reserved and belongs to this process.
+    /// Updates the allowance: the part of the reserved share that belongs to this process.
     fn allow(&mut self, now: Timestamp) {
         let (share, members) = (self.reserved.min(self.target(now).0), self.members());
         if (share, members) != (self.allowance.share, self.allowance.members) {
@@ -323,7 +324,7 @@ impl LimitShare {
         }
     }
 
-    /// What belongs to this process, and its new place in the order if it lets others go first.
+    /// The share that belongs to this process, and its new position in the order if it lets others go first.
     fn target(&self, now: Timestamp) -> (u32, Option<u64>) {
         let mut order: Vec<(u64, MemberId)> =
             self.rows.iter().filter(|row| !row.has_left).map(|row| (row.turn, row.member)).collect();

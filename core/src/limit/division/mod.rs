@@ -1,4 +1,4 @@
-//! Dividing the global limit among the processes of one store, when no Redis counts for all of them.
+//! Divides the global limit among the processes of one store, without Redis.
 //!
 //! ```text
 //!                    table of shares in the store, one row a process
@@ -8,16 +8,16 @@
 //!     limiter                                                                       limiter
 //! ```
 //!
-//! A row says how much of the limit its process has *reserved*. The sum over all rows never exceeds the limit, and a process
-//! never has more tokens in use than its row says:
+//! A row states how much of the limit its process has *reserved*. The sum over all rows never exceeds the limit, and a
+//! process never has more tokens in use than its row states:
 //!
-//! - It raises its row only in a transaction that checks the sum, and uses more only when that is committed.
-//! - It lowers its row only when its tokens in use fit into what remains: a token comes back one window after its answer.
-//! - It sends only while its lease lasts. Others remove its row when they have not seen it renewed for the lease, the request
-//!   timeout and a window, by their own clocks: until then its last calls may still arrive.
+//! - It raises its row only in a transaction that checks the sum, and uses more only after the commit.
+//! - It lowers its row only when its tokens in use fit into the rest: a token returns one window after its response.
+//! - It sends only while its lease is valid. Others remove its row when they have not seen a renewal for the lease, the
+//!   request timeout and a window, by their own clocks: until then its last calls may still arrive.
 //!
-//! So no clock is compared with another, and no message has to arrive for the limit to hold. [`LimitShare`] decides; what drives
-//! it talks to the store.
+//! So no clock is compared with another, and the limit holds even if messages are lost. [`LimitShare`] decides; its
+//! driver does the I/O with the store.
 
 mod config;
 mod member;

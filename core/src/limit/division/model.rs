@@ -1,5 +1,5 @@
-//! The model: processes, a store, and a Discord that counts, under a schedule of everything that can go wrong. Discord is the
-//! judge: never more calls in any window than it allows.
+//! A model of processes, a store and Discord, under a random schedule of faults. The simulated Discord checks the
+//! invariant: never more calls in any window than the limit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -14,27 +14,27 @@ use crate::limit::readiness::Readiness;
 use crate::time::Timestamp;
 
 const MS: u64 = 1_000;
-/// A lease ends for its owner so much earlier than for the others.
+/// How much earlier a lease ends for its owner than for the others.
 const LEASE_MARGIN: Duration = Duration::from_millis(600);
 const HEARTBEAT: u64 = 750 * MS;
-/// How long a process waits for the store.
+/// Timeout of a query to the store.
 const STORE_TIMEOUT: u64 = 500 * MS;
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// A process cannot reach the store.
     Cut(usize, u64),
-    /// The store does what a process asks, and the process does not hear of it.
+    /// The store executes the queries of a process, but the process receives no responses.
     Deafen(usize, u64),
-    /// The store takes its time, perhaps more than a process waits.
+    /// The store is slow; a query may exceed its timeout.
     Slow(u64),
-    /// The store answers no one.
+    /// The store does not respond.
     Outage(u64),
-    /// A process stops, and goes on.
+    /// A process pauses, then continues.
     Freeze(usize, u64),
     /// A process dies; later another starts.
     Kill(usize, u64),
-    /// A process says goodbye; later another starts.
+    /// A process leaves; later another starts.
     Leave(usize, u64),
     /// One more process starts.
     Join,
@@ -59,7 +59,7 @@ enum Response {
 enum Event {
     Fault(usize),
     Heal(usize),
-    /// A process looks at its clock.
+    /// A timer of a process is due.
     Wake(usize),
     /// Another process has changed the table.
     Notified(usize),
@@ -70,7 +70,7 @@ enum Event {
     TimedOut(usize, u64),
     /// The limiter applies the allowance.
     Applied(usize),
-    /// A call that was granted leaves the process.
+    /// A granted call is sent.
     Sent(usize, u64),
     Arrived(usize),
     Answered(usize, u64, bool),
@@ -82,7 +82,7 @@ struct Process {
     own: LocalWindow,
     applied: u64,
     will_apply: bool,
-    /// Its clock is ahead by so much, and this many of a million too fast.
+    /// The offset of its clock, and its drift in parts per million.
     ahead: u64,
     fast: i64,
     started: u64,
@@ -93,7 +93,7 @@ struct Process {
     cut: u32,
     deaf: u32,
     query: Option<(u64, Query, Timestamp)>,
-    /// The last query that the store has executed: those before it never are.
+    /// The last query that the store has executed; earlier ones are never executed.
     executed: u64,
     response: Option<(u64, Response)>,
     beat: u64,
@@ -108,9 +108,9 @@ struct Process {
 struct World {
     now: u64,
     config: DivisionConfig,
-    /// Whether Discord answers soon.
+    /// Whether Discord responds quickly.
     is_calm: bool,
-    /// Whether deaths are known at once, as on one machine.
+    /// Whether deaths are known immediately, as on one machine.
     deaths_are_known: bool,
     chance: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// The time by the clock of a process.
+    /// The time on the clock of a process.
     fn local(&self, who: usize) -> Timestamp {
         let process = &self.processes[who];
         let passed = i64::try_from(self.now - process.started).unwrap();
@@ -273,7 +273,7 @@ impl World {
         Ok(())
     }
 
-    /// Something happens in a process that runs.
+    /// Handles an event in a running process.
     fn happen(&mut self, who: usize, event: Event) {
         let now = self.local(who);
         let process = &mut self.processes[who];
@@ -337,7 +337,7 @@ impl World {
         }
     }
 
-    /// A call that was granted leaves, if it still may.
+    /// Sends a granted call, if it is still permitted.
     fn send(&mut self, who: usize, number: u64) {
         let now = self.local(who);
         let process = &mut self.processes[who];
@@ -370,7 +370,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a process do whatever it can now.
+    /// Lets a process do all that it can do now.
     fn drive(&mut self, who: usize) {
         let now = self.local(who);
         let process = &mut self.processes[who];
@@ -452,7 +452,7 @@ impl World {
         self.later(self.now + STORE_TIMEOUT, Event::TimedOut(who, number));
     }
 
-    /// The store does what was asked, even if the process has given up or died meanwhile.
+    /// The store executes a query, even if the process has given up or died meanwhile.
     fn execute(&mut self, who: usize, number: u64) {
         let process = &mut self.processes[who];
         if number <= process.executed || self.outages > 0 || process.cut > 0 {
@@ -657,13 +657,13 @@ proptest! {
         deaths_are_known in any::<bool>(),
     ) {
         let mut world = World::new(rules(limit), processes, seed, &faults, deaths_are_known);
-        // Until everything is well again, and the rows of those that are gone may be removed.
+        // Until all faults have ended, and the rows of processes that are gone may be removed.
         prop_assert_eq!(world.run(27_000 * MS), Ok(()));
         world.processes.iter_mut().for_each(|process| process.grants = 0);
         prop_assert_eq!(world.run(45_000 * MS), Ok(()));
         let alive: Vec<&Process> = world.processes.iter().filter(|process| process.is_alive).collect();
         let grants: Vec<u32> = alive.iter().map(|process| process.grants).collect();
-        prop_assert!(grants.iter().all(|grants| *grants > 0), "one was never granted anything: {:?}", grants);
+        prop_assert!(grants.iter().all(|grants| *grants > 0), "a process was never granted a call: {:?}", grants);
         if alive.len() <= limit as usize {
             prop_assert_eq!(world.reserved(), limit, "{:?}", world.rows);
         }
@@ -678,7 +678,7 @@ fn a_calm_division_uses_nearly_all_of_the_limit() {
     let before = world.arrived;
     world.run(16_000 * MS).unwrap();
     let arrived = world.arrived - before;
-    // Each token is away for a window and a response.
+    // Each token is in use for a window and a response.
     assert!(arrived >= 10 * 45, "{arrived} in 10 s");
     let mut shares: Vec<u32> = world.rows.values().map(|row| row.share).collect();
     shares.sort_unstable();

@@ -1,4 +1,4 @@
-//! The rules of a divided limit, one by one.
+//! Tests of each rule of a divided limit.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn row(member: MemberId, turn: u64, share: u32) -> ShareRow {
     ShareRow { member, beat: 1, turn, share, hold, has_left: false, is_dead: false }
 }
 
-/// A process that has joined, and whose limiter applies what it is told.
+/// A process that has joined, and whose limiter has applied its allowance.
 fn joined(limit: u32) -> LimitShare {
     let mut share = LimitShare::new(DivisionConfig { limit, ..DivisionConfig::default() }, ME);
     share.on_renewed(Renewal::Joined { turn: 1 }, at(8_000), at(0));
@@ -38,7 +38,7 @@ fn do_next(share: &mut LimitShare, now: Timestamp) -> Option<ShareAction> {
     action
 }
 
-/// A process that is alone and has reserved all of the limit.
+/// A process that is alone and has reserved the whole limit.
 fn alone(limit: u32) -> LimitShare {
     let mut share = joined(limit);
     share.on_rows(vec![row(ME, 1, 0)], at(0));
@@ -71,7 +71,7 @@ fn a_row_is_lowered_only_when_the_tokens_in_use_fit() {
     let allowance = share.allowance();
     assert_eq!(allowance.share, 25);
     assert_eq!(share.next_action(at(0)), None);
-    // A usage of the allowance before says nothing.
+    // A usage report of the previous allowance is ignored.
     share.on_usage(ShareUsage { version: allowance.version - 1, is_within: true });
     assert_eq!(share.next_action(at(0)), None);
     share.on_usage(ShareUsage { version: allowance.version, is_within: false });
@@ -148,7 +148,7 @@ fn an_unknown_outcome_is_taken_for_the_smaller_share_until_a_renewal() {
     apply(&mut share);
     let lower = share.next_action(at(1_000)).unwrap();
     share.on_failed(lower, at(1_000));
-    // The joiner is gone again, and still no more than what is certain is used.
+    // The joiner is gone again, but only the confirmed share is used.
     share.on_rows(vec![row(ME, 1, 50)], at(1_100));
     assert_eq!((share.allowance().share, share.next_action(at(1_100))), (25, None));
     share.on_renewed(Renewal::Extended { share: 25, turn: 1 }, at(9_000), at(1_200));
@@ -165,7 +165,7 @@ fn with_more_processes_than_tokens_those_that_waited_longest_are_next() {
     apply(&mut share);
     assert_eq!(share.next_action(at(4_999)), None);
     assert_eq!(share.next_wake(at(10)), Some(at(5_000)));
-    // Its time is over: it makes room, and goes to the end.
+    // Its time has ended: it releases its token, and moves to the end of the order.
     assert_eq!(share.next_action(at(5_000)), None);
     assert_eq!(share.allowance().share, 0);
     apply(&mut share);

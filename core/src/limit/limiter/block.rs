@@ -1,4 +1,4 @@
-//! Global 429s: everything of a credential stops, whether the global limit counts it or not.
+//! Global 429s: all calls of a credential stop, whether the global limit counts them or not.
 
 use super::Limiter;
 use super::persist::LASTING;
@@ -9,9 +9,9 @@ use crate::snapshot::Urgency;
 use crate::time::Timestamp;
 
 impl Limiter {
-    /// A call of this credential was answered with a global 429.
+    /// A call of this credential got a global 429.
     pub(super) fn block(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
-        // Other processes are told by the side that shares the global limit, which an exempt call has not made.
+        // Only the domain that shares the global limit notifies other processes, and an exempt call has not created it.
         let domain = self.domain_for(credential, false);
         if let Some(global) = &mut self.domains[domain].global {
             global.close(until);
@@ -19,7 +19,7 @@ impl Limiter {
         self.note_block(credential, until, now);
     }
 
-    /// Nothing of this credential goes before `until`. Other processes know of it already.
+    /// Blocks all calls of this credential until `until`. Other processes know of the block already.
     pub(super) fn note_block(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
         if until <= now {
             return;
@@ -35,20 +35,20 @@ impl Limiter {
             domain.block(until);
             domain.global.iter_mut().for_each(|global| global.heard_closed(until));
         }
-        // The same block, as other processes know it, differs by as long as their messages take.
+        // The same block differs between processes by the time that their messages take.
         if until.since(before) > LASTING {
             self.changed(Urgency::Soon);
         }
     }
 
-    /// Forgets global 429s that have ended.
+    /// Removes global 429s that have ended.
     pub(super) fn end_blocks(&mut self, now: Timestamp) {
         let before = self.blocks.len();
         self.blocks.retain(|(_, end)| *end > now);
         self.block_ended |= self.blocks.len() < before;
     }
 
-    /// Whether a global 429 has ended since this was last asked.
+    /// Whether a global 429 has ended since the last call of this method.
     pub fn take_block_ended(&mut self) -> bool {
         std::mem::take(&mut self.block_ended)
     }

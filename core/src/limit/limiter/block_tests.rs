@@ -34,7 +34,7 @@ fn ask(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> 
     PermitRequest { credential, route, lane: Lane::Interactive, deadline }
 }
 
-/// When a call could go: now, or then.
+/// The earliest time at which a call could be granted.
 fn earliest(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) -> Timestamp {
     match limiter.try_acquire(ask, now) {
         Ok(permit) => {
@@ -55,7 +55,8 @@ fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
 /// Makes the bucket of a route known, with slots left.
 fn learn(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) {
     let bucket = ask.route.key.as_str().to_owned();
-    let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { panic!("the first call goes at once") };
+    let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { panic!("the first call is granted \
+        immediately") };
     let reset_after = Duration::from_secs(1);
     let rate = RateHeaders { bucket, limit: 50, remaining: 49, reset_ms: 9_000, reset_after };
     limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
@@ -74,7 +75,7 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
                     let AcquireOutcome::Granted(permit) =
                         limiter.acquire(ask(credential, path, 7, at(2_100)), at(2_100))
                     else {
-                        panic!("it goes at once")
+                        panic!("the call is granted immediately")
                     };
                     limiter.answered(permit, &limited(scope, RETRY_AFTER_MS), at(2_200));
                     for other in CREDENTIALS {
@@ -99,11 +100,12 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
 fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
     let callback = |id: u64| ask(BOT, PATHS[0], id, at(1_000_000));
-    let AcquireOutcome::Granted(first) = limiter.acquire(callback(1), at(100)) else { panic!("it goes at once") };
+    let AcquireOutcome::Granted(first) = limiter.acquire(callback(1), at(100)) else { panic!("the call is granted \
+        immediately") };
     let tickets: Vec<Ticket> = (2..5)
         .map(|id| match limiter.acquire(callback(id), at(100)) {
             AcquireOutcome::Waiting(ticket) => ticket,
-            other => panic!("an unknown route sends one call ahead: {other:?}"),
+            other => panic!("an unknown route sends one probe: {other:?}"),
         })
         .collect();
     limiter.answered(first, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(200));
@@ -123,11 +125,11 @@ fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
     assert_eq!(granted, tickets);
 }
 
-/// Lets a limiter say all it has to say to the shared window.
+/// Exchanges all pending calls and replies between a limiter and the shared window.
 fn talk(limiter: &mut Limiter, window: &mut ReferenceWindow, rules: &SharedLimitConfig, now: Timestamp) {
     for _ in 0..10 {
         let Some((credential, call)) = limiter.next_shared_call(now) else { break };
-        // A credential that only one process here uses has a window of its own, as it would have in Redis.
+        // A credential that only one process uses has its own window, as it would in Redis.
         let reply = match credential {
             BOT => window.call(&call, rules, "server", 1_000_000_000 + now.micros()),
             _ => ReferenceWindow::empty().call(&call, rules, "server", 1_000_000_000 + now.micros()),
@@ -152,7 +154,7 @@ fn global_429_of_an_exempt_call_reaches_processes_that_missed_the_news() {
     }
     let callback = |id: u64| ask(BOT, PATHS[0], id, at(6_000));
     let AcquireOutcome::Granted(permit) = processes[0].acquire(callback(1), at(6_000)) else {
-        panic!("it goes at once")
+        panic!("the call is granted immediately")
     };
     processes[0].answered(permit, &limited(RateLimitScope::Global, RETRY_AFTER_MS), at(6_000));
     for ms in (6_000..8_000).step_by(100) {
@@ -194,7 +196,7 @@ struct Step {
     credential: usize,
     path: usize,
     object: u64,
-    /// The scope of a 429 and for how long, or a success.
+    /// The scope and duration of a 429, or a success.
     limited: Option<(RateLimitScope, u64)>,
 }
 
@@ -237,7 +239,7 @@ proptest! {
                 Err(delay) => prop_assert!(delay.until >= at(blocked[step.credential])),
             }
         }
-        // Once the last of them has ended, all go.
+        // After the last block has ended, all calls are granted.
         let end = now + 60_000;
         limiter.on_time(at(end));
         for credential in CREDENTIALS {

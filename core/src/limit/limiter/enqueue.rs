@@ -1,4 +1,4 @@
-//! Waiting: who stands where, and which of them are next.
+//! Waiting: adds calls to wait queues, and selects which of them are next.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -13,7 +13,7 @@ impl Limiter {
     pub(super) fn enqueue(&mut self, ticket: Ticket, waiter: Waiter, now: Timestamp) {
         let (lot, lane) = (waiter.lot, waiter.ask.lane);
         let queue = &mut self.yard.lot(lot).queues.get_or_insert_default().lanes[lane.index()];
-        // Mostly the newest ticket; one that moves here from elsewhere keeps its place in the order of tickets.
+        // Usually the newest ticket; one that moves here from another queue keeps its position in the order of tickets.
         let place = queue.partition_point(|other| *other < ticket);
         queue.insert(place, ticket);
         self.domains[waiter.domain].waiting += 1;
@@ -21,7 +21,7 @@ impl Limiter {
         self.review(lot, now);
     }
 
-    /// Takes somebody out of where it waits.
+    /// Removes a waiter from its wait queue.
     pub(super) fn remove(&mut self, ticket: Ticket, now: Timestamp) -> Option<Waiter> {
         let waiter = self.waiters.remove(&ticket)?;
         self.domains[waiter.domain].waiting -= 1;
@@ -33,7 +33,7 @@ impl Limiter {
         Some(waiter)
     }
 
-    /// Looks at a wait queue anew: announces the heads that may go, or sets a timer.
+    /// Re-evaluates a wait queue: announces the heads that are ready, or sets a timer.
     pub(super) fn review(&mut self, lot: WaitQueueId, now: Timestamp) {
         self.unannounce(lot);
         let Some(queues) = &self.yard.lot(lot).queues else { return };
@@ -65,7 +65,7 @@ impl Limiter {
                 queues.announced[lane.index()] = Some((*head, domain));
                 self.domains[domain].announce(lane, *head, lot);
                 if is_probe {
-                    // Only the most urgent one can be the call ahead.
+                    // Only the most urgent call can be the probe.
                     break;
                 }
             }
@@ -82,7 +82,7 @@ impl Limiter {
         }
     }
 
-    /// Lets those through a side door who may, into their ordinary wait queues.
+    /// Moves the calls that the sublimit permits to the wait queues of their routes.
     pub(super) fn pass_side(&mut self, side: WaitQueueId, now: Timestamp) {
         while let Some(first) = self.yard.lot(side).queues.as_ref().and_then(|queues| queues.first()) {
             let QueueLimit::Side(door) = &mut self.yard.lot(side).keeper else { return };

@@ -1,4 +1,4 @@
-//! Going: whose turn has come, and who can wait no longer.
+//! Grants: which waiting calls are permitted now, and which have expired.
 
 use std::cmp::Reverse;
 
@@ -35,8 +35,8 @@ impl Limiter {
         self.tidy_alarms();
     }
 
-    /// Forgets alarms for what has happened since: those next in line, so that nobody is woken for nothing; and all of
-    /// them once they are most of what there is, since callers may be patient for hours and wait for moments.
+    /// Removes obsolete timers: those at the front, so that no wake-up is useless; and all of them once they are the
+    /// majority, because callers may set deadlines of hours and wait only briefly.
     pub(super) fn tidy_alarms(&mut self) {
         while self.alarms.peek().is_some_and(|Reverse(alarm)| !is_live(alarm, &self.waiters, &mut self.yard)) {
             self.alarms.pop();
@@ -53,7 +53,7 @@ impl Limiter {
 
     pub(super) fn let_go(&mut self, ticket: Ticket, lot: WaitQueueId, now: Timestamp) {
         self.unannounce(lot);
-        // A call ahead waits for a bucket that is not its wait queue's own; others may have emptied it since.
+        // A probe waits for a bucket that is not that of its wait queue; other calls may have used it up since.
         let is_late = self.waiters.get(&ticket).map(|waiter| waiter.ask.clone());
         if is_late.is_some_and(|ask| self.turn(lot, &ask, now) != Readiness::Now) {
             self.review(lot, now);
@@ -87,7 +87,7 @@ impl Limiter {
             QueueLimit::Probe { in_flight } => {
                 *in_flight = true;
                 probe = Some(lot);
-                // It takes a slot of the bucket that it may share: if it does share it, the count is right.
+                // The probe takes a slot of the bucket that it may share. If it does share it, the count is correct.
                 if let Some(kin) = self.kin(&ask, now)
                     && let QueueLimit::Bucket(bucket) = &mut self.yard.lot(kin).keeper
                 {

@@ -1,4 +1,4 @@
-//! The limiter: who may go, and when.
+//! The limiter: decides which calls are granted, and when.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -34,18 +34,18 @@ mod tests;
 pub use request::{AcquireOutcome, Delay, DelayReason, LimiterEffect, PermitId, PermitRequest};
 pub use sharing::SharingConfig;
 
-/// Somebody who waits.
+/// A waiting caller.
 #[derive(Debug)]
 struct Waiter {
     ask: PermitRequest,
     domain: DomainId,
     since: Timestamp,
     lot: WaitQueueId,
-    /// The side door it has passed, whose place it holds.
+    /// The sublimit that it has passed, and in which it counts.
     side: Option<WaitQueueId>,
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 struct Permit {
     ask: PermitRequest,
@@ -53,14 +53,14 @@ struct Permit {
     dispatched: Timestamp,
     /// The slot that it took.
     slot: Option<(WaitQueueId, u64)>,
-    /// The wait queue whose one call ahead it is.
+    /// The wait queue that it probes for.
     probe: Option<WaitQueueId>,
     side: Option<WaitQueueId>,
-    /// What it took of a shared limit.
+    /// Its permit of the shared limit.
     lodging: Option<MemberPermitId>,
 }
 
-/// A call of an unknown route whose answer was lost: it used a slot of a bucket that is not known yet.
+/// A probe of an unknown route whose response was lost: it used a slot of a bucket that is not known yet.
 #[derive(Debug)]
 struct LostProbe {
     credential: Credential,
@@ -82,10 +82,10 @@ enum Timer {
     Deadline(Ticket),
 }
 
-/// So many alarms are not worth tidying.
+/// Fewer timers than this are not pruned.
 const MIN_ALARMS: usize = 256;
 
-/// Whether an alarm is still for something.
+/// Whether a timer is still needed.
 fn is_live((_, alarm): &(Timestamp, Timer), waiters: &HashMap<Ticket, Waiter>, yard: &mut WaitQueues) -> bool {
     match alarm {
         Timer::Deadline(ticket) => waiters.contains_key(ticket),
@@ -93,41 +93,41 @@ fn is_live((_, alarm): &(Timestamp, Timer), waiters: &HashMap<Ticket, Waiter>, y
     }
 }
 
-/// The machine. Every method that may let somebody go leaves that in [`Limiter::take_effects`].
+/// The limiter. Each method that may grant a waiting call adds the grant to [`Limiter::take_effects`].
 #[derive(Debug)]
 pub struct Limiter {
     pub(super) config: LimitConfig,
     pub(super) book: RouteTable,
     pub(super) yard: WaitQueues,
-    /// No more than two for each credential, and so few that they are found by looking at each.
+    /// At most two for each credential; few enough for a linear search.
     pub(super) domains: Vec<Domain>,
     /// Global 429s that have not ended.
     blocks: Vec<(Credential, Timestamp)>,
-    /// Whether one of them has ended.
+    /// Whether a global 429 has ended.
     block_ended: bool,
     waiters: HashMap<Ticket, Waiter>,
     permits: HashMap<PermitId, Permit>,
     alarms: BinaryHeap<Reverse<(Timestamp, Timer)>>,
-    /// With more alarms than this, some are for what has long happened.
+    /// With more timers than this, obsolete ones are removed.
     tidy_above: usize,
-    /// Wait queues behind a side door; usually none.
+    /// Number of wait queues with a sublimit; usually 0.
     sides: usize,
     ghosts: Vec<LostProbe>,
     effects: VecDeque<LimiterEffect>,
     next: u64,
     started: Timestamp,
-    /// When it was last asked.
+    /// Time of the last call.
     now: Timestamp,
     /// How limits are shared with other processes, if they are.
     sharing: Option<SharingConfig>,
-    /// What it may use of each global limit, if other processes use the rest.
+    /// This process's share of each global limit, if other processes use the rest.
     pub(super) division: Option<DivisionView>,
-    /// How soon what has changed should be kept, if something has.
+    /// How soon changed state should be saved; `None` if nothing has changed.
     unsaved: Option<Urgency>,
 }
 
 impl Limiter {
-    /// A limiter that has just started: it grants nothing under a global limit for one window.
+    /// Creates a limiter that grants nothing under a global limit for one window.
     #[must_use]
     pub fn new(config: LimitConfig, now: Timestamp) -> Self {
         Self {
@@ -153,13 +153,13 @@ impl Limiter {
         }
     }
 
-    /// Asks for a call to go. The lane only matters against those who wait.
+    /// Requests a permit for a call. The lane matters only relative to calls that wait.
     pub fn acquire(&mut self, ask: PermitRequest, now: Timestamp) -> AcquireOutcome {
         let domain = self.domain_of(&ask);
         let Some(lot) = self.lot_of(&ask, now) else {
             return AcquireOutcome::Delay(Delay { until: now + Duration::from_secs(1), reason: DelayReason::Full });
         };
-        // Nothing refers to it yet, and a bucket that it may share could take its place.
+        // Nothing refers to it yet, and a bucket that it may share could evict it.
         self.yard.hold(lot);
         let acquired = self.acquire_at(lot, ask, domain, now);
         self.yard.release(lot);
@@ -185,7 +185,7 @@ impl Limiter {
         self.alarms.push(Reverse((ask.deadline, Timer::Deadline(ticket))));
         self.enqueue(ticket, Waiter { ask, domain, since: now, lot, side: None }, now);
         self.settle(now);
-        // It may have been let in by the settling itself.
+        // The call may have been granted already.
         match self.effects.back() {
             Some(LimiterEffect::Grant { ticket: granted, permit, .. }) if *granted == ticket => {
                 let permit = *permit;
@@ -196,7 +196,7 @@ impl Limiter {
         }
     }
 
-    /// Asks for a call to go at once or not at all.
+    /// Requests a permit for a call without waiting.
     pub fn try_acquire(&mut self, mut ask: PermitRequest, now: Timestamp) -> Result<PermitId, Delay> {
         ask.deadline = now.before(Duration::from_micros(1));
         match self.acquire(ask, now) {
@@ -209,7 +209,7 @@ impl Limiter {
         }
     }
 
-    /// Somebody who waits no longer wants to.
+    /// Cancels a waiting call.
     pub fn cancel(&mut self, ticket: Ticket, now: Timestamp) {
         if let Some(waiter) = self.remove(ticket, now) {
             self.release_side(waiter.side, now);
@@ -217,7 +217,7 @@ impl Limiter {
         }
     }
 
-    /// A call that was granted never left: all it took comes back.
+    /// A granted call was never sent: everything that it took is returned.
     pub fn give_back(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
@@ -235,7 +235,7 @@ impl Limiter {
         self.settle(now);
     }
 
-    /// A call that was granted will have no answer: it counts as if it arrived at the last moment it can.
+    /// A granted call gets no response: it counts as if it arrived at the last possible moment.
     pub fn lose(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         let gone = permit.dispatched + self.config.request_timeout;
@@ -261,7 +261,7 @@ impl Limiter {
         self.settle(now);
     }
 
-    /// A call was answered.
+    /// A call got a response.
     pub fn answered(&mut self, permit: PermitId, answer: &ResponseInfo, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
@@ -290,7 +290,7 @@ impl Limiter {
                 permit.slot.map(|(lot, _)| lot)
             }
         };
-        // Whoever is let through the side door must not take the place of the bucket that is to be closed.
+        // A call that passes the sublimit must not evict the bucket that is about to be closed.
         learned.into_iter().for_each(|lot| self.yard.hold(lot));
         self.end_side(permit.side, now, now);
         if let ResponseClass::RateLimited { scope, retry_after } = answer.class {
@@ -302,17 +302,17 @@ impl Limiter {
         self.settle(now);
     }
 
-    /// Time has passed: lets go whoever may, and sends away whoever can wait no longer.
+    /// Advances time: grants calls that are permitted now, and expires waiters whose deadline has passed.
     pub fn on_time(&mut self, now: Timestamp) {
         self.settle(now);
     }
 
-    /// What happened to those who wait, in order.
+    /// Takes what happened to waiting calls, in order.
     pub fn take_effects(&mut self) -> impl Iterator<Item = LimiterEffect> + '_ {
         self.effects.drain(..)
     }
 
-    /// When [`Limiter::on_time`] should be called at the latest.
+    /// The latest time at which [`Limiter::on_time`] should be called.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let alarm = self.alarms.peek().map(|Reverse((then, _))| *then);
@@ -321,18 +321,18 @@ impl Limiter {
         domains.chain(alarm).chain(blocks).chain(self.next_shared_wake()).chain(self.next_excess()).min()
     }
 
-    /// Free tokens of the global limits, of all credentials together.
+    /// Number of free tokens of the global limits of all credentials.
     pub fn available(&mut self, now: Timestamp) -> u32 {
         self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.free(now)).sum()
     }
 
-    /// How many wait.
+    /// Number of waiting calls.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }
 
-    /// How many wait in each lane, the most urgent first.
+    /// Number of waiting calls by lane, the most urgent first.
     #[must_use]
     pub fn waiting_by_lane(&self) -> [usize; 3] {
         let mut lanes = [0; 3];
@@ -342,7 +342,7 @@ impl Limiter {
         lanes
     }
 
-    /// How many are under way.
+    /// Number of calls in flight.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.permits.len()

@@ -1,4 +1,4 @@
-//! Learning: what answers say of buckets, and what follows for those who wait.
+//! Updates buckets from responses, and moves waiting calls accordingly.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::snapshot::Urgency;
 use crate::time::Timestamp;
 
 impl Limiter {
-    /// Takes in what an answer says of its bucket; returns the bucket's wait queue.
+    /// Updates the bucket from the headers of a response; returns the wait queue of the bucket.
     pub(super) fn learn(&mut self, permit: &Permit, rate: &RateHeaders, now: Timestamp) -> Option<WaitQueueId> {
         let PermitRequest { credential, route, .. } = &permit.ask;
         let fresh = Bucket::learned(rate, now);
@@ -25,7 +25,7 @@ impl Limiter {
         })?;
         let number = permit.slot.filter(|(taken, _)| *taken == lot).map(|(_, number)| number);
         if let (Some((taken, number)), true) = (permit.slot, number.is_none()) {
-            // It took a slot of a bucket that it does not belong to after all.
+            // The call took a slot of a bucket that it does not belong to.
             if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(taken).keeper {
                 match permit.probe {
                     Some(_) => bucket.give_back(number),
@@ -69,7 +69,7 @@ impl Limiter {
         }
         match (scope, bucket) {
             (RateLimitScope::Global, _) => self.block(permit.ask.credential, until, now),
-            // With slots left, it is not the bucket that refused, but a limit within it.
+            // If slots remain, a sublimit refused the call, not the bucket.
             (RateLimitScope::User, Some(lot)) if rate.is_none_or(|rate| rate.remaining == 0) => {
                 if let QueueLimit::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
                     bucket.close(until);
@@ -80,7 +80,8 @@ impl Limiter {
         }
     }
 
-    /// Closes the side door of one resource; those who wait for it move behind the door, the others go on.
+    /// Closes the sublimit of one resource. The calls that wait for this resource move to the queue of the sublimit;
+    /// other calls are not affected.
     pub(super) fn close_side(&mut self, ask: &PermitRequest, until: Timestamp, now: Timestamp) {
         let Some(side) = self.side_lot(ask, now) else { return };
         if let QueueLimit::Side(door) = &mut self.yard.lot(side).keeper {
@@ -101,7 +102,7 @@ impl Limiter {
         self.yard.release(side);
     }
 
-    /// A probe has ended: those of its route who waited for it go where they belong now, in their order.
+    /// A probe has completed: moves the calls of its route that waited for it to their wait queues, in order.
     pub(super) fn end_probe(&mut self, probe: Option<WaitQueueId>, now: Timestamp) {
         let Some(lot) = probe else { return };
         if let QueueLimit::Probe { in_flight } = &mut self.yard.lot(lot).keeper {
@@ -116,7 +117,7 @@ impl Limiter {
                 self.book.of(ask.credential, &ask.route.key, now) != RouteLimit::Unknown
             })
             .collect();
-        // Those who move on must not take the place of the wait queue that they leave.
+        // Calls that move must not evict the wait queue that they leave.
         self.yard.hold(lot);
         self.move_to(wiser, Self::ordinary_lot, now);
         self.review(lot, now);

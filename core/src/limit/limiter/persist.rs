@@ -1,7 +1,8 @@
-//! Remembering and recalling: what a restart must not undo.
+//! Saves and restores state that must survive a restart.
 //!
-//! Of a bucket only the time is kept until which it is closed. How much of the others was used is known to Discord alone;
-//! so for as long as the calls of an earlier life may count, each object of a recalled hash is asked by one call ahead.
+//! Of a bucket, only the time until which it is closed is saved. Only Discord knows how much of the others was used.
+//! Therefore each object of a restored hash starts with a probe, for as long as calls of the previous process may
+//! count.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,31 +23,32 @@ use crate::route::{RouteKey, TopLevelId};
 use crate::snapshot::{SnapshotAge, Urgency, lasting_ms};
 use crate::time::Timestamp;
 
-/// What is closed for longer should be kept soon. A fresh gate sends nothing for about as long anyway.
+/// State that stays closed for longer than this should be saved soon. A new gate sends nothing for about as long
+/// anyway.
 pub(super) const LASTING: Duration = Duration::from_secs(2);
 
-/// The same for a bucket that was merely used up, which is an everyday thing.
+/// The same for a bucket that was merely used up, which happens often.
 pub(super) const LASTING_BUCKET: Duration = Duration::from_secs(5);
 
 impl Limiter {
-    /// Notes that something has changed which should be kept.
+    /// Marks state as changed since the last save.
     pub(super) fn changed(&mut self, urgency: Urgency) {
         self.unsaved = self.unsaved.max(Some(urgency));
     }
 
-    /// Notes that something is closed until then.
+    /// Records that a limit is closed until `until`.
     pub(super) fn closed(&mut self, until: Timestamp, now: Timestamp) {
         if until.since(now) > LASTING {
             self.changed(Urgency::Soon);
         }
     }
 
-    /// Whether something has changed since this was last asked, and how soon it should be kept.
+    /// Whether state has changed since the last call of this method, and how soon it should be saved.
     pub fn take_unsaved(&mut self) -> Option<Urgency> {
         self.unsaved.take()
     }
 
-    /// What must not be forgotten.
+    /// Returns the state that must survive a restart.
     #[must_use]
     pub fn remember(&self, now: Timestamp) -> SavedLimiter {
         let mut hashes = HashIndex { limiter: self, places: HashMap::new(), list: Vec::new() };
@@ -103,12 +105,12 @@ impl Limiter {
         })
     }
 
-    /// Takes over what an earlier life of this process remembered. Nothing becomes laxer by it. To be called before the
-    /// first [`Limiter::acquire`], and after [`Limiter::share`] if limits are shared.
+    /// Restores the state that a previous process saved. This never makes a limit less strict. Must be called before
+    /// the first [`Limiter::acquire`], and after [`Limiter::share`] if limits are shared.
     pub fn recall(&mut self, memory: &SavedLimiter, age: SnapshotAge, now: Timestamp) {
         for SavedBlock { credential, lasting_ms } in memory.blocks.iter().take(MOST_BLOCKS) {
             if let Some(left) = age.left(*lasting_ms) {
-                // Other processes are not told again: they have what they share.
+                // Other processes are not notified again: the shared state includes the block.
                 self.note_block(*credential, now + left, now);
             }
         }
@@ -120,7 +122,7 @@ impl Limiter {
             .collect();
         let hash_at = |place: usize| hashes.get(place).copied().flatten();
         self.book.recalled(now + self.config.settling);
-        // The newest stand first, and are the last to be learned, so that they are not those that make room.
+        // The newest routes come first. They are added last, so that they are not evicted.
         for SavedRoute { credential, route, hash } in memory.routes.iter().take(MOST_ROUTES).rev() {
             let route = RouteKey::new(route);
             if let Some(hash) = hash_at(*hash)
@@ -174,7 +176,7 @@ impl Limiter {
     }
 }
 
-/// The hashes that what is remembered refers to.
+/// The hashes that the saved state refers to.
 struct HashIndex<'a> {
     limiter: &'a Limiter,
     places: HashMap<HashId, usize>,

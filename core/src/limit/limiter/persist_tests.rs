@@ -1,4 +1,5 @@
-//! A limiter beside another that was made from what the first remembered: the second never lets a call go before the first.
+//! Compares a limiter with another that was restored from its saved state: the second never grants a call before the
+//! first.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
     }
 }
 
-/// Whether a call may go now.
+/// Takes a permit if the call is permitted now.
 fn take(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> Option<PermitId> {
     let patient = PermitRequest { deadline: now + Duration::from_micros(1), ..ask.clone() };
     match limiter.acquire(patient, now) {
@@ -60,19 +61,19 @@ fn take(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> Option<Pe
     }
 }
 
-/// The same, and then as if it had not been asked.
+/// Whether a call is permitted now. Leaves the limiter unchanged.
 fn may_go(limiter: &mut Limiter, ask: &PermitRequest, now: Timestamp) -> bool {
     let permit = take(limiter, ask, now);
     permit.inspect(|permit| limiter.give_back(*permit, now)).is_some()
 }
 
-/// What is remembered, through its text.
+/// The saved state, serialized and parsed.
 fn remembered(limiter: &Limiter, now: Timestamp) -> SavedLimiter {
     let text = serde_json::to_string(&limiter.remember(now)).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-/// A limiter that starts at `now`, so long after another one remembered.
+/// Creates a limiter that starts at `now`, `after_ms` after another one was saved.
 fn restarted(memory: &SavedLimiter, after_ms: u64, now: Timestamp) -> Limiter {
     let mut limiter = limiter(now);
     limiter.recall(memory, SnapshotAge::of(UnixMs::new(5_000), UnixMs::new(5_000 + after_ms)), now);
@@ -118,8 +119,8 @@ fn a_bucket_of_many_hours_stays_closed_over_a_restart_and_holds_nobody_else_back
     assert_eq!(before.take_unsaved(), Some(Urgency::Soon));
     let mut after = restarted(&remembered(&before, at(2_000)), HOUR_MS, at(0));
     assert!(!may_go(&mut after, &create, at(27 * HOUR_MS - 1)));
-    assert!(may_go(&mut after, &ask("POST", "/guilds/2/roles"), at(2_000)), "another guild has a bucket of its own");
-    assert!(may_go(&mut after, &ask("POST", "/guilds/1/channels"), at(2_000)), "another route, too");
+    assert!(may_go(&mut after, &ask("POST", "/guilds/2/roles"), at(2_000)), "another guild has its own bucket");
+    assert!(may_go(&mut after, &ask("POST", "/guilds/1/channels"), at(2_000)), "another route has its own bucket");
     assert!(may_go(&mut after, &create, at(27 * HOUR_MS)));
 }
 
@@ -135,13 +136,14 @@ fn an_object_of_a_recalled_hash_is_asked_by_one_call_ahead_while_calls_of_an_ear
     assert_eq!(before.take_unsaved(), Some(Urgency::Later));
     let memory = remembered(&before, at(2_200));
     let mut after = restarted(&memory, 0, at(0));
-    // Objects do not wait for each other's answers, but nobody knows what is left for each.
+    // Objects do not wait for each other's responses, but the remaining slots of each are unknown.
     let first = take(&mut after, &send(1), at(2_000)).unwrap();
     assert!(may_go(&mut after, &send(2), at(2_000)));
     assert!(!may_go(&mut after, &send(1), at(2_000)));
     after.answered(first, &ok(rate("m", 5, 2, 4_000)), at(2_050));
-    assert_eq!((0..5).filter_map(|_| take(&mut after, &send(1), at(2_060))).count(), 2, "by what the answer said");
-    // Later there is nothing of an earlier life that could count.
+    assert_eq!((0..5).filter_map(|_| take(&mut after, &send(1), at(2_060))).count(), 2, "as many as the response \
+        reported");
+    // Later, no call of the previous process can count.
     assert_eq!((0..9).filter_map(|_| take(&mut after, &send(3), at(8_000))).count(), 5);
 }
 
@@ -197,7 +199,7 @@ fn asked(route: usize, object: u64) -> PermitRequest {
     ask
 }
 
-/// Discord's side of a route; PUT and DELETE share theirs.
+/// The server side of a route; PUT and DELETE share a bucket.
 fn server(route: usize) -> (usize, TestBucketServer) {
     match route {
         0 | 1 => (0, TestBucketServer::named("a", 3, 9_000, false)),
@@ -208,7 +210,7 @@ fn server(route: usize) -> (usize, TestBucketServer) {
     }
 }
 
-/// What is answered to a call: what its bucket says, a 429 of each scope for so many seconds, or nothing ever.
+/// The response to a call: from its bucket, a 429 of the given scope for a number of seconds, or none.
 #[derive(Clone, Copy, Debug)]
 enum Answers {
     Bucket,
@@ -250,18 +252,18 @@ proptest! {
             };
             before.answered(permit, &answer, at(now));
         }
-        // Lost calls count until they can no longer arrive, and that is not remembered: it is no refusal of Discord's.
+        // Lost calls count until they can no longer arrive. This is not saved, because it is not a refusal by Discord.
         now += 16_000;
         before.on_time(at(now));
         let learned: Vec<usize> = (0..ROUTES.len())
             .filter(|route| matches!(before.book.of(BOT, &asked(*route, 1).route.key, at(now)), RouteLimit::Hash(_)))
             .collect();
 
-        // The restart takes a while, by a clock of its own.
+        // The restart takes some time, measured by another clock.
         let memory = remembered(&before, at(now));
         let mut after = restarted(&memory, late_ms, at(now + late_ms));
         let mut went = [[false; 2]; ROUTES.len()];
-        // Closely at first, then until the last name has left its ten minutes.
+        // In small steps at first, then until the last name change has left its window of ten minutes.
         for wait in (0..60).map(|step| step * 500).chain((0..64).map(|step| 30_000 + step * 10_000)) {
             let then = at(now + late_ms + wait);
             for (route, went) in went.iter_mut().enumerate() {
@@ -273,10 +275,10 @@ proptest! {
                 }
             }
         }
-        prop_assert!(went.iter().flatten().all(|went| *went), "nothing is closed for good: {went:?}");
+        prop_assert!(went.iter().flatten().all(|went| *went), "no call is blocked forever: {went:?}");
         for route in learned {
             let known = after.book.of(BOT, &asked(route, 1).route.key, at(now));
-            prop_assert!(matches!(known, RouteLimit::Hash(_)), "what was learned needs no new probe");
+            prop_assert!(matches!(known, RouteLimit::Hash(_)), "a learned route needs no new probe");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What callers say to the limiter, and what they hear.
+//! Requests to the limiter, and its replies.
 
 use std::time::Duration;
 
@@ -8,56 +8,56 @@ use crate::response::Credential;
 use crate::route::Route;
 use crate::time::Timestamp;
 
-/// A call that wants to go.
+/// A request for a permit.
 #[derive(Clone, Debug)]
 pub struct PermitRequest {
-    /// Who it is made as.
+    /// Credential of the call.
     pub credential: Credential,
-    /// Where it goes.
+    /// Route of the call.
     pub route: Route,
     /// How urgent it is.
     pub lane: Lane,
-    /// When its caller no longer waits.
+    /// When the caller stops waiting.
     pub deadline: Timestamp,
 }
 
-/// A call that was granted and has not ended.
+/// Id of a granted call that has not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PermitId(pub(super) u64);
 
-/// What became of an [`PermitRequest`].
+/// Result of a [`PermitRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireOutcome {
-    /// It may go now.
+    /// The call may be sent now.
     Granted(PermitId),
-    /// It waits; an [`LimiterEffect`] will tell.
+    /// The call waits; a [`LimiterEffect`] follows.
     Waiting(Ticket),
-    /// It cannot go before its deadline. Nothing was changed.
+    /// The call cannot be sent before its deadline. The request had no effect.
     Delay(Delay),
 }
 
-/// Why a call cannot go in time, and when it could at the earliest.
+/// Why a call cannot be sent in time, and the earliest time at which it could.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// Not before then.
+    /// The earliest time.
     pub until: Timestamp,
-    /// What it would have waited for.
+    /// The limit that it would have waited for.
     pub reason: DelayReason,
 }
 
 /// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelayReason {
-    /// Its route's bucket.
+    /// The bucket of its route.
     Route,
     /// The global limit, or the order of lanes.
     Global,
-    /// A place to wait at all: too many do already.
+    /// Space in a wait queue: too many calls wait already.
     Full,
 }
 
 impl DelayReason {
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,23 +68,23 @@ impl DelayReason {
     }
 }
 
-/// What happened to somebody who waits.
+/// What happened to a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimiterEffect {
-    /// It may go now.
+    /// The call may be sent now.
     Grant {
-        /// Who.
+        /// The waiting call.
         ticket: Ticket,
         /// Its permit.
         permit: PermitId,
         /// How long it waited.
         waited: Duration,
     },
-    /// Its deadline came first. Nothing was changed.
+    /// Its deadline passed first. The request had no effect.
     Expire {
-        /// Who.
+        /// The waiting call.
         ticket: Ticket,
-        /// When it could go, and why not before.
+        /// The earliest time at which it could be sent, and the reason.
         delay: Delay,
     },
 }

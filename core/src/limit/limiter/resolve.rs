@@ -1,4 +1,4 @@
-//! Where a call goes: its domain, its wait queue, and when that wait queue lets it.
+//! Resolves a call to its domain and its wait queue, and decides when the wait queue permits it.
 
 use super::{Delay, DelayReason, Limiter, PermitRequest};
 use crate::limit::bucket::Bucket;
@@ -25,7 +25,7 @@ impl Limiter {
         })
     }
 
-    /// Where a call waits first: behind a side door if there is one, else in its ordinary wait queue.
+    /// The first wait queue of a call: that of a sublimit if one applies, else that of its route.
     pub(super) fn lot_of(&mut self, ask: &PermitRequest, now: Timestamp) -> Option<WaitQueueId> {
         let Route { key, major, sub, .. } = &ask.route;
         if sub.is_some() {
@@ -70,7 +70,7 @@ impl Limiter {
         }
     }
 
-    /// When a wait queue's next call may go, as far as the wait queue is concerned. `next` is that call.
+    /// When the wait queue permits its next call, `next`.
     pub(super) fn turn(&mut self, lot: WaitQueueId, next: &PermitRequest, now: Timestamp) -> Readiness {
         match &mut self.yard.lot(lot).keeper {
             QueueLimit::Bucket(bucket) => bucket.turn(now),
@@ -78,11 +78,11 @@ impl Limiter {
             QueueLimit::Side(side) => side.turn(now),
             QueueLimit::Probe { in_flight: true } => Readiness::OnAnswer,
             QueueLimit::Probe { in_flight: false } => match self.kin(next, now) {
-                // The last one's answer was lost, so it may still be under way.
+                // The response of the last probe was lost, so that probe may still be in flight.
                 None => self.ghost_of(next, now).map_or(Readiness::Now, Readiness::At),
                 Some(kin) => match &mut self.yard.lot(kin).keeper {
                     QueueLimit::Bucket(bucket) => match bucket.turn(now) {
-                        // A kin that is closed for hours is no reason to wait: it need not be the same bucket.
+                        // A related bucket that is closed for hours is no reason to wait: it may be a different bucket.
                         Readiness::At(then) if then.since(now) > self.config.kin_patience => Readiness::Now,
                         turn => turn,
                     },
@@ -92,13 +92,13 @@ impl Limiter {
         }
     }
 
-    /// When the last lost call that went ahead to this object can no longer arrive.
+    /// When the last lost probe of this object can no longer arrive.
     pub(super) fn ghost_of(&self, ask: &PermitRequest, now: Timestamp) -> Option<Timestamp> {
         let ghosts = self.ghosts.iter().filter(|ghost| ghost.haunts(ask));
         ghosts.map(|ghost| ghost.gone).filter(|gone| *gone > now).max()
     }
 
-    /// A call of a route has ended: an unknown route that waits for its bucket looks again.
+    /// A call of a route has completed: re-evaluates an unknown route that waits for its bucket.
     pub(super) fn review_kin(&mut self, ask: &PermitRequest, now: Timestamp) {
         let key = &ask.route.key;
         if self.waiters.is_empty() || key.is_read() {
@@ -117,9 +117,9 @@ impl Limiter {
         self.bucket_lot(ask, hash, now)
     }
 
-    /// The bucket of a hash for a call's object. A new one starts from the hash's limit, less the calls that went to it
-    /// when its hash was not known and whose answers were lost; or with one call ahead, if an earlier life of this process
-    /// may have used it.
+    /// The bucket of a hash for a call's object. A new bucket starts with the limit of the hash, minus the lost probes
+    /// that were sent to the object before its hash was known. If a previous process may have used the bucket, it
+    /// starts with a probe.
     pub(super) fn bucket_lot(&mut self, ask: &PermitRequest, hash: HashId, now: Timestamp) -> Option<WaitQueueId> {
         let bucket = WaitQueueKey::Bucket(self.book.whose(ask.credential)?, hash, ask.route.major);
         if let Some(lot) = self.yard.find(&bucket) {

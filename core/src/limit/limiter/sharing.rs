@@ -1,4 +1,4 @@
-//! Limits that are shared with other processes: what to ask Redis, and what it answered.
+//! Limits that are shared with other processes: calls to Redis, and their replies.
 
 use super::Limiter;
 use crate::limit::division::DivisionView;
@@ -10,25 +10,25 @@ use crate::time::Timestamp;
 /// How limits are shared.
 #[derive(Clone, Debug)]
 pub struct SharingConfig {
-    /// The rules.
+    /// Settings of the shared limits.
     pub rules: SharedLimitConfig,
-    /// The name of this process's seat.
+    /// Name of this process as a member.
     pub seat: String,
-    /// Which life of that seat it is, by chance.
+    /// Random number that identifies this run of the member.
     pub life: u64,
 }
 
 impl Limiter {
-    /// Shares all global limits with other processes, and joins them for this credential at once. To be called before the
-    /// first [`Limiter::acquire`].
+    /// Shares all global limits with other processes, and joins the limit of this credential immediately. Must be
+    /// called before the first [`Limiter::acquire`].
     pub fn share(&mut self, sharing: SharingConfig, credential: Credential) {
         self.sharing = Some(sharing);
         let global = self.global_of();
         self.add_domain(credential, Some(global));
     }
 
-    /// Uses a part of each global limit alone. Fewer than are in use: nothing goes under that limit until enough of them are
-    /// back.
+    /// Uses only a part of each global limit. If more tokens are in use than the share, no call is granted under that
+    /// limit until enough have returned.
     pub fn set_share(&mut self, view: DivisionView, now: Timestamp) {
         self.division = Some(view);
         let share = view.share;
@@ -44,7 +44,7 @@ impl Limiter {
         globals.map(|global| global.own_in_use(now)).all(|in_use| in_use <= share)
     }
 
-    /// When the next token comes back, while more are in use than the share.
+    /// When the next token returns, if more are in use than the share.
     pub(super) fn next_excess(&self) -> Option<Timestamp> {
         self.division?;
         self.domains.iter().filter_map(|domain| domain.global.as_ref()?.next_own_excess()).min()
@@ -52,7 +52,8 @@ impl Limiter {
 
     pub(super) fn global_of(&self) -> GlobalLimit {
         match &self.sharing {
-            // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
+            // Counted from the start of the limiter: for a credential that is first seen later, the quiet window has
+            // passed.
             None => {
                 let mut global = GlobalLimit::new(&self.config, self.started);
                 if let Some(division) = self.division {
@@ -66,7 +67,7 @@ impl Limiter {
         }
     }
 
-    /// What to ask Redis now, and for whose limit. One call at a time for each.
+    /// The next call to Redis, and the credential whose limit it is for. There is one call at a time for each limit.
     pub fn next_shared_call(&mut self, now: Timestamp) -> Option<(Credential, ScriptCall)> {
         self.domains.iter_mut().find_map(|domain| {
             let call = domain.global.as_mut()?.member_mut()?.next_call(now)?;
@@ -74,7 +75,7 @@ impl Limiter {
         })
     }
 
-    /// Redis answered, or, with nothing, did not in time.
+    /// Redis replied; `None` if it did not reply in time.
     pub fn on_shared_reply(&mut self, credential: Credential, reply: Option<ScriptReply>, now: Timestamp) {
         if let Some(member) = self.member_of(credential) {
             match reply {
@@ -87,19 +88,19 @@ impl Limiter {
         self.settle(now);
     }
 
-    /// Another process got a global 429.
+    /// Another process received a global 429.
     pub fn heard_closed(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
         self.note_block(credential, until, now);
         self.settle(now);
     }
 
-    /// Members that are certainly dead: nothing has to wait for them.
+    /// Marks members as certainly dead: no limit has to wait for them.
     pub fn bury(&mut self, dead: &[String]) {
         let members = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()?.member_mut());
         members.for_each(|member| member.bury(dead.iter().cloned()));
     }
 
-    /// Says goodbye to the others. Nothing is granted under a shared limit from now on.
+    /// Leaves the shared limits. No call is granted under a shared limit from now on.
     pub fn leave(&mut self, now: Timestamp) -> Vec<(Credential, ScriptCall)> {
         let shared = self.domains.iter_mut().filter_map(|domain| {
             let call = domain.global.as_mut()?.member_mut()?.leave(now)?;
@@ -108,7 +109,7 @@ impl Limiter {
         shared.collect()
     }
 
-    /// How each shared limit stands.
+    /// The mode of each shared limit.
     pub fn modes(&self, now: Timestamp) -> impl Iterator<Item = (Credential, SharingMode, &Member)> {
         self.domains.iter().filter_map(move |domain| {
             let member = domain.global.as_ref()?.member()?;

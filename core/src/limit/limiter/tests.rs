@@ -1,4 +1,4 @@
-//! The limiter beside a Discord that counts for itself: arrivals in any window, route by route, object by object.
+//! Tests the limiter against a simulated Discord that counts arrivals independently, by window, route and object.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn operation(path: &str) -> PermitRequest {
     ask("POST", path, Lane::Operation, at(10_000_000))
 }
 
-/// A limiter whose quiet first window is over at 2,000 ms.
+/// A limiter whose quiet first window has ended at 2,000 ms.
 fn limiter() -> Limiter {
     Limiter::new(LimitConfig::default(), at(0))
 }
@@ -62,7 +62,7 @@ fn grants(limiter: &mut Limiter) -> Vec<Ticket> {
         .collect()
 }
 
-/// Each to a route of its own: an unknown one sends a single call ahead.
+/// Each call has its own route, because an unknown route sends a single probe.
 fn interactive(n: usize) -> PermitRequest {
     let path = ["/guilds/1", "/channels/2", "/users/@me", "/gateway/bot", "/guilds/1/roles"][n];
     ask("GET", path, Lane::Interactive, at(10_000_000))
@@ -135,7 +135,8 @@ fn a_deadline_that_cannot_be_met_is_told_at_once_and_changes_nothing() {
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
     limiter.answered(first, &ok(rate("h", 1, 0, 9_000, 60_000)), at(2_050));
     let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(7_000));
-    let AcquireOutcome::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else { panic!("it cannot be met") };
+    let AcquireOutcome::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else { panic!("the deadline cannot be \
+        met") };
     assert_eq!((delay.until, delay.reason), (at(62_050), DelayReason::Route));
     assert_eq!(limiter.waiting(), 0);
     let patient = PermitRequest { deadline: at(100_000), ..hasty };
@@ -276,7 +277,7 @@ fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
         limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: None }, at(now));
         now += 1_010;
     }
-    assert!(limiter.alarms.len() <= MIN_ALARMS, "{} alarms are kept", limiter.alarms.len());
+    assert!(limiter.alarms.len() <= MIN_ALARMS, "{} timers are stored", limiter.alarms.len());
     limiter.on_time(at(now));
     assert_eq!(limiter.next_wake(), None);
 }
@@ -311,7 +312,7 @@ struct Caller {
     lane: usize,
     there: u64,
     back: u64,
-    /// 0 to 1: lost; 2: given back; 3: cancelled while it waits; else all goes well.
+    /// 0 to 1: lost; 2: refunded; 3: cancelled while it waits; else succeeds.
     fate: u8,
     patience_ms: u64,
 }
@@ -341,7 +342,7 @@ fn callers() -> impl Strategy<Value = Vec<Caller>> {
     prop::collection::vec(caller, 10..160)
 }
 
-/// Discord with its own count of everything.
+/// A simulated Discord with independent counters.
 struct Discord {
     buckets: BTreeMap<(usize, u64), TestBucketServer>,
     arrivals: Vec<u64>,
@@ -418,16 +419,16 @@ proptest! {
         }
         let mut tickets: BTreeMap<Ticket, usize> = BTreeMap::new();
         let mut ended = vec![0u32; callers.len()];
-        // By lane, route and object: the order of grants.
+        // The order of grants by lane, route and object.
         let mut granted: BTreeMap<(usize, usize, u64), Vec<usize>> = BTreeMap::new();
         let mut steps = 0;
         while !events.is_empty() || limiter.waiting() > 0 {
             steps += 1;
-            prop_assert!(steps < 200_000, "it must come to an end");
+            prop_assert!(steps < 200_000, "the simulation must end");
             let wake = limiter.next_wake().map(|then| (then.micros(), 0));
             let next = events.keys().next().copied();
             let Some((now, _)) = [wake, next].into_iter().flatten().min() else {
-                prop_assert!(false, "somebody waits and nothing will ever happen: {:?}", limiter.snapshot(at(0)));
+                prop_assert!(false, "a call waits, but no event is due: {:?}", limiter.snapshot(at(0)));
                 break;
             };
             let time = Timestamp::from_micros(now);
@@ -476,11 +477,11 @@ proptest! {
             for effect in limiter.take_effects() {
                 match effect {
                     LimiterEffect::Grant { ticket, permit, .. } => {
-                        let index = tickets.remove(&ticket).expect("a grant is for somebody who waits");
+                        let index = tickets.remove(&ticket).expect("a grant is for a waiting call");
                         go.push((index, permit));
                     }
                     LimiterEffect::Expire { ticket, .. } => {
-                        let index = tickets.remove(&ticket).expect("only who waits can expire");
+                        let index = tickets.remove(&ticket).expect("only a waiting call can expire");
                         ended[index] += 1;
                     }
                 }
@@ -497,12 +498,12 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(discord.refused, 0, "no route was ever asked for more than it has");
+        prop_assert_eq!(discord.refused, 0, "no route got more calls than its limit");
         prop_assert!(discord.most_in(WINDOW_MS * 1_000) <= 5, "{} in one window", discord.most_in(WINDOW_MS * 1_000));
-        prop_assert!(ended.iter().all(|count| *count == 1), "each caller is answered once: {:?}", ended);
+        prop_assert!(ended.iter().all(|count| *count == 1), "each caller gets one result: {:?}", ended);
         prop_assert_eq!(limiter.under_way(), 0, "no permit is lost");
         for (place, order) in granted {
-            prop_assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{:?} went in the order {:?}", place, order);
+            prop_assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{:?} granted as {:?}", place, order);
         }
     }
 }

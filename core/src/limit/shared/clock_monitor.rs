@@ -1,8 +1,9 @@
-//! What a process has seen of Redis's clock of late.
+//! Recent samples of Redis's clock.
 //!
-//! A clock that jumps forward frees tokens too early. A large jump shows from one answer to the next; a small one hides
-//! behind the time that answers take. But nobody needs to know it: how much *could* hide is known, and so much later a
-//! slot is used. Where answers are fast that is less than what the window has to spare, and costs nothing.
+//! A clock that jumps forward frees tokens too early. A large jump is visible between two replies; a small one is
+//! hidden by the latency. The jump itself need not be known: an upper bound of what *could* be hidden is known, and a
+//! slot is used later by this bound. If replies are fast, the bound is smaller than the margin of the window, and costs
+//! nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use std::time::Duration;
 use super::clock_sample::ClockSample;
 use crate::time::Timestamp;
 
-/// In a window, so many sightings are kept: of each part of it the one that tells most.
+/// Number of samples stored per window: the most precise one of each part.
 const PARTS: u64 = 4;
 
-/// The clock of Redis, as it was seen.
+/// Recent samples of Redis's clock.
 #[derive(Debug)]
 pub(super) struct ClockMonitor {
     window: Duration,
-    /// The oldest first; no two of one part of a window, and only one that is older than two windows.
+    /// The oldest first; at most one for each part of a window, and only one that is older than two windows.
     kept: VecDeque<ClockSample>,
     last: Option<ClockSample>,
 }
@@ -27,17 +28,17 @@ impl ClockMonitor {
         Self { window, kept: VecDeque::new(), last: None }
     }
 
-    /// What was seen last.
+    /// The last sample.
     pub(super) const fn last(&self) -> Option<&ClockSample> {
         self.last.as_ref()
     }
 
-    /// Whether the clock ran as it should until it was seen now.
+    /// Whether the clock ran without a jump until the given sample.
     pub(super) fn agrees_with(&self, seen: &ClockSample) -> bool {
         self.kept.iter().chain(&self.last).all(|before| before.agrees_with(seen))
     }
 
-    /// Takes in what was seen now.
+    /// Adds a sample.
     pub(super) fn note(&mut self, seen: ClockSample) {
         self.last = Some(seen);
         let part = self.part(&seen);
@@ -54,15 +55,15 @@ impl ClockMonitor {
         }
     }
 
-    /// Forgets what was seen before now: the clock has jumped, and only counts from here.
+    /// Removes all earlier samples: the clock has jumped, and only later samples are valid.
     pub(super) fn begin_with(&mut self, seen: ClockSample) {
         self.kept.clear();
         self.note(seen);
     }
 
-    /// When a slot may be used that was booked when the clock was `seen`, for `wait` from then. A token that was free too
-    /// early by a jump is used so much later as the window has nothing to spare for it; what was told before a sighting
-    /// that is a window old needs no token any more, however the clock had jumped before.
+    /// When a slot may be used that was booked at `sample` and starts after `wait`. If a jump freed its token too
+    /// early, the slot is used later by the part of the jump that the margin does not cover. What was reported before a
+    /// sample that is one window old has left the window, so earlier jumps do not matter.
     pub(super) fn usable_from(&self, seen: &ClockSample, wait: Duration, margin: Duration) -> Timestamp {
         let due = seen.heard + wait;
         let after = |before: &ClockSample| {
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_later_by_what_a_jump_may_hide_behind_a_slow_answer() {
-        // If the first was answered at once, and only heard late, the clock has jumped by 100 ms since.
+        // If the first reply was sent immediately and received late, the clock has jumped by 100 ms since.
         let now = seen(6_300, 1_300, 1_300);
         let watch = watch(&[seen(5_000, 0, 100), now]);
         let late = Duration::from_millis(100 + 1) + Duration::from_millis(1_200) / 500 - MARGIN;
@@ -145,8 +146,8 @@ mod tests {
             }
         }
 
-        /// Whoever told of a call's answer did so between two sightings, and the clock jumped then or not: the token that
-        /// it used is not used again within Discord's window.
+        /// A response is reported between two samples, and the clock jumps then or not: its token is not used again
+        /// within Discord's window.
         #[test]
         fn no_jump_brings_two_uses_of_a_token_together(
             times in prop::collection::vec((0..400u64, 0..120u64, 0..120u64), 3..30),
@@ -165,7 +166,7 @@ mod tests {
                 if asked >= told {
                     let wait = Duration::from_millis(free_at.saturating_sub(clock(asked)));
                     let used = watch.usable_from(&seen, wait, MARGIN);
-                    prop_assert!(used >= at(told + 1_000), "told at {told}, used at {used:?}");
+                    prop_assert!(used >= at(told + 1_000), "reported at {told}, used at {used:?}");
                 }
             }
         }

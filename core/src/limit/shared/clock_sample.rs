@@ -1,18 +1,18 @@
-//! Redis's clock, as far as a process knows it.
+//! Samples of Redis's clock.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How far clocks drift apart over a time at most.
+/// Maximum drift between two clocks over a duration.
 fn drift(over: Duration) -> Duration {
     Duration::from_millis(1) + over / 500
 }
 
-/// By so much more they have to differ before it is taken for a jump, which everybody pays for.
+/// Additional difference before a clock jump is assumed, because a jump affects all members.
 const DOUBT: Duration = Duration::from_millis(4);
 
-/// What one answer told of Redis's clock: it showed `redis` at some moment between `sent` and `heard`.
+/// One sample of Redis's clock: it showed `redis` at some moment between sending the call and receiving the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockSample {
     pub(super) redis: u64,
@@ -21,25 +21,25 @@ pub(super) struct ClockSample {
 }
 
 impl ClockSample {
-    /// The latest that Redis's clock can show at `now`.
+    /// The latest time that Redis's clock can show at `now`.
     pub(super) fn latest(&self, now: Timestamp) -> u64 {
         self.redis.saturating_add(micros(now.since(self.sent)))
     }
 
-    /// How long the answer took.
+    /// Round-trip time of the call.
     pub(super) fn took(&self) -> Duration {
         self.heard.since(self.sent)
     }
 
-    /// How far the clock may have jumped forward until it was seen next, beyond what the way of the next answer took: from
-    /// when that was heard, so much is to be waited.
+    /// Upper bound of a forward jump between this sample and the next one, minus the latency of the next reply: how
+    /// long to wait after that reply was received.
     pub(super) fn hidden_until(&self, next: &Self) -> Duration {
         let passed = next.heard.since(self.heard);
         let showed = Duration::from_micros(next.redis.saturating_sub(self.redis));
         (showed + drift(passed)).saturating_sub(passed)
     }
 
-    /// Whether the clock ran as it should from this sighting to the next.
+    /// Whether the clock ran without a jump from this sample to the next one.
     pub(super) fn agrees_with(&self, next: &Self) -> bool {
         let most = next.heard.since(self.sent);
         let least = next.sent.since(self.heard);
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_clock_that_runs_as_ours_does_agrees_whatever_the_ways_took() {
         let first = seen(5_000, 100, 300);
-        // Seen at 100 at the earliest and at 300 at the latest, and a second later just so.
+        // Sampled between 100 and 300 ms, and again exactly one second later.
         assert!(first.agrees_with(&seen(6_000, 1_100, 1_300)));
         assert!(first.agrees_with(&seen(6_200, 1_100, 1_300)));
         assert!(first.agrees_with(&seen(5_800, 1_100, 1_300)));

@@ -8,17 +8,18 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitFallback {
-    /// It uses its share of the limit.
+    /// Uses its share of the limit.
     #[default]
     Share,
-    /// It sends nothing.
+    /// Sends nothing.
     Closed,
-    /// It uses the whole limit, as if it were alone. With others beside it, the limit is passed.
+    /// Uses the whole limit, as if no other process used it. If there are other processes, they exceed the limit
+    /// together.
     Open,
 }
 
 impl LimitFallback {
-    /// Its name, as settings and logs have it.
+    /// Name in settings and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,44 +30,44 @@ impl LimitFallback {
     }
 }
 
-/// How processes share a limit. All members of one limit should agree on everything here.
+/// How processes share a limit. All members of one limit should use the same values.
 #[derive(Clone, Debug)]
 pub struct SharedLimitConfig {
-    /// Calls in any window, of all processes together.
+    /// Calls per window, of all processes together.
     pub limit: u32,
-    /// The window, with whatever is added for clocks that do not run quite alike.
+    /// Length of the window, including the margin.
     pub window: Duration,
-    /// What was added to it.
+    /// The margin that was added to the window, because clocks do not run at exactly the same speed.
     pub margin: Duration,
     /// What a process does without Redis.
     pub on_loss: LimitFallback,
-    /// How long a call to Redis may take; after that it counts as lost.
+    /// Timeout of a call to Redis; after that the call counts as lost.
     pub timeout: Duration,
-    /// A member says something at least this often.
+    /// Maximum time between two calls of a member.
     pub heartbeat: Duration,
-    /// A member that is silent for longer is detached: its share leaves the limit.
+    /// A member that makes no call for longer than this is detached: its share is removed from the limit.
     pub silence: Duration,
-    /// So long after it was detached, a member's share comes back.
+    /// Time after the detachment of a member when its share is returned to the limit.
     pub forget: Duration,
-    /// So long after it last heard of Redis, a process stops to use its share.
+    /// Time after the last confirmed contact with Redis when a process stops using its share.
     pub share_for: Duration,
-    /// How long an emptied Redis waits for members that knew each other before newcomers may have everything.
+    /// How long an empty Redis waits for members of the previous epoch before new members may use the whole limit.
     pub newcomer: Duration,
-    /// Slots are booked no further ahead.
+    /// How far in advance slots may be booked.
     pub horizon: Duration,
-    /// A slot that is not used within this time is given back.
+    /// A slot that is not used within this time is returned.
     pub grace: Duration,
-    /// How long a call of a process that is gone or cut off may still be on its way to Discord.
+    /// How long a call of a dead or disconnected process may still be in transit to Discord.
     pub guard: Duration,
-    /// How long a call that was not answered may still be on its way.
+    /// How long a call without a response may still be in transit.
     pub request_timeout: Duration,
-    /// Slots that a process may have booked at once.
+    /// Maximum number of slots that a process may have booked.
     pub ahead: u32,
-    /// Slots that may be booked for the same moment before they are spaced, by all processes together.
+    /// Slots of all processes that may be booked for the same moment before they are spaced.
     pub burst: u32,
-    /// What has to be told is told within this time, even if nothing is asked for.
+    /// Maximum delay of a report, even if no slot is requested.
     pub flush: Duration,
-    /// How long a process without Redis waits before it looks again.
+    /// How long a process without Redis waits before it probes Redis again.
     pub retry: Duration,
 }
 
@@ -96,20 +97,20 @@ impl Default for SharedLimitConfig {
 }
 
 impl SharedLimitConfig {
-    /// How long a token is away whose use nobody has told the end of, without the window after it.
+    /// How long a token stays taken if its use is never reported, without the window after it.
     #[must_use]
     pub fn hold(&self) -> Duration {
         self.grace + self.request_timeout
     }
 
-    /// How long after its last word a process may count on being detached, and on what the others had booked by then having
-    /// arrived and left the window.
+    /// How long after its last contact a process can be certain that it is detached, and that the calls of slots that
+    /// others had booked by then have arrived and left the window.
     #[must_use]
     pub fn apart(&self) -> Duration {
         self.silence + self.horizon + self.window + self.guard
     }
 
-    /// Within this time after it was emptied, every member that can reach Redis has spoken.
+    /// Within this time after Redis became empty, every member that can reach Redis has called it.
     #[must_use]
     pub fn gather(&self) -> Duration {
         self.heartbeat + self.timeout

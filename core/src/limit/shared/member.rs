@@ -1,16 +1,16 @@
-//! A process's side of the shared limit.
+//! The client side of the shared limit, in one process.
 //!
 //! ```text
-//!            looks, and is seen            joins
-//!   apart ───────────────────────▶ joining ──────▶ joined
-//!     ▲                               │              │
-//!     └──────── no answer in time ────┴──────────────┘
+//!                probe, reply                join
+//!  disconnected ──────────────▶ joining ──────────▶ joined
+//!     ▲                            │                  │
+//!     └──────── no reply in time ──┴──────────────────┘
 //! ```
 //!
-//! Joined, it uses slots that it has booked. Apart, it first waits until the others have surely taken it for lost and what
-//! they had booked until then is over; then it uses its share, as a gate of its own would: a token comes back one window
-//! after its answer. While it is apart it only *looks* at Redis, which changes nothing there: a call whose answer is lost
-//! must not make the others count on it again.
+//! While joined, it uses slots that it has booked. While disconnected, it first waits until Redis has certainly
+//! detached it, and until all slots that other members had booked by then have ended. Then it uses its share like a
+//! local window: a token returns one window after its response. While disconnected it only *probes* Redis, which
+//! changes nothing there: a call whose reply is lost must not attach it again.
 
 mod protocol;
 mod view;
@@ -26,7 +26,7 @@ use crate::time::Timestamp;
 
 pub use view::{MemberView, SharingMode};
 
-/// Leave to make one call, as a member knows it.
+/// Id of a permit to make one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberPermitId(u64);
 
@@ -38,7 +38,7 @@ enum State {
     Left,
 }
 
-/// A slot that was booked and not used yet.
+/// A slot that is booked and not used yet.
 #[derive(Clone, Copy, Debug)]
 struct Booking {
     token: u64,
@@ -48,16 +48,16 @@ struct Booking {
     is_urgent: bool,
 }
 
-/// A call without an answer.
+/// A call without a response.
 #[derive(Clone, Copy, Debug)]
 struct InFlightCall {
     slot: Option<(u64, u64, Timestamp)>,
     dispatched: Timestamp,
-    /// When it can no longer arrive, if no answer will come.
+    /// When it can no longer arrive, if it gets no response.
     gone: Option<Timestamp>,
 }
 
-/// A call that was answered less than a window ago.
+/// A call that was answered less than one window ago.
 #[derive(Clone, Copy, Debug)]
 struct CoolingCall {
     at: Timestamp,
@@ -65,35 +65,35 @@ struct CoolingCall {
     is_told: bool,
 }
 
-/// What is to be told of a slot.
+/// The outcome of a slot that is to be reported.
 #[derive(Clone, Copy, Debug)]
 struct PendingReport {
     token: u64,
     booking: u64,
-    /// When it was answered; nothing if it was not used.
+    /// When the call was answered; `None` if the slot was not used.
     answered: Option<(Timestamp, MemberPermitId)>,
     since: Timestamp,
 }
 
-/// A call to Redis that has no answer yet.
+/// A call to Redis without a reply.
 #[derive(Clone, Debug)]
 struct PendingCall {
     sent: Timestamp,
     is_look: bool,
     is_urgent: bool,
-    /// The calls without an answer that it tells of.
+    /// The calls without a response that it includes.
     flying: Vec<MemberPermitId>,
     told: Vec<PendingReport>,
     blocked: Option<Timestamp>,
     dead: Vec<String>,
-    /// The share that is given up if it was done.
+    /// The share that it gives up if the call was executed.
     share: Option<u32>,
-    /// Whether it asks for slots.
+    /// Whether it requests slots.
     wants: bool,
 }
 
-/// A process's side of the shared limit. It has no clock, and talks to nobody: [`Member::next_call`] says what to ask Redis,
-/// and what came of it goes back by [`Member::on_reply`] or [`Member::on_lost`], one call at a time.
+/// The client side of the shared limit. It has no clock and does no I/O: [`Member::next_call`] returns the next call to
+/// Redis, and its result is passed to [`Member::on_reply`] or [`Member::on_lost`], one call at a time.
 #[derive(Debug)]
 pub struct Member {
     config: SharedLimitConfig,
@@ -101,9 +101,9 @@ pub struct Member {
     life: u64,
     state: State,
     epoch: String,
-    /// The epoch whose clock was seen to jump.
+    /// The epoch whose clock has jumped.
     renew: String,
-    /// The epoch that was there when it looked.
+    /// The epoch at the last probe.
     seen_epoch: String,
     share: u32,
     members: u32,
@@ -121,14 +121,14 @@ pub struct Member {
     again_at: Timestamp,
     look_at: Timestamp,
     heartbeat_at: Timestamp,
-    /// The latest that Redis can have heard of it.
+    /// The latest time at which Redis can have received a call.
     last_word: Timestamp,
-    /// The latest word that Redis has certainly heard, at the earliest it can have.
+    /// The earliest time of the last call that Redis has certainly received.
     last_heard: Timestamp,
-    /// Since when it is apart.
+    /// Start of the disconnected state.
     apart_since: Timestamp,
     closed_until: Timestamp,
-    /// When the last global 429 that it knows of ends.
+    /// When the last known global 429 ends.
     global_block: Timestamp,
     untold_block: Option<Timestamp>,
     dead: Vec<String>,
@@ -137,8 +137,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that has not reached Redis yet, and so sends nothing. `id` names its seat; `life` should be chosen by
-    /// chance.
+    /// Creates a member that has not reached Redis yet, and therefore sends nothing. `id` is its member id;
+    /// `incarnation` should be random.
     #[must_use]
     pub fn new(config: SharedLimitConfig, id: String, life: u64, now: Timestamp) -> Self {
         Self {
@@ -177,7 +177,7 @@ impl Member {
         }
     }
 
-    /// When a call may go.
+    /// When a call may be sent.
     pub(crate) fn turn(&mut self, now: Timestamp) -> Readiness {
         if now < self.closed_until {
             return Readiness::At(self.closed_until);
@@ -202,7 +202,7 @@ impl Member {
         self.cooling.front().map_or(Readiness::OnAnswer, |first| Readiness::At(first.at + self.config.window))
     }
 
-    /// What it may use by itself while it is apart: how much, since when, and until when.
+    /// The limit that it may use while disconnected: number of calls, start, and end.
     fn alone(&self) -> Option<(u32, Timestamp, Timestamp)> {
         match self.config.on_loss {
             LimitFallback::Closed => None,
@@ -217,12 +217,12 @@ impl Member {
         }
     }
 
-    /// Calls that count against its own share: those under way, and those answered less than a window ago.
+    /// Calls that count against its share: those in flight, and those answered less than a window ago.
     fn used(&self) -> usize {
         self.flights.len() + self.cooling.len()
     }
 
-    /// A call goes now. Only when it is its turn.
+    /// Takes a permit for a call that is sent now. Only valid when a call may be sent.
     pub(crate) fn take(&mut self, now: Timestamp) -> MemberPermitId {
         self.last_lodging += 1;
         let lodging = MemberPermitId(self.last_lodging);
@@ -232,7 +232,7 @@ impl Member {
         lodging
     }
 
-    /// A call was answered.
+    /// A call got a response.
     pub(crate) fn answered(&mut self, lodging: MemberPermitId, now: Timestamp) {
         let Some(flight) = self.flights.remove(&lodging) else { return };
         self.cool(lodging, flight, now);
@@ -246,7 +246,7 @@ impl Member {
         }
     }
 
-    /// No answer will come to a call.
+    /// A call gets no response.
     pub(crate) fn lost(&mut self, lodging: MemberPermitId, now: Timestamp) {
         let timeout = self.config.request_timeout;
         if let Some(flight) = self.flights.get_mut(&lodging) {
@@ -254,7 +254,7 @@ impl Member {
         }
     }
 
-    /// A call never left.
+    /// A call was never sent.
     pub(crate) fn given_back(&mut self, lodging: MemberPermitId, now: Timestamp) {
         let Some(flight) = self.flights.remove(&lodging) else { return };
         if let Some((token, booking, until)) = flight.slot {
@@ -264,7 +264,7 @@ impl Member {
         }
     }
 
-    /// How many want to go, and whether any of them should not wait for even spacing.
+    /// Sets how many calls wait, and whether any of them should not wait for even spacing.
     pub(crate) fn demand(&mut self, waiting: usize, is_urgent: bool, now: Timestamp) {
         self.want = self.config.ahead.min(u32::try_from(waiting).unwrap_or(u32::MAX));
         self.is_urgent = is_urgent;
@@ -275,19 +275,19 @@ impl Member {
         }
     }
 
-    /// A global 429, as Discord told this process.
+    /// A global 429 that this process received.
     pub(crate) fn close(&mut self, until: Timestamp) {
         self.heard_closed(until);
         self.untold_block = Some(self.global_block);
     }
 
-    /// A global 429, as Discord told another process.
+    /// A global 429 that another process received.
     pub(crate) fn heard_closed(&mut self, until: Timestamp) {
         self.closed_until = self.closed_until.max(until);
         self.global_block = self.global_block.max(until);
     }
 
-    /// Members that are certainly dead: nothing has to wait for them.
+    /// Marks members as certainly dead: no limit has to wait for them.
     pub(crate) fn bury(&mut self, dead: impl IntoIterator<Item = String>) {
         for id in dead {
             if id != self.id && !self.dead.contains(&id) && self.dead.len() < MOST_DEAD {
@@ -297,13 +297,13 @@ impl Member {
     }
 
     fn unused(&mut self, slot: Booking, now: Timestamp) {
-        // Apart, nobody would hear of it, and joining gives it back.
+        // While disconnected it cannot report the slot, and joining returns it.
         if self.state == State::Joined {
             self.to_tell.push(PendingReport { token: slot.token, booking: slot.booking, answered: None, since: now });
         }
     }
 
-    /// What time alone changes.
+    /// Applies the changes that are due at `now`.
     fn pass_time(&mut self, now: Timestamp) {
         while self.cooling.front().is_some_and(|first| first.at + self.config.window <= now) {
             self.cooling.pop_front();
@@ -324,7 +324,7 @@ impl Member {
         late.into_iter().for_each(|slot| self.unused(slot, now));
     }
 
-    /// The earliest that a call could go which has `ahead` others before it; never too late.
+    /// The earliest time at which a call with `ahead` calls before it could be sent; a lower bound.
     pub(crate) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let (limit, first) = match (self.state, self.alone()) {
             _ if !self.bookings.is_empty() => (self.config.limit, now),
@@ -336,7 +336,7 @@ impl Member {
         first.max(self.closed_until).max(now) + self.config.window * rounds
     }
 
-    /// Calls that could go at once.
+    /// Number of calls that could be sent now.
     pub(crate) fn free(&mut self, now: Timestamp) -> u32 {
         self.pass_time(now);
         let booked = self.bookings.iter().filter(|slot| slot.from <= now).count();
@@ -349,7 +349,7 @@ impl Member {
         u32::try_from(booked + alone).unwrap_or(u32::MAX)
     }
 
-    /// Calls in any window, of all processes together.
+    /// Calls per window, of all processes together.
     pub(crate) fn limit(&self) -> u32 {
         self.config.limit
     }
@@ -362,16 +362,16 @@ impl Member {
         self.closed_until
     }
 
-    /// When the last global 429 that it knows of ends.
+    /// When the last known global 429 ends.
     pub(crate) const fn global_block(&self) -> Timestamp {
         self.global_block
     }
 }
 
-/// The least that asking Redis takes: whoever cannot wait for so long need not wait at all.
+/// Minimum duration of a call to Redis: a caller that cannot wait this long need not wait at all.
 const ROUND_TRIP: Duration = Duration::from_micros(100);
 
-/// Dead members that are remembered until Redis is told.
+/// Maximum number of dead members that are stored until they are reported.
 const MOST_DEAD: usize = 64;
 
 impl PendingReport {

@@ -1,4 +1,4 @@
-//! One global limit for many processes, whoever of them can see Redis.
+//! One global limit that many processes share through Redis.
 //!
 //! ```text
 //!  process ── Member ──Call──▶ ┌ Redis ────────────────┐ ◀──Call── Member ── process
@@ -7,11 +7,12 @@
 //!  Discord ◀──── a call for each token, never two within one window ───── Discord
 //! ```
 //!
-//! [`Member`] is a process's side: it books slots ahead, uses them, tells what came of them, and knows what it may do while
-//! it cannot reach the others. [`ReferenceWindow`] is the other side, and the reference for the script that Redis runs: the two are
-//! checked against each other, and both together, with processes that die, stop and are cut off, by a model.
+//! [`Member`] is the client side in a process: it books slots in advance, uses them, reports their outcome, and decides
+//! what the process may do while it cannot reach Redis. [`ReferenceWindow`] is the server side, and the reference for
+//! the script that Redis runs. Tests compare the script with it, and a model checks both sides together, with processes
+//! that die, stop and are disconnected.
 //!
-//! Why it is safe is written in `docs/redis-gate.md`.
+//! `docs/redis-gate.md` explains why it is safe.
 
 mod clock_monitor;
 mod clock_sample;

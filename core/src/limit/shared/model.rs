@@ -1,5 +1,5 @@
-//! The model: processes, a Redis, the ways between them and a Discord that counts, under a schedule of everything that can go
-//! wrong. Discord is the judge: never more calls in any window than it allows.
+//! A model of processes, Redis, their connections and Discord, under a random schedule of faults. The simulated Discord
+//! checks the invariant: never more calls in any window than the limit.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,32 +14,32 @@ use crate::time::Timestamp;
 
 const MS: u64 = 1_000;
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// A process is cut off from Redis.
+    /// A process cannot reach Redis.
     Cut(usize, u64),
-    /// A process is heard by Redis, and hears nothing.
+    /// Redis receives the calls of a process, but the process receives no replies.
     Deafen(usize, u64),
-    /// The ways between a process and Redis take long.
+    /// The connection between a process and Redis is slow.
     Slow(usize, u64),
-    /// Redis stops, and goes on: what was said to it in between is heard late.
+    /// Redis pauses, then continues: calls during the pause are received late.
     Stop(u64),
-    /// Redis answers with errors.
+    /// Redis replies with errors.
     Fail(u64),
-    /// Redis forgets everything.
+    /// Redis loses all data.
     Flush,
-    /// Redis dies, and comes back empty.
+    /// Redis dies, and restarts without data.
     Restart(u64),
-    /// Redis's clock jumps, by so many milliseconds.
+    /// Redis's clock jumps by this many milliseconds.
     Jump(i64),
-    /// A process stops, and goes on.
+    /// A process pauses, then continues.
     Freeze(usize, u64),
-    /// A process dies; after a while another takes its seat.
+    /// A process dies; later another one takes over its member id.
     Kill(usize, u64),
-    /// A process says goodbye; after a while another takes its seat.
+    /// A process leaves; later another one takes over its member id.
     Leave(usize, u64),
-    /// Discord tells a process to leave it alone.
+    /// A process receives a global 429.
     Limit(usize, u64),
 }
 
@@ -47,17 +47,17 @@ enum Fault {
 enum Event {
     Fault(usize),
     Heal(usize),
-    /// A process should look at its clock.
+    /// A timer of a process is due.
     Wake(usize),
     /// A call of a process arrives at Redis.
     Heard(usize, u32),
-    /// The answer arrives at the process.
+    /// The reply arrives at the process.
     Replied(usize, u32),
-    /// A process gives up on an answer.
+    /// The timeout of a call has passed.
     GivenUp(usize, u32),
     /// A call arrives at Discord.
     Arrived(usize),
-    /// Its answer arrives.
+    /// Its response arrives.
     Answered(usize, u32, u64, bool),
 }
 
@@ -72,12 +72,12 @@ struct Process {
     call: Option<(u32, ScriptCall)>,
     calls: u32,
     reply: Option<(u32, ScriptReply)>,
-    /// When it looks at its clock next: it asked for that once, the last time it did anything.
+    /// Its next wake-up, as requested at its last activity.
     wake: u64,
     lodgings: Vec<(u64, MemberPermitId)>,
     grants: u32,
     granted_since_calm: u32,
-    /// When, and in which life, it last used its share.
+    /// When, and in which incarnation, it last used its share.
     alone: Option<(u64, u32)>,
 }
 
@@ -94,16 +94,16 @@ struct World {
     clock: i64,
     stopped: u32,
     failing: u32,
-    /// Calls that a stopped Redis has not heard yet.
+    /// Calls that a paused Redis has not received yet.
     unheard: Vec<(usize, u32)>,
     arrivals: VecDeque<u64>,
     arrived: u32,
     calls: u64,
     granted: u64,
-    /// Whether newcomers met at an emptied Redis while somebody with a share could not reach it all the while: the one thing
-    /// that nobody can know of.
+    /// Whether new members met at an empty Redis while a process with a share could not reach it the whole time: the
+    /// one case that cannot be detected.
     is_excused: bool,
-    /// Whether Discord answers soon, and every process always has something to do.
+    /// Whether Discord responds quickly, and every process always has waiting calls.
     is_calm: bool,
 }
 
@@ -174,7 +174,7 @@ impl World {
         self.events.push(Reverse((then, self.order, event)));
     }
 
-    /// Has a process look at its clock then, and not when it was to before.
+    /// Sets the wake-up of a process and replaces the previous one.
     fn wake(&mut self, who: usize, then: u64) {
         if self.processes[who].wake != then {
             self.processes[who].wake = then;
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// Runs until `end`; the first window in which Discord saw too many, if any.
+    /// Runs until `end`; fails with the first window in which Discord received too many calls.
     fn run(&mut self, end: u64) -> Result<(), String> {
         while let Some(Reverse((then, ..))) = self.events.peek() {
             if *then > end || self.is_excused {
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// Another process takes the seat of a dead one.
+    /// Another process takes over the member id of a dead one.
     fn revive(&mut self, who: usize) {
         let now = at(self.now);
         let process = &mut self.processes[who];
@@ -358,7 +358,7 @@ impl World {
         self.wake(who, self.now);
     }
 
-    /// Redis does a call.
+    /// Redis executes a call.
     fn hear(&mut self, who: usize, number: u32) {
         let is_failing = self.failing > 0;
         let process = &self.processes[who];
@@ -375,7 +375,7 @@ impl World {
         {
             let names: Vec<String> = self.window.members();
             let is_here = |who: usize| names.contains(&format!("p{who}"));
-            // What somebody sent who has just heard of this Redis, or died, is still in the window.
+            // Calls of a process that has just reached this Redis, or died, are still in the window.
             let lasts = u64::try_from((self.config.window + self.config.guard).as_micros()).unwrap();
             self.is_excused |= self.processes.iter().enumerate().any(|(who, process)| {
                 let has_share = process.is_alive && process.member.counted().1 > 0;
@@ -412,7 +412,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a process do whatever it can now.
+    /// Lets a process do all that it can do now.
     fn drive(&mut self, who: usize) {
         let now = at(self.now);
         let process = &self.processes[who];
@@ -462,7 +462,7 @@ impl World {
         }
         self.granted += 1;
         let number = self.granted;
-        // The guard is how long calls may take that nobody can tell of any more.
+        // The guard is the longest transit time of calls that can no longer be reported.
         let is_odd = !self.is_calm;
         let slowest =
             if is_odd && self.roll(10) == 0 { u64::try_from(self.config.guard.as_micros()).unwrap() } else { 40 * MS };
@@ -525,14 +525,14 @@ proptest! {
     ) {
         let mut world = World::new(rules(limit), processes, seed, &faults);
         prop_assert_eq!(world.run(20_000 * MS), Ok(()));
-        // Everything is well again; long enough, and everybody has its turn.
+        // All faults have ended; after enough time, every process is granted calls.
         world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
         prop_assert_eq!(world.run(40_000 * MS), Ok(()));
         let turns: Vec<u32> = world.processes.iter().map(|process| process.granted_since_calm).collect();
-        // Where calls are few because many are slow or lost, there may not have been one for each.
+        // If calls are few because many are slow or lost, there may not have been one for each.
         let are_enough = turns.iter().sum::<u32>() as usize >= processes * 8;
         let least = if are_enough { turns.iter().min() } else { turns.iter().max() };
-        prop_assert!(world.is_excused || least > Some(&0), "{:?}: a process has had no turn", turns);
+        prop_assert!(world.is_excused || least > Some(&0), "{:?}: a process was granted no call", turns);
     }
 }
 

@@ -1,158 +1,158 @@
-//! What a member says to Redis, and what it hears.
+//! Calls to the Redis script, and its replies.
 
 use std::time::Duration;
 
 /// A call of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptCall {
-    /// Who calls.
+    /// Id of the calling member.
     pub member: String,
-    /// Which life of it: a seat that another process takes over has a new one.
+    /// Incarnation of the member: a process that takes over the id of another one has a new incarnation.
     pub life: u64,
-    /// Past this time on Redis's clock the call does nothing: its caller has given up on it. 0 if it does not know that
-    /// clock yet.
+    /// After this time on Redis's clock the call has no effect, because its caller has given up. 0 if the caller does
+    /// not know that clock yet.
     pub not_after: u64,
-    /// What for.
+    /// The command.
     pub doing: ScriptCommand,
 }
 
-/// What a call is for.
+/// A command of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptCommand {
-    /// Only to see whether Redis is there, and what its clock shows.
+    /// Checks whether Redis is reachable, and reads its clock.
     Look,
-    /// To become a member, or to come back.
+    /// Becomes a member, or returns as one.
     Join(JoinRequest),
-    /// What a member does all the time.
+    /// Reports slots and requests new ones.
     Sync(SyncRequest),
-    /// To say goodbye.
+    /// Leaves the membership.
     Leave(SyncRequest),
 }
 
-/// What a process says that becomes a member.
+/// State of a process that becomes a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinRequest {
-    /// The epoch it was in; empty if in none.
+    /// The epoch that it was in; empty if none.
     pub epoch: String,
-    /// It found the clock of this epoch wrong: it should end. Empty if not.
+    /// The epoch that should end because its clock jumped; empty if none.
     pub renew: String,
-    /// The share it was told, which from now on it no longer uses.
+    /// The last share that it was given. It no longer uses this share.
     pub held: u32,
     /// Whether it would use a share.
     pub wants_share: bool,
-    /// Its calls that have no answer yet.
+    /// Its calls without a response.
     pub flying: u32,
     /// Its calls that were answered within the last window.
     pub cooling: u32,
-    /// Those of them whose end it has not told yet.
+    /// Those of them whose outcome it has not reported yet.
     pub untold: u32,
-    /// When what it brings may be used: once those who may not know of it yet have stopped.
+    /// When the tokens that it brings may be used: after the processes that may not know of it have stopped.
     pub ready_in: Duration,
-    /// It sends nothing for so long.
+    /// How long it sends nothing.
     pub block: Duration,
-    /// A global 429 lasts for so long.
+    /// Remaining duration of a global 429.
     pub global_block: Duration,
 }
 
-/// What a member says all the time.
+/// Regular call of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncRequest {
-    /// The epoch it is in.
+    /// The epoch that it is in.
     pub epoch: String,
-    /// The share it was told last.
+    /// The last share that it was given.
     pub held: u32,
     /// Whether it would use a share.
     pub wants_share: bool,
-    /// How many slots it wants; of somebody who leaves, how many of its calls have no answer.
+    /// Number of requested slots; in a leave command, number of calls without a response.
     pub want: u32,
-    /// Whether the first of them is for somebody who should not wait for even spacing.
+    /// Whether the first of them is for an urgent call, which should not wait for even spacing.
     pub urgent: bool,
-    /// What came of slots that it had.
+    /// Outcome of slots that it had.
     pub ended: Vec<SlotReport>,
-    /// A global 429 that the others do not know of lasts for so long.
+    /// Remaining duration of a global 429 that the other members do not know of.
     pub block: Duration,
     /// Members that are certainly dead.
     pub dead: Vec<String>,
 }
 
-/// What came of a slot.
+/// Report of the outcome of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotReport {
     /// The token.
     pub token: u64,
-    /// Whose turn with it.
+    /// The booking of the token.
     pub booking: u64,
-    /// What came of it.
+    /// The outcome.
     pub how: SlotOutcome,
 }
 
-/// What came of a slot.
+/// Outcome of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotOutcome {
-    /// The call was answered so long ago, or could not arrive any more.
+    /// The call was answered, or could no longer arrive, this long ago.
     Answered(Duration),
-    /// It was not used.
+    /// The slot was not used.
     Unused,
 }
 
-/// What the script answers.
+/// Reply of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptReply {
-    /// It came too late and did nothing.
+    /// The call was too late and had no effect.
     Stale {
-        /// Redis's clock.
+        /// Time on Redis's clock.
         now: u64,
     },
-    /// Redis is there.
+    /// Redis is reachable.
     Seen {
-        /// Redis's clock.
+        /// Time on Redis's clock.
         now: u64,
-        /// The epoch; empty if there is none.
+        /// The epoch; empty if none.
         epoch: String,
     },
-    /// It does not know the caller as it thinks of itself. Nothing was done.
+    /// Redis does not know the caller as a member of this epoch. The call had no effect.
     Rejoin {
-        /// Redis's clock.
+        /// Time on Redis's clock.
         now: u64,
-        /// Whether another process sits in its seat.
+        /// Whether another process uses the same member id.
         replaced: bool,
     },
-    /// It is done.
+    /// The call was executed.
     Done(MembershipState),
 }
 
-/// Where a member stands.
+/// State of a membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembershipState {
-    /// Redis's clock.
+    /// Time on Redis's clock.
     pub now: u64,
     /// The epoch.
     pub epoch: String,
-    /// The share it may use when it cannot reach Redis.
+    /// The share that it may use while it cannot reach Redis.
     pub share: u32,
-    /// Members, those that are detached included.
+    /// Number of members, including detached ones.
     pub members: u32,
-    /// Members that are in touch.
+    /// Number of attached members.
     pub live: u32,
-    /// What all that are in touch may use together.
+    /// Number of tokens that all attached members may use together.
     pub pool: u32,
-    /// Nothing is booked for so long.
+    /// How long no slot is booked.
     pub blocked: Duration,
-    /// A global 429 lasts for so long: it stops what needs no token, too.
+    /// Remaining duration of a global 429, which also stops calls that need no token.
     pub global_block: Duration,
-    /// When to ask again, if not all that was wanted was given.
+    /// When to request again, if not all requested slots were booked.
     pub again: Option<Duration>,
-    /// The slots that were booked, and for a process that joins those of its calls without an answer.
+    /// The booked slots. For a process that joins: the tokens assigned to its calls without a response.
     pub slots: Vec<Slot>,
 }
 
-/// A slot: leave to make one call.
+/// A slot: permission to make one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The token.
     pub token: u64,
-    /// Whose turn with it.
+    /// The booking of the token.
     pub booking: u64,
-    /// When: so long from Redis's `now`.
+    /// Start of the slot, relative to Redis's `now`.
     pub wait: Duration,
 }

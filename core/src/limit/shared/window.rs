@@ -1,12 +1,13 @@
-//! The side that all processes share: what the script in Redis does, in Rust.
+//! The server side of the shared limit: the algorithm of the Redis script, in Rust.
 //!
-//! There are as many tokens as the limit allows. A token is *free at* a time; whoever books it holds it, and it is free again
-//! one window after its call's answer, or, if nobody tells of one, one window after the call can last have arrived. A
-//! member that is detached takes tokens with it, as many as its share, and brings them back.
+//! There are as many tokens as the limit allows. A token is *free at* a time. A member that books it holds it. It is
+//! free again one window after the response of its call or, if the response is never reported, one window after the
+//! call can have arrived at the latest. A detached member removes as many tokens as its share, and returns them when it
+//! joins again.
 //!
-//! An *epoch* is a stretch of time in which Redis has forgotten nothing. A new one begins with no tokens at all: members
-//! bring as many as their shares, which they were told before. Once they have brought all there are, nobody else can have
-//! one: the epoch is *whole*.
+//! An *epoch* is a period in which Redis has lost no data. A new epoch starts without tokens: members bring as many as
+//! the shares that they had before. When they have brought as many as the limit, no other process can have any: the
+//! epoch is *whole*.
 
 mod booking;
 mod join;
@@ -23,10 +24,10 @@ use member_queue::MemberQueue;
 use membership::Membership;
 use tokens::Tokens;
 
-/// A clock that goes back by less is taken to stand still.
+/// A clock that goes back by at most this much is treated as standing still.
 const BACK: u64 = 50_000;
 
-/// What Redis keeps.
+/// The state in Redis.
 #[derive(Clone, Debug, Default)]
 pub struct ReferenceWindow {
     epoch: Option<Epoch>,
@@ -35,23 +36,23 @@ pub struct ReferenceWindow {
 #[derive(Clone, Debug)]
 struct Epoch {
     name: String,
-    /// The server that it began on: another one, or the same after a restart, may have lost its end.
+    /// The server that it started on: another server, or the same one after a restart, may have lost the last writes.
     server: String,
     born: u64,
-    /// The latest time that was seen.
+    /// The latest time seen.
     last: u64,
-    /// Whether everybody is there who may have a share from before it began.
+    /// Whether all shares of the previous epoch are accounted for.
     is_whole: bool,
-    /// The shares from before that were brought.
+    /// Sum of the shares of the previous epoch that members brought.
     brought: u32,
     limit: u32,
-    /// Nothing is booked before then.
+    /// No slot is booked before this time.
     blocked: u64,
     /// When the last global 429 ends.
     global_block: u64,
     /// When the next slot is due by even spacing.
     pace: u64,
-    /// How long a token is away, on the average of late.
+    /// Moving average of the time that a token stays taken.
     away: u64,
     tokens: Tokens,
     seats: Membership,
@@ -63,32 +64,32 @@ struct Epoch {
 enum EpochCompletion {
     /// All shares were brought.
     Together,
-    /// Nobody came who had a share.
+    /// No member with a share joined.
     Newcomers,
-    /// Whoever did not come has forgotten its share.
+    /// Members that did not join may no longer use their shares.
     Late,
 }
 
 impl ReferenceWindow {
-    /// What a Redis knows that knows nothing.
+    /// The state of an empty Redis.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// When the epoch began, whether it is whole, and what was brought.
+    /// When the epoch started, whether it is whole, and the sum of the shares brought.
     #[cfg(test)]
     pub(super) fn age(&self) -> Option<(u64, bool, u32)> {
         self.epoch.as_ref().map(|epoch| (epoch.born, epoch.is_whole, epoch.brought))
     }
 
-    /// Who is here, in touch or not.
+    /// All members, attached or not.
     #[cfg(test)]
     pub(super) fn members(&self) -> Vec<String> {
         self.epoch.as_ref().map_or_else(Vec::new, |epoch| epoch.seats.names())
     }
 
-    /// Does a call, at this time on Redis's clock. `server` is the server that the caller is connected to.
+    /// Executes a call at the given time on Redis's clock. `server` is the server that the caller is connected to.
     pub fn call(&mut self, call: &ScriptCall, rules: &SharedLimitConfig, server: &str, now: u64) -> ScriptReply {
         let known = self.epoch.as_mut().filter(|epoch| epoch.server == server && now + BACK >= epoch.last);
         let now = known.as_ref().map_or(now, |epoch| now.max(epoch.last));
@@ -154,7 +155,7 @@ impl Epoch {
         self.fit(now + micros(rules.window + rules.guard));
         let mut standing = self.standing(call, sync.held, sync.wants_share, rules, now);
         if self.seats.is_strange(&call.member, now.saturating_sub(micros(rules.silence))) {
-            // Those who were here before it would have noticed if the clock had jumped; it could not.
+            // Earlier members would have noticed a jump of the clock; this member could not.
             standing.again = (sync.want > 0).then_some(rules.retry);
         } else {
             self.book(&call.member, sync, rules, now, &mut standing);
@@ -170,7 +171,7 @@ impl Epoch {
             self.seats.remove(&call.member);
             self.queue.remove(&call.member);
             if sync.want == 0 {
-                // It does not know of what it still holds, so it will not use it.
+                // It does not know of the slots that it still holds, so it will not use them.
                 self.tokens.release_all(&call.member, now);
             }
             self.tokens.free_held_by(&call.member, u64::MAX);
@@ -180,7 +181,8 @@ impl Epoch {
         ScriptReply::Seen { now, epoch: self.name.clone() }
     }
 
-    /// What time alone changes: silent members are detached, long lost ones forgotten, and an epoch becomes whole.
+    /// Applies the changes that are due at `now`: detaches silent members, removes those detached too long, and
+    /// completes the epoch.
     fn pass_time(&mut self, rules: &SharedLimitConfig, now: u64) {
         self.last = now;
         let silent = self.seats.detach_silent(now.saturating_sub(micros(rules.silence)), now + micros(rules.forget));
@@ -194,11 +196,12 @@ impl Epoch {
         self.count_limit();
         let target = self.target();
         for (member, share) in silent {
-            // What it holds is what it will count as its own.
+            // The tokens that it holds are counted as its share.
             self.tokens.drop_held_by(&member, share, target);
         }
         match self.grow_whole(rules, now) {
-            // Nobody is left who could use what was booked before the epoch began, but for what has just left.
+            // No process can use slots that were booked before the epoch started, except calls that have just been
+            // sent.
             Some(EpochCompletion::Together) => {
                 let left = self.born + micros(rules.horizon + rules.grace + rules.guard);
                 self.tokens.free_unheld_by(now.max(left) + micros(rules.window));
@@ -209,7 +212,7 @@ impl Epoch {
         self.fit(now + micros(rules.window + rules.guard));
     }
 
-    /// Becomes whole if it can.
+    /// Marks the epoch as whole if possible.
     fn grow_whole(&mut self, rules: &SharedLimitConfig, now: u64) -> Option<EpochCompletion> {
         if self.is_whole {
             return None;
@@ -228,30 +231,30 @@ impl Epoch {
         Some(grown)
     }
 
-    /// How many tokens there should be.
+    /// Target number of tokens.
     fn target(&self) -> u32 {
         self.common().saturating_sub(self.seats.claimed_away())
     }
 
-    /// What belongs to those who are here, detached or not.
+    /// Number of tokens that belong to all members, detached ones included.
     fn common(&self) -> u32 {
         if self.is_whole { self.limit } else { self.brought.min(self.limit) }
     }
 
-    /// Makes as many tokens as there should be; new ones are free at `free_at`.
+    /// Adds or removes tokens to reach the target; new ones are free at `free_at`.
     fn fit(&mut self, free_at: u64) {
         let target = self.target();
         self.tokens.fit(target, free_at);
     }
 
-    /// The limit is that of the most careful member.
+    /// Sets the limit to the lowest limit of all attached members.
     fn count_limit(&mut self) {
         if let Some(limit) = self.seats.least_limit() {
             self.limit = limit;
         }
     }
 
-    /// Takes in what came of slots.
+    /// Applies reports of slots.
     fn settle(&mut self, member: &str, ended: &[SlotReport], rules: &SharedLimitConfig, now: u64) {
         for end in ended {
             let Some(at) = self.tokens.release(end.token, member, end.booking) else { continue };
@@ -261,7 +264,7 @@ impl Epoch {
                     self.away = (self.away * 15 + back.saturating_sub(at)) / 16;
                     back
                 }
-                // Not before it was booked for: the turn before it counts until then.
+                // Not before the start of its slot: the previous use of the token counts until then.
                 SlotOutcome::Unused => now.max(at),
             };
             self.tokens.free_at(end.token, free_at);
@@ -282,7 +285,7 @@ impl Epoch {
         }
     }
 
-    /// A member that is certainly dead: nothing of it can arrive for longer than the guard.
+    /// Removes a member that is certainly dead: its calls arrive within the guard time.
     fn bury(&mut self, member: &str, rules: &SharedLimitConfig, now: u64) {
         let gone = now + micros(rules.window + rules.guard);
         if self.seats.remove(member) {
@@ -293,7 +296,7 @@ impl Epoch {
         }
     }
 
-    /// Where a member stands, with the share that it is told now.
+    /// The state of a membership, with a new share.
     fn standing(
         &mut self,
         call: &ScriptCall,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::operation::Reference;
 
-/// What kind of channel.
+/// Type of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChannelType {
     /// `text`.
@@ -26,10 +26,10 @@ pub enum ChannelType {
 }
 
 impl ChannelType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 6] = [Self::Text, Self::Voice, Self::Category, Self::Announcement, Self::Stage, Self::Forum];
 
-    /// Its name in payloads.
+    /// Name in payloads.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl ChannelType {
         }
     }
 
-    /// Its number in Discord's API.
+    /// Number in Discord's API.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -56,12 +56,12 @@ impl ChannelType {
     }
 }
 
-/// What a channel is like. What is not said is Discord's default.
+/// Properties of a channel. Omitted ones have Discord's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewChannel {
     /// `name`: 1 to 100 characters.
     pub name: String,
-    /// `type`: `text` unless it is said.
+    /// `type`: `text` by default.
     pub kind: ChannelType,
     /// `parent_id`: its category.
     pub parent: Option<Reference>,
@@ -81,28 +81,28 @@ pub struct NewChannel {
     pub overwrites: Option<Vec<Overwrite>>,
 }
 
-/// Makes a channel.
+/// Creates a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateChannel {
-    /// `key`: the name under which others may refer to it, if it is to have one.
+    /// `key`: the key by which other operations can refer to it.
     pub key: Option<String>,
-    /// What it is like; its fields stand beside `key`.
+    /// Its properties; in JSON these fields are beside `key`.
     pub channel: NewChannel,
 }
 
-/// Sees to it that the guild has this channel, and that it is like this.
+/// Ensures that the guild has this channel with these properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureChannel {
     /// `key`: which channel.
     pub key: String,
-    /// What it should be like; what is not said is left as it is.
+    /// Desired properties; omitted ones stay as they are.
     pub channel: NewChannel,
-    /// `adopt`: if the key names nothing yet, take the one channel of this name, type and parent that has no key.
-    /// Several are a conflict.
+    /// `adopt`: if the key is not bound yet, adopt the one channel with this name, type and parent that has no key.
+    /// Several such channels are a conflict.
     pub adopt: bool,
 }
 
-/// Deletes a channel. Succeeds if there is none.
+/// Deletes a channel. Succeeds if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteChannel {
     /// `channel_id`.
@@ -110,7 +110,7 @@ pub struct DeleteChannel {
 }
 
 impl ChannelType {
-    /// Whether one can speak in it.
+    /// Whether it is a voice channel.
     const fn is_spoken(self) -> bool {
         match self {
             Self::Voice | Self::Stage => true,
@@ -118,7 +118,7 @@ impl ChannelType {
         }
     }
 
-    /// How long its topic may be; nothing if it has none.
+    /// Maximum length of its topic; `None` if it has no topic.
     const fn topic(self) -> Option<usize> {
         match self {
             Self::Text | Self::Announcement => Some(1024),
@@ -127,7 +127,7 @@ impl ChannelType {
         }
     }
 
-    /// Whether its members can be slowed down.
+    /// Whether it supports slow mode.
     const fn is_slowed(self) -> bool {
         match self {
             Self::Text | Self::Voice | Self::Stage | Self::Forum => true,
@@ -183,7 +183,8 @@ impl NewChannel {
     }
 }
 
-/// Discord drops without a word what a channel of this type does not have, and nobody could ever see to it.
+/// Rejects fields that this type of channel does not have. Discord ignores them silently, so they could never take
+/// effect.
 fn refuse_unfit(form: &mut FieldReader<'_, '_>, kind: ChannelType) {
     let is_category = kind == ChannelType::Category;
     for (field, unfit) in [
@@ -195,7 +196,7 @@ fn refuse_unfit(form: &mut FieldReader<'_, '_>, kind: ChannelType) {
         ("user_limit", !kind.is_spoken()),
     ] {
         if unfit && form.says(field) {
-            form.wrong(field, format!("is nothing that a channel of type `{}` has", kind.name()));
+            form.wrong(field, format!("is not supported by a channel of type `{}`", kind.name()));
         }
     }
 }

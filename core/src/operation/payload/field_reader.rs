@@ -1,11 +1,11 @@
-//! Reading an object's fields, so that none is overlooked: neither a wrong one nor one that nobody asked for.
+//! Reads the fields of an object and reports every invalid or unknown one.
 
 use serde_json::{Map, Value};
 
 use super::validation::{FieldContext, NullHandling, shown};
 
-/// How it begins what is said of a field that nobody asked for.
-pub(crate) const UNKNOWN: &str = "is not a field here";
+/// Start of the error message for an unknown field.
+pub(crate) const UNKNOWN: &str = "is not a known field";
 
 /// An object that is being read.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct FieldReader<'v, 'f> {
     wrong: Vec<&'static str>,
 }
 
-/// Reads an object by its fields. What `read` does not ask for is an error.
+/// Reads an object by its fields. A field that `read` does not request is an error.
 pub(crate) fn object<T>(
     value: &Value,
     at: &mut FieldContext<'_>,
@@ -32,7 +32,7 @@ pub(crate) fn object<T>(
 }
 
 impl<'v> FieldReader<'v, '_> {
-    /// A field that has to be there.
+    /// Reads a required field.
     pub(crate) fn required<T>(
         &mut self,
         name: &'static str,
@@ -45,7 +45,7 @@ impl<'v> FieldReader<'v, '_> {
         }
     }
 
-    /// A field that may be left out. Nothing is read both when it is and when it is wrong.
+    /// Reads an optional field. Returns `None` both when it is omitted and when it is invalid.
     pub(crate) fn optional<T>(
         &mut self,
         name: &'static str,
@@ -57,7 +57,7 @@ impl<'v> FieldReader<'v, '_> {
         match (value, at.nulls()) {
             (Value::Null, NullHandling::NotSaid) => None,
             (Value::Null, NullHandling::Refused) => {
-                at.wrong("must not be null, which could mean two things: leave it out to leave it as it is")
+                at.wrong("must not be null, because null is ambiguous here: omit the field to leave it unchanged")
             }
             (value, NullHandling::NotSaid | NullHandling::Refused) => {
                 let read = read(value, &mut at);
@@ -69,22 +69,22 @@ impl<'v> FieldReader<'v, '_> {
         }
     }
 
-    /// Whether an optional field was there, and wrong.
+    /// Whether an optional field was present but invalid.
     pub(crate) fn was_wrong(&self, name: &str) -> bool {
         self.wrong.contains(&name)
     }
 
-    /// Whether a field is there, whatever it says.
+    /// Whether a field is present and not null.
     pub(crate) fn says(&self, name: &str) -> bool {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// Notes what is wrong with a field in view of others.
+    /// Records an error of a field that depends on other fields.
     pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.at.field(name).wrong::<()>(message);
     }
 
-    /// Notes what is wrong with the object itself.
+    /// Records an error of the object itself.
     pub(crate) fn wrong_here(&mut self, message: impl Into<String>) {
         self.at.wrong::<()>(message);
     }
@@ -93,17 +93,17 @@ impl<'v> FieldReader<'v, '_> {
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let message = match nearest(name, self.known.iter().copied()) {
                 Some(meant) => format!("{UNKNOWN}; did you mean `{meant}`?"),
-                None => format!("{UNKNOWN}; there are {}", listed(self.known.iter().copied())),
+                None => format!("{UNKNOWN}; known fields: {}", listed(self.known.iter().copied())),
             };
             self.at.field(name).wrong::<()>(message);
         }
     }
 }
 
-/// The name that was meant, if one is near enough to be it.
+/// The most similar name, if one is similar enough to be what was meant.
 pub(crate) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     const FAR: f64 = 0.8;
-    // Comparing costs the product of the lengths.
+    // The cost of a comparison is the product of the lengths.
     let name = shown(name).to_lowercase();
     names
         .map(|known| (strsim::jaro_winkler(&name, known), known))
@@ -112,7 +112,7 @@ pub(crate) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> 
         .map(|(_, known)| known)
 }
 
-/// Names, for people.
+/// Formats names as a list for people.
 pub(crate) fn listed(names: impl Iterator<Item = &'static str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Answers to interactions.
+//! Responses to interactions.
 
 use std::fmt;
 
@@ -9,40 +9,40 @@ use super::{
     write::FieldWriter,
 };
 
-/// Tells Discord that an interaction's answer is on its way.
+/// Acknowledges an interaction; the response follows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeferReply {
     /// `interaction_id`.
     pub interaction: u64,
-    /// `interaction_token`: a secret, never shown.
+    /// `interaction_token`: a secret, redacted in debug output.
     pub token: String,
-    /// `ephemeral`: only who asked sees the answer.
+    /// `ephemeral`: only the user of the interaction sees the response.
     pub ephemeral: bool,
-    /// `update`: the answer changes the message that the component belongs to.
+    /// `update`: the response changes the message that the component belongs to.
     pub update: bool,
 }
 
-/// Says something more in answer to an interaction.
+/// Sends a followup message to an interaction.
 #[derive(Clone, PartialEq)]
 pub struct SendFollowup {
     /// `interaction_id`.
     pub interaction: u64,
-    /// `interaction_token`: a secret, never shown.
+    /// `interaction_token`: a secret, redacted in debug output.
     pub token: String,
-    /// `ephemeral`: only who asked sees it.
+    /// `ephemeral`: only the user of the interaction sees it.
     pub ephemeral: bool,
-    /// What it says.
+    /// Content of the message.
     pub body: MessageBody,
 }
 
-/// Changes the first answer to an interaction.
+/// Edits the first response to an interaction.
 #[derive(Clone, PartialEq)]
 pub struct EditOriginal {
     /// `interaction_id`.
     pub interaction: u64,
-    /// `interaction_token`: a secret, never shown.
+    /// `interaction_token`: a secret, redacted in debug output.
     pub token: String,
-    /// What it says from now on.
+    /// New content.
     pub body: MessageBody,
 }
 
@@ -63,7 +63,10 @@ impl DeferReply {
         let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
         let update = form.optional("update", boolean).unwrap_or(false);
         if ephemeral && update {
-            form.wrong("ephemeral", "must not stand with `update`: the message that changes is seen by whoever saw it");
+            form.wrong(
+                "ephemeral",
+                "must not be combined with `update`: the updated message stays visible to everyone who could see it",
+            );
         }
         let (interaction, token) = interaction?;
         Some(Self { interaction, token, ephemeral, update })

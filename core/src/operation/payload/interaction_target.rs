@@ -53,7 +53,7 @@ impl Payload {
     }
 }
 
-/// Without a known application every webhook with a token may be an interaction's.
+/// Without a known application, every webhook with a token may belong to an interaction.
 fn in_path(path: &str, own: Option<u64>) -> Result<Vec<InteractionTarget>, LocationError> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<&str> = path.split('/').skip(1).collect();

@@ -1,4 +1,4 @@
-//! Where an operation's calls go, beside the guild that it is about: channels, webhooks and guilds that it names.
+//! Channels, webhooks and guilds that the calls of an operation address, besides its own guild.
 
 use std::borrow::Cow;
 
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::operation::Reference;
 
-/// How many places one operation may name. Calls that name more are about one guild, and say so in their path.
+/// Maximum number of locations in one operation. Calls with more objects concern one guild, and have it in their path.
 const MOST: usize = 50;
 
-/// Something that belongs to a guild, and is named by itself.
+/// An object that belongs to a guild and is addressed by its own id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Location {
     /// A guild.
     Guild(u64),
-    /// A channel, a thread among them.
+    /// A channel or a thread.
     Channel(u64),
-    /// A webhook; with its token if it is named with it.
+    /// A webhook, with its token if it is addressed with it.
     Webhook(u64, Option<String>),
 }
 
 impl Location {
-    /// What it is, for people.
+    /// Name of its type, for people.
     #[must_use]
     pub const fn what(&self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Location {
         }
     }
 
-    /// Which.
+    /// Its id.
     #[must_use]
     pub const fn id(&self) -> u64 {
         match self {
@@ -44,27 +44,27 @@ impl Location {
     }
 }
 
-/// A call goes somewhere, and nobody can tell where.
+/// The target of a call cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
-    /// An id is written in an unusual way.
-    #[error("names a guild, a channel or a webhook by something else than plain digits")]
+    /// An id is not written as plain digits.
+    #[error("contains a guild, channel or webhook id that is not written as plain digits")]
     NotAnId,
-    /// An invite is told by its code, not by its guild.
-    #[error("changes an invite, which does not tell its guild")]
+    /// An invite is addressed by its code, not by its guild.
+    #[error("changes an invite, and the guild of an invite cannot be determined")]
     Invite,
-    /// There are too many.
-    #[error("names more than {MOST} guilds, channels and webhooks")]
+    /// Too many locations.
+    #[error("addresses more than {MOST} guilds, channels and webhooks")]
     TooMany,
 }
 
 impl Payload {
-    /// The places that it names by their ids. What it names by a key or as what an operation makes is found in its own guild;
-    /// what goes into a call that names the guild itself is for Discord to tell.
+    /// The locations that it addresses by id. An object that it addresses by key or by operation is in its own guild;
+    /// the content of a call to the guild itself is checked by Discord.
     ///
     /// # Errors
     ///
-    /// When a call in the caller's own words does not tell where it goes.
+    /// When the target of a `read` or `request` call cannot be determined.
     pub fn locations(&self) -> Result<Vec<Location>, LocationError> {
         let mut found = Vec::new();
         match self {
@@ -109,14 +109,14 @@ fn channel_named(reference: &Reference) -> Option<Location> {
     }
 }
 
-/// What stands in a path behind a word that says what it is, wherever that is: `/users/@me/guilds/1` leaves a guild.
+/// Ids after a segment that names their type, anywhere in the path: `/users/@me/guilds/1` leaves a guild.
 fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), LocationError> {
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     let segments: Vec<Cow<'_, str>> = path.split('/').skip(1).map(decoded).collect();
     for (place, segment) in segments.iter().enumerate() {
         let Some(next) = segments.get(place + 1) else { break };
         match segment.to_ascii_lowercase().as_str() {
-            // A template is told by its code, and belongs to nobody who uses it.
+            // A template is addressed by its code and belongs to none of the guilds that use it.
             "guilds" if next.eq_ignore_ascii_case("templates") => {}
             "guilds" => found.push(Location::Guild(digits(next)?)),
             "channels" | "stage-instances" => found.push(Location::Channel(digits(next)?)),
@@ -131,7 +131,7 @@ fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), 
     Ok(())
 }
 
-/// What a body in the caller's own words names: a message that is passed on, a channel that is followed.
+/// Ids in the body of a `request`: for example a forwarded message or a followed channel.
 fn in_body(body: &Value, found: &mut Vec<Location>) -> Result<(), LocationError> {
     match body {
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
@@ -161,7 +161,8 @@ pub(crate) fn digits(text: &str) -> Result<u64, LocationError> {
     text.parse().ok().filter(|_| is_plain).ok_or(LocationError::NotAnId)
 }
 
-/// A segment as Discord reads it. What is no text after that is left as it stands: it is no word of ours.
+/// Percent-decodes a segment, as Discord does. A segment that is not valid UTF-8 after that is returned as it is, since
+/// no known segment looks like that.
 pub(crate) fn decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
         return Cow::Borrowed(segment);
@@ -216,7 +217,7 @@ mod tests {
             assert_eq!(of(kind, &payload), Ok(vec![Location::Channel(7)]), "{kind:?}");
         }
         let by_key = json!({"channel_id": {"key": "rules"}, "content": "hi"});
-        assert_eq!(of(OperationKind::SendMessage, &by_key), Ok(vec![]), "a key is its own guild's");
+        assert_eq!(of(OperationKind::SendMessage, &by_key), Ok(vec![]), "a key belongs to its own guild");
         assert_eq!(of(OperationKind::CreateRole, &json!({"name": "a"})), Ok(vec![]));
     }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::operation::Reference;
 
-/// What a message says. At least one of its fields says something.
+/// Content of a message. At least one field has visible content.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MessageBody {
     /// `content`: at most 2000 characters.
@@ -19,7 +19,7 @@ pub struct MessageBody {
     pub embeds: Option<Vec<Value>>,
     /// `components`: objects, as Discord takes them.
     pub components: Option<Vec<Value>>,
-    /// `allowed_mentions`: an object, as Discord takes it. Without one, nobody is mentioned.
+    /// `allowed_mentions`: an object, as Discord takes it. Without it, mentions do not notify.
     pub allowed_mentions: Option<Value>,
 }
 
@@ -28,39 +28,39 @@ pub struct MessageBody {
 pub struct SendMessage {
     /// `channel_id`.
     pub channel: Reference,
-    /// `key`: the name under which others may refer to it, if it is to have one.
+    /// `key`: the key by which other operations can refer to it.
     pub key: Option<String>,
-    /// `reply_to`: the message that it answers.
+    /// `reply_to`: the message that it replies to.
     pub reply_to: Option<Reference>,
-    /// What it says; its fields stand beside `channel_id`.
+    /// Its content; in JSON these fields are beside `channel_id`.
     pub body: MessageBody,
 }
 
-/// Sees to it that the channel has this message, and that it says this.
+/// Ensures that the channel has this message with this content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnsureMessage {
     /// `key`: which message.
     pub key: String,
     /// `channel_id`.
     pub channel: Reference,
-    /// What it says.
+    /// Desired content.
     pub body: MessageBody,
-    /// `pin`: whether it should be pinned; not said, it is left as it is.
+    /// `pin`: whether it should be pinned; omitted, it stays as it is.
     pub pin: Option<bool>,
 }
 
-/// Changes a message of the bot's own.
+/// Edits a message of the bot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EditMessage {
     /// `channel_id`.
     pub channel: Reference,
     /// `message_id`.
     pub message: Reference,
-    /// What it says from now on; what is not said is left as it is.
+    /// New content; omitted fields stay as they are.
     pub body: MessageBody,
 }
 
-/// Deletes a message. Succeeds if there is none.
+/// Deletes a message. Succeeds if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteMessage {
     /// `channel_id`.
@@ -74,16 +74,16 @@ pub struct DeleteMessage {
 pub struct SendDm {
     /// `user_id`.
     pub user: u64,
-    /// What it says.
+    /// Its content.
     pub body: MessageBody,
 }
 
-/// What a body has to say.
+/// What a message body must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyRequirement {
-    /// Something that can be seen, as a message of its own.
+    /// Visible content, as a new message.
     Something,
-    /// What should change, be it to nothing.
+    /// At least one field to change, even if to an empty value.
     Change,
 }
 
@@ -99,16 +99,16 @@ impl MessageBody {
             BodyRequirement::Change if !parts.iter().any(|part| form.says(part)) => {
                 form.wrong_here("must change something: `content`, `embeds` or `components`");
             }
-            // What is wrong says something, too.
+            // An invalid field counts as content.
             BodyRequirement::Something if body.is_blank() && !parts.iter().any(|part| form.was_wrong(part)) => {
-                form.wrong_here("must say something: `content`, `embeds` or `components`");
+                form.wrong_here("must have content: `content`, `embeds` or `components`");
             }
             BodyRequirement::Change | BodyRequirement::Something => {}
         }
         body
     }
 
-    /// Whether nothing of it can be seen.
+    /// Whether it has no visible content.
     fn is_blank(&self) -> bool {
         self.content.as_ref().is_none_or(|content| content.trim().is_empty())
             && self.embeds.as_ref().is_none_or(Vec::is_empty)

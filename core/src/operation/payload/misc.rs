@@ -1,4 +1,4 @@
-//! Order, and calls of any kind.
+//! Reordering, reads and raw requests.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::operation::{ManagedKind, Reference};
 
-/// What is put in order.
+/// What is reordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReorderTarget {
     /// `roles`.
@@ -20,7 +20,7 @@ pub enum ReorderTarget {
     Channels,
 }
 
-/// Where one of them goes.
+/// New position of a role or channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReorderPosition {
     /// `id`: which role or channel.
@@ -31,7 +31,7 @@ pub struct ReorderPosition {
     pub parent: Option<Reference>,
 }
 
-/// Puts roles or channels in order, in one call.
+/// Reorders roles or channels in one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reorder {
     /// `what`.
@@ -40,16 +40,16 @@ pub struct Reorder {
     pub places: Vec<ReorderPosition>,
 }
 
-/// Reads something, and keeps the answer as the operation's result.
+/// Reads from Discord and stores the response as the operation's result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
     /// `path` below the API's version, with its query: `/guilds/1/roles`.
     pub path: String,
 }
 
-/// A method that changes something, or reads it.
+/// HTTP method of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "HTTP's own names")]
+#[expect(missing_docs, reason = "named as in HTTP")]
 pub enum Method {
     Get,
     Post,
@@ -59,7 +59,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
 
     /// Its name.
@@ -84,15 +84,15 @@ pub struct Request {
     pub path: String,
     /// `body`: JSON, if it has one.
     pub body: Option<Value>,
-    /// `user_id`: whose queue it stands in if it belongs to no guild.
+    /// `user_id`: the user whose queue it joins if it has no guild.
     pub user: Option<u64>,
 }
 
 impl ReorderTarget {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Self; 2] = [Self::Roles, Self::Channels];
 
-    /// Its name in payloads.
+    /// Name in payloads.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl ReorderTarget {
         }
     }
 
-    /// What kind of objects they are.
+    /// Kind of the objects.
     #[must_use]
     pub const fn kind(self) -> ManagedKind {
         match self {
@@ -138,7 +138,7 @@ impl Reorder {
             distinct(&places, |place| &place.object, at);
             for (index, place) in places.iter().enumerate() {
                 if place.parent.is_some() && what == Some(ReorderTarget::Roles) {
-                    at.item(index).field("parent_id").wrong::<()>("is nothing that a role has");
+                    at.item(index).field("parent_id").wrong::<()>("is not supported for roles");
                 }
             }
             Some(places)
@@ -169,10 +169,10 @@ impl Request {
         let body = form.optional("body", |body, _| Some(body.clone()));
         let user = form.optional("user_id", id);
         if method == Some(Method::Get) && body.is_some() {
-            form.wrong("body", "must be left out of a GET");
+            form.wrong("body", "must be omitted for GET");
         }
         if guild.is_some() && user.is_some() {
-            form.wrong("user_id", "must be left out in a guild, whose own queue the call stands in");
+            form.wrong("user_id", "must be omitted in a guild, because the call joins the queue of the guild");
         }
         Some(Self { method: method?, path: path?, body, user })
     }

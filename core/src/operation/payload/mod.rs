@@ -1,9 +1,9 @@
-//! What each kind of operation takes, as types that hold nothing wrong.
+//! Payloads of each kind of operation. A `Payload` is always valid.
 //!
 //! ```text
 //!  JSON ──Payload::parse──▶ Payload ──objects──▶ what it reads and writes, for the order in its guild
 //!              │               └─────resolve──▶ Payload with ids only, for Discord
-//!              └─▶ every field that is wrong, by name
+//!              └─▶ every invalid field, by name
 //! ```
 
 mod channel;
@@ -42,7 +42,7 @@ use super::{OperationKind, QueueKey, Repeatability};
 
 /// An operation's payload.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each variant is told by the type that it holds")]
+#[expect(missing_docs, reason = "each variant is described by its type")]
 pub enum Payload {
     CreateRole(CreateRole),
     DeleteRole(DeleteRole),
@@ -69,7 +69,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// What kind of operation it belongs to.
+    /// Kind of the operation.
     #[must_use]
     pub const fn kind(&self) -> OperationKind {
         match self {
@@ -98,7 +98,7 @@ impl Payload {
         }
     }
 
-    /// What sending it twice would do.
+    /// What a second send would do.
     #[must_use]
     pub const fn sends(&self) -> Repeatability {
         if let Self::Request(request) = self {
@@ -111,7 +111,7 @@ impl Payload {
         }
     }
 
-    /// Whether it only reads: no attempt at it can have an effect.
+    /// Whether it only reads, so that no attempt has an effect.
     #[must_use]
     pub const fn only_reads(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Request(Request { method: Method::Get, .. }))
@@ -124,7 +124,7 @@ impl Payload {
             Self::DeferReply(DeferReply { interaction, .. })
             | Self::SendFollowup(SendFollowup { interaction, .. })
             | Self::EditOriginal(EditOriginal { interaction, .. }) => QueueKey::interaction(*interaction),
-            // What is said to a user keeps its order, whichever guild it comes from.
+            // Messages to a user keep their order, whichever guild they come from.
             Self::SendDm(SendDm { user, .. }) => QueueKey::user(*user),
             Self::Request(Request { user, .. }) => match (guild, user) {
                 (Some(guild), _) => QueueKey::Guild(guild),

@@ -1,4 +1,4 @@
-//! What an operation reads and writes, so that another may pass it only where nobody could tell.
+//! What an operation reads and writes. An operation may pass another only if the result is the same.
 
 use super::{
     CreateChannel, CreateRole, EnsureChannel, EnsureMessage, EnsureRole, Method, NewChannel, Overwrite,
@@ -6,39 +6,39 @@ use super::{
 };
 use crate::operation::{ManagedKind, OperationId, Reference};
 
-/// Something that an operation reads or writes.
+/// An object that an operation reads or writes.
 ///
-/// One object has several names: its id, its key, and the operations that made it or saw to it. Which of them belong
-/// together is not known before they are resolved, and may change until then. So two names *may be one object* unless
-/// it is certain that they are not: waiting for nothing is a pity, passing what should come first is a fault.
+/// One object has several names: its id, its key, and the operations that created or ensured it. Which names belong
+/// together is unknown until they are resolved, and may change until then. So two names *may be one object* unless it
+/// is certain that they are not: waiting without need only costs time, but passing a conflicting operation is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
-    /// One that exists, by its id.
+    /// An existing object, by its id.
     Id(ManagedKind, u64),
-    /// One that may exist already, by its key.
+    /// An object that may exist already, by its key.
     Key(ManagedKind, String),
-    /// One that may exist already, as what this operation made or saw to.
+    /// An object that may exist already, as created or ensured by this operation.
     Made(ManagedKind, OperationId),
-    /// What this operation is yet to make: nobody can know its id, and only this operation names it.
+    /// The object that this operation will create: its id is unknown, and only this operation names it.
     New(ManagedKind, OperationId),
-    /// What is yet to be made, by the key that it is going to have.
+    /// An object that will be created, by its future key.
     NewKey(ManagedKind, String),
-    /// All of that kind that a guild has.
+    /// All objects of the kind in a guild.
     All(ManagedKind, u64),
-    /// A member of the guild: which roles they have.
+    /// A member of the guild, with their roles.
     Member(u64),
-    /// Who has a role.
+    /// The members that have a role.
     Holders(Reference),
-    /// What was said to a user in private.
+    /// The direct messages to a user.
     DirectMessages(u64),
-    /// The answers to an interaction.
+    /// The responses to an interaction.
     Interaction(u64),
-    /// Whatever there is.
+    /// Everything.
     Everything,
 }
 
 impl Object {
-    /// An object that is referred to.
+    /// The object of a reference.
     fn named(kind: ManagedKind, reference: &Reference) -> Self {
         match reference {
             Reference::Id(id) => Self::Id(kind, *id),
@@ -47,7 +47,7 @@ impl Object {
         }
     }
 
-    /// What kind of object it is, if it is one that references name.
+    /// Its kind, if references can name it.
     const fn kind(&self) -> Option<ManagedKind> {
         match self {
             Self::Id(kind, _)
@@ -62,13 +62,13 @@ impl Object {
         }
     }
 
-    /// Whether the two may be one, or one may hold the other.
+    /// Whether the two may be the same object, or one may contain the other.
     ///
-    /// - Two ids, two keys: only if they are the same, since an object has one key.
+    /// - Two ids, two keys: only if they are equal, since an object has one key.
     /// - An id and a key, an id and an operation's object, a key and an operation's object, the objects of two
-    ///   operations (both may have seen to the same one): always, within a kind.
-    /// - What is yet to be made: only for who names it by that operation or by its coming key. No id is given to it
-    ///   before it exists, and whatever an earlier operation made is something else.
+    ///   operations (both may have ensured the same one): always, within a kind.
+    /// - An object that will be created: only with a reference to that operation or to its future key. It has no id
+    ///   before it exists, and any object of an earlier operation is a different one.
     #[must_use]
     pub fn may_be(&self, other: &Self) -> bool {
         match (self, other) {
@@ -84,7 +84,7 @@ impl Object {
             (Self::Id(..), Self::Key(..) | Self::Made(..))
             | (Self::Key(..), Self::Id(..) | Self::Made(..))
             | (Self::Made(..), Self::Id(..) | Self::Key(..) | Self::Made(..)) => true,
-            // Not the same, or it would have been found above.
+            // Not equal, because the equality case is above.
             (one, other) => {
                 debug_assert_ne!(one, other);
                 false
@@ -95,14 +95,14 @@ impl Object {
 
 /// What an operation reads and writes.
 ///
-/// Within a queue, an operation may pass one that is parked, and those that wait behind that one, if its objects meet
-/// none of theirs. Room within Discord's quotas (250 roles, 500 channels) is no object: an operation that frees some
+/// Within a queue, an operation may pass a parked one, and those that wait behind it, if its objects conflict with none
+/// of theirs. Room within Discord's quotas (250 roles, 500 channels) is not an object: an operation that frees some
 /// does not hold back one that takes some.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
-    /// What has to stay as it is for the operation to mean the same.
+    /// Objects that must not change, or the operation would have a different meaning.
     pub reads: Vec<Object>,
-    /// What it changes.
+    /// Objects that it changes.
     pub writes: Vec<Object>,
 }
 
@@ -122,18 +122,18 @@ impl Objects {
         self.writes.push(Object::named(kind, reference));
     }
 
-    /// Makes something that was not there.
+    /// Creates a new object.
     fn make(&mut self, kind: ManagedKind, own: OperationId, key: Option<&String>) {
         self.writes.push(Object::New(kind, own));
         self.writes.extend(key.map(|key| Object::NewKey(kind, key.clone())));
     }
 
-    /// Makes something, or changes what is there under its key.
+    /// Creates an object, or changes the one with its key.
     fn ensure(&mut self, kind: ManagedKind, own: OperationId, key: &str) {
         self.writes.extend([Object::New(kind, own), Object::Key(kind, key.to_owned())]);
     }
 
-    /// Changes which roles a member has.
+    /// Changes the roles of a member.
     fn hold<'r>(&mut self, member: u64, roles: impl IntoIterator<Item = &'r Reference>) {
         self.writes.push(Object::Member(member));
         for role in roles {
@@ -142,8 +142,8 @@ impl Objects {
         }
     }
 
-    /// Changes what others may do in a channel that exists. Who has the role has to stay the same meanwhile: a role that
-    /// is shut out of a channel first and given to somebody then must not be given first.
+    /// Changes permissions in an existing channel. The members of the role must stay the same meanwhile: if a role is
+    /// denied access to a channel and then given to a member, the two must not be swapped.
     fn govern(&mut self, overwrites: &[Overwrite]) {
         for overwrite in overwrites {
             match &overwrite.target {
@@ -156,7 +156,7 @@ impl Objects {
         }
     }
 
-    /// Needs what a channel that is made refers to.
+    /// Reads what a new channel refers to.
     fn need(&mut self, channel: &NewChannel) {
         self.reads.extend(channel.parent.iter().map(|parent| Object::named(ManagedKind::Channel, parent)));
         for overwrite in channel.overwrites.iter().flatten() {
@@ -167,7 +167,7 @@ impl Objects {
         }
     }
 
-    /// Looks through all of a kind for something to take.
+    /// Reads all objects of a kind to find one to adopt.
     fn look_through(&mut self, kind: ManagedKind, guild: Option<u64>) {
         self.reads.push(all(kind, guild));
     }
@@ -178,7 +178,7 @@ fn all(kind: ManagedKind, guild: Option<u64>) -> Object {
 }
 
 impl Payload {
-    /// What the operation of this name reads and writes, submitted for this guild or for none.
+    /// What the operation with this id reads and writes, submitted for this guild or for none.
     #[must_use]
     pub fn objects(&self, own: OperationId, guild: Option<u64>) -> Objects {
         const ROLE: ManagedKind = ManagedKind::Role;
@@ -218,9 +218,9 @@ impl Payload {
                 objects.write(CHANNEL, &payload.channel);
                 objects.govern(&payload.overwrites);
             }
-            // Who moves one moves others. Parents are channels, and so among them.
+            // Moving one moves others. Parents are channels, so they are included.
             Self::Reorder(payload) => objects.writes.push(all(payload.what.kind(), guild)),
-            // A channel's messages stand in it in an order, so to say something is to change the channel.
+            // The messages of a channel have an order, so sending one changes the channel.
             Self::SendMessage(SendMessage { channel, key, reply_to, .. }) => {
                 objects.make(MESSAGE, own, key.as_ref());
                 objects.write(CHANNEL, channel);

@@ -1,4 +1,4 @@
-//! Who may do what in a channel.
+//! Permission overwrites of channels.
 
 use serde_json::Value;
 
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::operation::Reference;
 
-/// Whose permissions.
+/// Subject of an overwrite.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OverwriteTarget {
-    /// `role_id`: those of a role's members.
+    /// `role_id`: the members with this role.
     Role(Reference),
-    /// `user_id`: those of one member.
+    /// `user_id`: one member.
     Member(u64),
 }
 
-/// What somebody may and may not do in a channel.
+/// Permissions that a role or member is allowed or denied in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Overwrite {
-    /// Whose permissions.
+    /// Subject of the overwrite.
     pub target: OverwriteTarget,
     /// `allow`: permissions, as a string.
     pub allow: u64,
@@ -30,27 +30,27 @@ pub struct Overwrite {
     pub deny: u64,
 }
 
-/// What to do with the permissions that somebody already has in a channel.
+/// How to treat existing permissions in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OverwriteMode {
-    /// `replace`: these are the permissions.
+    /// `replace`: these become the permissions.
     Replace,
-    /// `merge`: these are laid over what there is; what is named in neither `allow` nor `deny` stays.
+    /// `merge`: these are added to the existing ones; bits in neither `allow` nor `deny` stay.
     Merge,
 }
 
-/// Changes what some may do in a channel; others are left as they are.
+/// Changes some overwrites of a channel; the others stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdatePermissions {
     /// `channel_id`.
     pub channel: Reference,
     /// `overwrites`: 1 to 100.
     pub overwrites: Vec<Overwrite>,
-    /// `mode`: `replace` unless it is said.
+    /// `mode`: `replace` by default.
     pub mode: OverwriteMode,
 }
 
-/// Gives a channel exactly these overwrites.
+/// Sets the overwrites of a channel to exactly these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplaceOverwrites {
     /// `channel_id`.
@@ -60,10 +60,10 @@ pub struct ReplaceOverwrites {
 }
 
 impl OverwriteMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 2] = [Self::Replace, Self::Merge];
 
-    /// Its name in payloads.
+    /// Name in payloads.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,14 +82,14 @@ impl Overwrite {
                 (true, false) => role.map(OverwriteTarget::Role),
                 (false, true) => member.map(OverwriteTarget::Member),
                 (true, true) | (false, false) => {
-                    form.wrong_here("must name either a `role_id` or a `user_id`");
+                    form.wrong_here("must have either `role_id` or `user_id`");
                     None
                 }
             };
             let allow = form.optional("allow", permissions).unwrap_or(0);
             let deny = form.optional("deny", permissions).unwrap_or(0);
             if allow & deny != 0 {
-                form.wrong("deny", format!("must not name what `allow` names, too: {}", allow & deny));
+                form.wrong("deny", format!("must not contain permissions that are in `allow`: {}", allow & deny));
             }
             Some(Self { target: target?, allow, deny })
         })
@@ -107,7 +107,7 @@ impl Overwrite {
     }
 }
 
-/// At least so many overwrites, each of somebody else.
+/// Reads at least `min` overwrites, each with a different subject.
 pub(super) fn overwrites(min: usize) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<Vec<Overwrite>> {
     move |value, at| {
         let overwrites = list(min, 100, Overwrite::read)(value, at)?;

@@ -1,4 +1,4 @@
-//! From JSON to payloads and back.
+//! Converts JSON to payloads and back.
 
 use serde_json::Value;
 
@@ -12,9 +12,9 @@ use super::{
 };
 use crate::operation::OperationKind;
 
-/// How long a payload is at most, written as [`Payload::to_json`] does.
+/// Maximum length of a payload, as written by [`Payload::to_json`].
 const LARGEST: usize = 64 * 1024;
-/// How many objects and lists stand within each other at most.
+/// Maximum nesting depth of objects and lists.
 const DEEPEST: usize = 32;
 
 impl Payload {
@@ -22,14 +22,14 @@ impl Payload {
     ///
     /// # Errors
     ///
-    /// When anything is wrong with it: every field that is, not only the first. One that is nested too deeply is not
-    /// looked into any further.
+    /// When it is invalid: lists every invalid field, not only the first. A payload that is nested too deeply is not
+    /// examined further.
     pub fn parse(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<Self, InvalidPayload> {
         let mut findings = ErrorCollector::new(nulls(kind));
         let too_large = || format!("must be at most {LARGEST} bytes of JSON");
         match SizeCheck::of(value) {
             SizeCheck::TooDeep => {
-                findings.top().wrong::<()>(format!("must not be nested more than {DEEPEST} deep"));
+                findings.top().wrong::<()>(format!("must not be nested more than {DEEPEST} levels deep"));
                 return Err(findings.into_invalid());
             }
             SizeCheck::TooLarge => {
@@ -49,7 +49,7 @@ impl Payload {
                 findings.top().wrong::<()>(too_large());
             }
             Some(_) => {}
-            None => debug_assert!(!findings.is_empty(), "what is not read is wrong"),
+            None => debug_assert!(!findings.is_empty(), "a payload that is not read has errors"),
         }
         Err(findings.into_invalid())
     }
@@ -81,8 +81,8 @@ impl Payload {
         }
     }
 
-    /// The payload as JSON: the same text for the same payload, whatever order its fields came in, with what was not
-    /// said filled in where there is only one thing that it means.
+    /// The payload as JSON: the same text for the same payload, whatever the order of its fields was, with defaults
+    /// filled in where they are unambiguous.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut out = String::new();
@@ -114,7 +114,7 @@ impl Payload {
     }
 }
 
-/// What `null` means in a kind: where what is left out stays as it is, it could mean two things.
+/// How a kind treats `null`: where omitted fields stay unchanged, `null` is ambiguous.
 const fn nulls(kind: OperationKind) -> NullHandling {
     match kind {
         OperationKind::EnsureRole
@@ -142,7 +142,7 @@ const fn nulls(kind: OperationKind) -> NullHandling {
     }
 }
 
-/// Whether a kind makes no sense outside a guild.
+/// Whether a kind needs a guild.
 const fn needs_guild(kind: OperationKind) -> bool {
     match kind {
         OperationKind::CreateRole
@@ -170,7 +170,7 @@ const fn needs_guild(kind: OperationKind) -> bool {
     }
 }
 
-/// Whether a value is small enough to be looked into.
+/// Whether a value is small enough to be examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SizeCheck {
     Fits,
@@ -179,7 +179,7 @@ enum SizeCheck {
 }
 
 impl SizeCheck {
-    /// Looks without going down into it, so that no depth can exhaust the stack. The size is what is there at least.
+    /// Iterates without recursion, so that no depth can exhaust the stack. The size is a lower bound.
     fn of(value: &Value) -> Self {
         let mut left = vec![(value, 1)];
         let mut size = 0;

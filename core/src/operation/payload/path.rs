@@ -1,10 +1,10 @@
-//! Paths of calls. What a call may do and which limits it is under is told by its path, so it may say one thing only.
+//! Paths of calls. The path decides what a call may do and which limits apply, so it must be unambiguous.
 
 use serde_json::Value;
 
 use super::validation::FieldContext;
 
-/// How long a path with its query is at most.
+/// Maximum length of a path with its query.
 const LONGEST: usize = 2048;
 
 /// A path below the API's version, with its query.
@@ -23,23 +23,23 @@ fn flaw(path: &str) -> Option<&'static str> {
         return Some("must be a path of at most 2048 characters");
     }
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        return Some("must hold printable ASCII without `#`; percent-encode anything else");
+        return Some("must contain only printable ASCII without `#`; percent-encode anything else");
     }
     let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
     let Some(below) = path.strip_prefix('/') else {
-        return Some("must start with a slash, below the API's version, such as /users/@me");
+        return Some("must start with a slash, relative to the API version, such as /users/@me");
     };
     // Some servers decode twice.
     if ["\\", "%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
-        return Some("must hold no encoded slash and no backslash");
+        return Some("must not contain an encoded slash or a backslash");
     }
     for segment in below.split('/') {
         let decoded = segment.replace("%25", "%").replace("%2e", ".");
         if decoded.is_empty() {
-            return Some("must hold no empty segment: no two slashes in a row, and none at its end");
+            return Some("must not contain an empty segment: no two slashes in a row, and none at the end");
         }
         if decoded == "." || decoded == ".." {
-            return Some("must hold no `.` or `..` segment, plain or encoded");
+            return Some("must not contain a `.` or `..` segment, plain or encoded");
         }
     }
     None

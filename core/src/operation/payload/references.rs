@@ -1,12 +1,12 @@
-//! What a payload refers to, and putting ids in its place.
+//! References of a payload, and their replacement by ids.
 
 use std::collections::HashSet;
 
 use super::{Payload, SetMemberRoles};
 use crate::operation::{ManagedKind, OperationId, Reference};
 
-/// All references of a payload with their kinds, as `&Reference` or `&mut Reference`: the two ways to go over a payload
-/// are one text, so that none sees a field that the other overlooks.
+/// All references of a payload with their kinds, as `&Reference` or `&mut Reference`. One macro serves both, so that
+/// neither misses a field that the other one visits.
 macro_rules! references_of {
     ($payload:expr, $iter:ident) => {{
         use super::{
@@ -77,14 +77,14 @@ macro_rules! references_of {
 }
 
 impl Payload {
-    /// Everything that it refers to: by id, by key or as what an operation makes. The `key` of what it makes or sees to
-    /// is no reference.
+    /// All its references: by id, by key or by operation. The `key` of an object that it creates or ensures is not a
+    /// reference.
     #[must_use]
     pub fn references(&self) -> Vec<(ManagedKind, &Reference)> {
         references_of!(self, iter)
     }
 
-    /// The operations whose objects it refers to, each once.
+    /// The operations whose objects it refers to, without duplicates.
     #[must_use]
     pub fn operations(&self) -> Vec<OperationId> {
         let mut seen = HashSet::new();
@@ -95,12 +95,12 @@ impl Payload {
         named.filter(|id| seen.insert(*id)).collect()
     }
 
-    /// The payload with ids only; `by` is asked for the id of each key and operation. The `key` of what it makes or sees
-    /// to stays. Where two references of a member's roles turn out to be one role, it is named once.
+    /// The payload with ids only; `lookup` returns the id of each key and operation. The `key` of an object that it
+    /// creates or ensures stays. If two references in a member's roles resolve to the same role, one is removed.
     ///
     /// # Errors
     ///
-    /// The references that nothing is known for, each once.
+    /// The references that have no id, without duplicates.
     pub fn resolve(&self, mut by: impl FnMut(ManagedKind, &Reference) -> Option<u64>) -> Result<Self, Vec<Reference>> {
         let mut resolved = self.clone();
         let mut unknown = Vec::new();

@@ -1,4 +1,4 @@
-//! The parts of messages that are Discord's own objects: held to its bounds, and else left as they are.
+//! Parts of messages that are Discord's own objects: checked against its limits, otherwise left as they are.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use super::{
     value::{boolean, choice, id, list, text},
 };
 
-/// How much text all embeds of a message hold together.
+/// Maximum text length of all embeds of a message together.
 const EMBEDDED: usize = 6000;
 
-/// Embeds.
+/// Reads embeds.
 pub(super) fn embeds(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
     let mut total = 0;
     let embeds = list(0, 10, |value, at| {
@@ -20,12 +20,12 @@ pub(super) fn embeds(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Val
         Some(embed)
     })(value, at)?;
     if total > EMBEDDED {
-        return at.wrong(format!("must hold at most {EMBEDDED} characters of text together; these hold {total}"));
+        return at.wrong(format!("must contain at most {EMBEDDED} characters of text in total; found {total}"));
     }
     Some(embeds)
 }
 
-/// How much text an embed holds, once what is too long by itself was noted.
+/// Reports texts that are too long, and returns the text length of an embed.
 fn embed_text(embed: &Value, at: &mut FieldContext<'_>) -> usize {
     let mut total = 0;
     for (path, longest) in
@@ -43,7 +43,7 @@ fn embed_text(embed: &Value, at: &mut FieldContext<'_>) -> usize {
     total
 }
 
-/// How long a part is, if it is there.
+/// Length of a part; 0 if it is missing.
 fn part(of: &Value, path: &[&str], longest: usize, at: &mut FieldContext<'_>) -> usize {
     let [name, rest @ ..] = path else { return 0 };
     let Some(value) = of.get(*name).filter(|value| !value.is_null()) else { return 0 };
@@ -58,12 +58,12 @@ fn part(of: &Value, path: &[&str], longest: usize, at: &mut FieldContext<'_>) ->
     0
 }
 
-/// Components.
+/// Reads components.
 pub(super) fn components(value: &Value, at: &mut FieldContext<'_>) -> Option<Vec<Value>> {
     list(0, 40, any_object)(value, at)
 }
 
-/// Who may be mentioned.
+/// Reads allowed mentions.
 pub(super) fn allowed_mentions(value: &Value, at: &mut FieldContext<'_>) -> Option<Value> {
     object(value, at, |form| {
         let parse = form
@@ -71,7 +71,10 @@ pub(super) fn allowed_mentions(value: &Value, at: &mut FieldContext<'_>) -> Opti
         for group in ["users", "roles"] {
             let named = form.optional(group, list(0, 100, id)).is_some_and(|named| !named.is_empty());
             if named && parse.as_ref().is_some_and(|parse| parse.contains(&group)) {
-                form.wrong(group, format!("must be empty when `parse` names `{group}`: it is either some or all"));
+                form.wrong(
+                    group,
+                    format!("must be empty when `parse` contains `{group}`: list ids or allow all, not both"),
+                );
             }
         }
         form.optional("replied_user", boolean);

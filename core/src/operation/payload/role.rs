@@ -1,4 +1,4 @@
-//! Roles, and who has them.
+//! Roles and their members.
 
 use super::{
     field_reader::FieldReader,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::operation::Reference;
 
-/// What a role is like. What is not said is Discord's default.
+/// Properties of a role. Omitted ones have Discord's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewRole {
     /// `name`: 1 to 100 characters.
@@ -16,40 +16,41 @@ pub struct NewRole {
     pub permissions: Option<u64>,
     /// `color`: 0 to 0xFFFFFF.
     pub color: Option<u32>,
-    /// `hoist`: shown apart from others.
+    /// `hoist`: displayed separately.
     pub hoist: Option<bool>,
     /// `mentionable`.
     pub mentionable: Option<bool>,
 }
 
-/// Makes a role.
+/// Creates a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateRole {
-    /// `key`: the name under which others may refer to it, if it is to have one.
+    /// `key`: the key by which other operations can refer to it.
     pub key: Option<String>,
-    /// What it is like; its fields stand beside `key`.
+    /// Its properties; in JSON these fields are beside `key`.
     pub role: NewRole,
 }
 
-/// Sees to it that the guild has this role, and that it is like this.
+/// Ensures that the guild has this role with these properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureRole {
     /// `key`: which role.
     pub key: String,
-    /// What it should be like; what is not said is left as it is.
+    /// Desired properties; omitted ones stay as they are.
     pub role: NewRole,
-    /// `adopt`: if the key names nothing yet, take the one role of this name that has no key. Several are a conflict.
+    /// `adopt`: if the key is not bound yet, adopt the one role with this name that has no key. Several such roles are
+    /// a conflict.
     pub adopt: bool,
 }
 
-/// Deletes a role. Succeeds if there is none.
+/// Deletes a role. Succeeds if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteRole {
     /// `role_id`.
     pub role: Reference,
 }
 
-/// Gives a member a role.
+/// Adds a role to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssignRole {
     /// `user_id`.
@@ -58,7 +59,7 @@ pub struct AssignRole {
     pub role: Reference,
 }
 
-/// Takes a role from a member.
+/// Removes a role from a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoveRole {
     /// `user_id`.
@@ -67,7 +68,7 @@ pub struct RemoveRole {
     pub role: Reference,
 }
 
-/// Gives a member exactly these roles.
+/// Sets the roles of a member to exactly these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetMemberRoles {
     /// `user_id`.

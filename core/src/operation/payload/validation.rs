@@ -1,25 +1,25 @@
-//! What is wrong with a payload.
+//! Validation errors of a payload.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How many errors are told of at most.
+/// Maximum number of reported errors.
 const MOST: usize = 50;
 
-/// What is wrong with one field.
+/// Error of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldError {
     /// Which field, such as `overwrites[2].allow`; empty for the payload itself.
     pub field: String,
-    /// What is wrong with it, and what it should be.
+    /// What is invalid, and what is expected.
     pub message: String,
 }
 
-/// A payload that cannot be taken: all that is wrong with it, 50 errors at most.
+/// An invalid payload, with all its errors, at most 50.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 pub struct InvalidPayload {
-    /// What is wrong, at least one thing.
+    /// The errors, at least one.
     pub errors: Vec<FieldError>,
 }
 
@@ -43,16 +43,16 @@ impl fmt::Display for InvalidPayload {
     }
 }
 
-/// What a `null` means.
+/// How `null` is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NullHandling {
-    /// The same as leaving the field out.
+    /// The same as an omitted field.
     NotSaid,
-    /// Nothing for certain: where a field that is left out stays as it is, `null` could mean to clear it.
+    /// An error: where an omitted field stays unchanged, `null` could mean to clear it.
     Refused,
 }
 
-/// What was found to be wrong so far.
+/// Collects the errors of a payload.
 #[derive(Debug)]
 pub(crate) struct ErrorCollector {
     errors: Vec<FieldError>,
@@ -64,7 +64,7 @@ impl ErrorCollector {
         Self { errors: Vec::new(), nulls }
     }
 
-    /// The place of the payload itself.
+    /// Context of the payload itself.
     pub(crate) const fn top(&mut self) -> FieldContext<'_> {
         FieldContext { path: String::new(), findings: self }
     }
@@ -78,7 +78,7 @@ impl ErrorCollector {
     }
 }
 
-/// A place in a payload, where something may be wrong.
+/// A position in a payload, to report errors at.
 #[derive(Debug)]
 pub(crate) struct FieldContext<'f> {
     path: String,
@@ -86,7 +86,7 @@ pub(crate) struct FieldContext<'f> {
 }
 
 impl FieldContext<'_> {
-    /// Notes what is wrong here.
+    /// Records an error here.
     pub(crate) fn wrong<T>(&mut self, message: impl Into<String>) -> Option<T> {
         if self.findings.errors.len() < MOST {
             self.findings.errors.push(FieldError { field: self.path.clone(), message: message.into() });
@@ -94,24 +94,24 @@ impl FieldContext<'_> {
         None
     }
 
-    /// The place of a field of this object.
+    /// Context of a field of this object.
     pub(crate) fn field(&mut self, name: &str) -> FieldContext<'_> {
         let between = if self.path.is_empty() { "" } else { "." };
         FieldContext { path: format!("{}{between}{}", self.path, shown(name)), findings: self.findings }
     }
 
-    /// The place of an item of this list.
+    /// Context of an item of this list.
     pub(crate) fn item(&mut self, index: usize) -> FieldContext<'_> {
         FieldContext { path: format!("{}[{index}]", self.path), findings: self.findings }
     }
 
-    /// The place that a path leads to from here, such as `overwrites[2].allow`.
+    /// Context at a relative path, such as `overwrites[2].allow`.
     pub(crate) fn below(&mut self, path: &str) -> FieldContext<'_> {
         let between = if self.path.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
         FieldContext { path: format!("{}{between}{path}", self.path), findings: self.findings }
     }
 
-    /// The same place, for a while.
+    /// The same context, reborrowed.
     pub(crate) fn here(&mut self) -> FieldContext<'_> {
         FieldContext { path: self.path.clone(), findings: self.findings }
     }
@@ -121,7 +121,7 @@ impl FieldContext<'_> {
     }
 }
 
-/// A caller's text, short enough to be told.
+/// A caller's text, truncated for messages.
 pub(crate) fn shown(text: &str) -> String {
     const ROOM: usize = 64;
     match text.char_indices().nth(ROOM) {

@@ -1,4 +1,4 @@
-//! Reading single values.
+//! Reads single values.
 
 use std::{collections::HashSet, hash::Hash};
 
@@ -10,14 +10,14 @@ use super::{
 };
 use crate::operation::{OperationId, Reference};
 
-/// Ids end here: what lies beyond is kept for the names of queues, and Discord does not reach it before 2049.
+/// Upper bound of ids: larger numbers are reserved for queues, and Discord does not reach them before 2049.
 const IDS_END: u64 = 1 << 62;
-/// How long a key is at most.
+/// Maximum length of a key.
 const KEY: usize = 100;
-/// How long an interaction's token is at most.
+/// Maximum length of an interaction token.
 const TOKEN: usize = 512;
 
-/// Text of so many characters.
+/// Reads a string of `min` to `max` characters.
 pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<String> {
     move |value, at| {
         let Some(text) = value.as_str() else {
@@ -27,44 +27,44 @@ pub(crate) fn text(min: usize, max: usize) -> impl FnOnce(&Value, &mut FieldCont
         if (min..=max).contains(&length) {
             return Some(text.to_owned());
         }
-        at.wrong(format!("must be a string of {}; this has {length}", span(min, max, "characters")))
+        at.wrong(format!("must be a string of {}; found {length}", span(min, max, "characters")))
     }
 }
 
-/// A name of 1 to 100 characters, as it will be read back.
+/// Reads a name of 1 to 100 characters without surrounding white space.
 pub(crate) fn name(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let name = text(1, 100)(value, at)?;
     if name.trim() == name {
         return Some(name);
     }
-    at.wrong("must not begin or end with white space, which Discord would drop")
+    at.wrong("must not start or end with white space, because Discord removes it")
 }
 
-/// A key under which an object is managed.
+/// Reads the key of a managed object.
 pub(crate) fn key(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let key = text(1, KEY)(value, at)?;
     if key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte)) {
         return Some(key);
     }
-    at.wrong("must consist of letters A to Z, digits and `_` `-` `.` `:` `/`")
+    at.wrong("must contain only letters A to Z, digits and `_` `-` `.` `:` `/`")
 }
 
-/// An interaction's token. It is a secret, and becomes part of a path.
+/// Reads an interaction token. It is a secret, and becomes part of a path.
 pub(crate) fn token(value: &Value, at: &mut FieldContext<'_>) -> Option<String> {
     let token = text(1, TOKEN)(value, at)?;
     let plain = token.bytes().all(|byte| byte.is_ascii_graphic() && !b"/\\?#%".contains(&byte));
     if plain && token != "." && token != ".." {
         return Some(token);
     }
-    at.wrong("must be the token as Discord gave it, with nothing that would end a segment of a path")
+    at.wrong("must be the token as Discord sent it, without characters that end a path segment")
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 pub(crate) fn boolean(value: &Value, at: &mut FieldContext<'_>) -> Option<bool> {
     value.as_bool().or_else(|| at.wrong("must be true or false"))
 }
 
-/// A whole number.
+/// Reads an integer.
 pub(crate) fn integer<T: TryFrom<u64>>(min: u64, max: u64) -> impl FnOnce(&Value, &mut FieldContext<'_>) -> Option<T> {
     move |value, at| {
         let number = value.as_u64().filter(|number| (min..=max).contains(number));
@@ -74,7 +74,7 @@ pub(crate) fn integer<T: TryFrom<u64>>(min: u64, max: u64) -> impl FnOnce(&Value
     }
 }
 
-/// One of some names.
+/// Reads one of several names.
 pub(crate) fn choice<T: Copy>(names: &[(&'static str, T)]) -> impl Fn(&Value, &mut FieldContext<'_>) -> Option<T> {
     move |value, at| {
         let all = || listed(names.iter().map(|(name, _)| *name));
@@ -86,19 +86,19 @@ pub(crate) fn choice<T: Copy>(names: &[(&'static str, T)]) -> impl Fn(&Value, &m
         }
         match nearest(given, names.iter().map(|(name, _)| *name)) {
             Some(meant) => at.wrong(format!("must be one of {}; did you mean `{meant}`?", all())),
-            None => at.wrong(format!("must be one of {}; this is `{}`", all(), shown(given))),
+            None => at.wrong(format!("must be one of {}; found `{}`", all(), shown(given))),
         }
     }
 }
 
-/// A Discord id.
+/// Reads a Discord id.
 pub(crate) fn id(value: &Value, at: &mut FieldContext<'_>) -> Option<u64> {
     match value {
-        Value::String(text) => {
-            digits(text).filter(|id| (1..IDS_END).contains(id)).or_else(|| at.wrong("must be an id, in digits"))
-        }
+        Value::String(text) => digits(text)
+            .filter(|id| (1..IDS_END).contains(id))
+            .or_else(|| at.wrong("must be an id, as a string of digits")),
         Value::Number(_) => {
-            at.wrong("must be an id in quotes: as a number, JavaScript and others lose its last digits")
+            at.wrong("must be an id in quotes: JavaScript and other languages lose the last digits of a number")
         }
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
             at.wrong("must be an id, as a string of digits")
@@ -106,26 +106,26 @@ pub(crate) fn id(value: &Value, at: &mut FieldContext<'_>) -> Option<u64> {
     }
 }
 
-/// Permissions, as Discord writes them.
+/// Reads permissions, as Discord writes them.
 pub(crate) fn permissions(value: &Value, at: &mut FieldContext<'_>) -> Option<u64> {
     match value {
-        Value::String(text) => digits(text).or_else(|| at.wrong("must be permissions: one number, in digits")),
+        Value::String(text) => digits(text).or_else(|| at.wrong("must be permissions, as a string of digits")),
         Value::Number(_) => {
-            at.wrong("must be permissions in quotes: as a number, JavaScript and others lose some of their bits")
+            at.wrong("must be permissions in quotes: JavaScript and other languages lose bits of a number")
         }
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-            at.wrong("must be permissions: one number, as a string of digits")
+            at.wrong("must be permissions, as a string of digits")
         }
     }
 }
 
-/// A number as Discord writes large ones: digits, and no zero before them.
+/// Parses a number as Discord writes large ones: digits without leading zeros.
 fn digits(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
 }
 
-/// An object of Discord, by its id or by what is known of it before it exists.
+/// Reads a reference to an object, by its id or, before it exists, by key or operation.
 pub(crate) fn reference(value: &Value, at: &mut FieldContext<'_>) -> Option<Reference> {
     match value {
         Value::String(_) | Value::Number(_) => id(value, at).map(Reference::Id),
@@ -136,7 +136,7 @@ pub(crate) fn reference(value: &Value, at: &mut FieldContext<'_>) -> Option<Refe
                 (true, false) => key.map(Reference::Key),
                 (false, true) => operation.map(Reference::Operation),
                 (true, true) | (false, false) => {
-                    form.wrong_here("must name either a `key` or an `operation`");
+                    form.wrong_here("must have either `key` or `operation`");
                     None
                 }
             }
@@ -149,15 +149,15 @@ pub(crate) fn reference(value: &Value, at: &mut FieldContext<'_>) -> Option<Refe
 
 fn operation(value: &Value, at: &mut FieldContext<'_>) -> Option<OperationId> {
     let Some(text) = value.as_str() else {
-        return at.wrong("must be an operation's id, as a string");
+        return at.wrong("must be an operation id, as a string");
     };
     match text.parse() {
         Ok(id) => Some(id),
-        Err(_) => at.wrong("must be an operation's id, as it was given when that was accepted"),
+        Err(_) => at.wrong("must be an operation id, as returned when the operation was accepted"),
     }
 }
 
-/// A list of so many.
+/// Reads a list of `min` to `max` items.
 pub(crate) fn list<T>(
     min: usize,
     max: usize,
@@ -168,21 +168,21 @@ pub(crate) fn list<T>(
             return at.wrong(format!("must be a list of {}", span(min, max, "items")));
         };
         if !(min..=max).contains(&items.len()) {
-            at.wrong::<()>(format!("must be a list of {}; this has {}", span(min, max, "items"), items.len()));
+            at.wrong::<()>(format!("must be a list of {}; found {}", span(min, max, "items"), items.len()));
         }
-        // Every one is read, so that all that is wrong is told.
+        // Reads every item, so that all errors are reported.
         let read: Vec<Option<T>> =
             items.iter().take(max).enumerate().map(|(index, item)| read(item, &mut at.item(index))).collect();
         read.into_iter().collect()
     }
 }
 
-/// Notes which items of a list name what another one has named.
+/// Records an error for each item with the same key as an earlier one.
 pub(crate) fn distinct<'v, T, K: Hash + Eq>(items: &'v [T], named: impl Fn(&'v T) -> K, at: &mut FieldContext<'_>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         if !seen.insert(named(item)) {
-            at.item(index).wrong::<()>("must not name what stands in this list already");
+            at.item(index).wrong::<()>("must not repeat an earlier entry of this list");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Writing payloads back: the same payload gives the same text, whatever order it came in.
+//! Writes payloads: the same payload gives the same text, whatever order its fields came in.
 
 use std::fmt::{Display, Write};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::operation::Reference;
 
-/// An object that is being written, its fields in the order in which they are told.
+/// An object that is being written. Fields keep the order of the calls.
 #[derive(Debug)]
 pub(super) struct FieldWriter<'o> {
     out: &'o mut String,
@@ -37,7 +37,7 @@ pub(super) fn text(out: &mut String, text: &str) {
     out.push_str(&Value::from(text).to_string());
 }
 
-/// Writes any value, its keys sorted.
+/// Writes any value with sorted keys.
 pub(super) fn value(out: &mut String, given: &Value) {
     match given {
         Value::Array(items) => list(out, items, value),
@@ -64,11 +64,11 @@ pub(super) fn reference(out: &mut String, reference: &Reference) {
 }
 
 fn quoted(out: &mut String, plain: &impl Display) {
-    write!(out, "\"{plain}\"").expect("invariant: a string takes what is written to it");
+    write!(out, "\"{plain}\"").expect("invariant: writing to a string cannot fail");
 }
 
 impl FieldWriter<'_> {
-    /// A field, by what writes its value.
+    /// Writes a field; `write` writes its value.
     pub(super) fn with(&mut self, name: &str, write: impl FnOnce(&mut String)) {
         if !self.empty {
             self.out.push(',');
@@ -79,27 +79,27 @@ impl FieldWriter<'_> {
         write(self.out);
     }
 
-    /// A number or a boolean.
+    /// Writes a number or a boolean.
     pub(super) fn plain(&mut self, name: &str, plain: impl Display) {
-        self.with(name, |out| write!(out, "{plain}").expect("invariant: a string takes what is written to it"));
+        self.with(name, |out| write!(out, "{plain}").expect("invariant: writing to a string cannot fail"));
     }
 
-    /// A number or an id in quotes.
+    /// Writes a number or an id in quotes.
     pub(super) fn quoted(&mut self, name: &str, plain: impl Display) {
         self.with(name, |out| quoted(out, &plain));
     }
 
-    /// Text.
+    /// Writes text.
     pub(super) fn text(&mut self, name: &str, content: &str) {
         self.with(name, |out| text(out, content));
     }
 
-    /// A reference.
+    /// Writes a reference.
     pub(super) fn reference(&mut self, name: &str, given: &Reference) {
         self.with(name, |out| reference(out, given));
     }
 
-    /// A field that may not be there.
+    /// Writes an optional field if it has a value.
     pub(super) fn maybe<T>(&mut self, name: &str, given: Option<T>, write: impl FnOnce(&mut Self, &str, T)) {
         if let Some(given) = given {
             write(self, name, given);

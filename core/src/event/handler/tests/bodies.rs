@@ -49,7 +49,7 @@ fn an_event_is_called_the_same_each_time_and_no_two_are_called_the_same() {
     for id in ids {
         assert!(id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)), "{id}");
     }
-    // Kept by others: it must not change from one version to the next.
+    // Other systems store it, so it must not change between versions.
     assert_eq!(trace(&origin(("abc", 7))).to_string(), "00-ed74166130fd8b089c402e7ee5083f59-5fbc8b23eb081514-01");
 }
 

@@ -1,4 +1,4 @@
-//! Which events a handler wants.
+//! Tests of handler conditions.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Handlers as whoever writes them sees them.
+//! Tests of handlers as configured by users.
 
 mod bodies;
 mod conditions;
@@ -30,14 +30,14 @@ fn event(name: &str, data: &Value) -> Event {
     }
 }
 
-/// Somebody joins.
+/// A member joins.
 fn join() -> Event {
     let data =
         json!({"guild_id": "1", "nick": null, "roles": ["8"], "user": {"id": "3", "username": "ann", "flags": 5}});
     Event { channel: None, ..event("member.join", &data) }
 }
 
-/// Somebody uses `/hello`.
+/// A user runs `/hello`.
 fn command() -> Event {
     let data = json!({
         "id": "9", "type": 2, "token": "tkn", "application_id": "5",
@@ -47,7 +47,7 @@ fn command() -> Event {
     Event { interaction: Some(Arc::new(interaction)), ..event("interaction.command.hello", &data) }
 }
 
-/// One handler on all events, with these fields beside.
+/// One handler for all events, with these additional fields.
 fn handlers(fields: &Value) -> EventHandlers {
     let mut handler = json!({"name": "one", "on": "#"});
     handler.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -62,7 +62,7 @@ fn rule(fields: &Value) -> Rule {
     }
 }
 
-/// What is wrong with a handler that has these fields, beside or instead of good ones: field and message.
+/// Errors of a handler with these fields added to or replacing valid ones: field and message.
 fn wrong(fields: &Value) -> Vec<(String, String)> {
     let mut handler = json!({"name": "one", "on": "#", "do": []});
     for (name, value) in fields.as_object().unwrap() {

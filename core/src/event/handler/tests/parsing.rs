@@ -1,4 +1,4 @@
-//! How handlers are read, and what is said of wrong ones.
+//! Tests of handler parsing and error messages.
 
 use std::time::Duration;
 
@@ -86,8 +86,8 @@ fn everything_that_is_wrong_is_told_at_once_by_its_field() {
 #[test]
 fn a_handler_does_exactly_one_of_two_things() {
     let webhook = json!({"url": "https://a.example", "secrets": [SECRET]});
-    assert!(wrong(&json!({"webhook": webhook}))[0].1.contains("must not stand with `do`"));
-    assert!(wrong(&json!({"do": null}))[0].1.contains("must say what is done"));
+    assert!(wrong(&json!({"webhook": webhook}))[0].1.contains("must not be combined with `do`"));
+    assert!(wrong(&json!({"do": null}))[0].1.contains("must have an action"));
     for alone in [json!({"do": []}), json!({"reply": "x"}), json!({"set": []}), json!({"webhook": webhook})] {
         handlers(&alone);
     }
@@ -146,7 +146,7 @@ fn operations_are_checked_as_far_as_is_known_before_an_event_is_there() {
         let found = wrong(&wrong_one);
         assert!(found.iter().any(|(name, _)| name == field), "{field}: {found:?}");
     }
-    // What only the synchronous path answers with is Discord's own.
+    // Responses of the synchronous path are Discord's own objects.
     handlers(&json!({"reply": {"choices": [{"name": "a", "value": "b"}]}}));
 }
 
@@ -156,11 +156,11 @@ fn placeholders_that_stand_for_nothing_are_told_with_what_to_write() {
         ("{user}", "did you mean `{user_id}`?"),
         ("{zzz}", "`data.…`"),
         ("{data}", "`{data.}`"),
-        ("{data.a..b}", "no path"),
+        ("{data.a..b}", "not a valid path"),
         ("{state.x}", "needs = [\"x\"]"),
         ("{user_id", "`{{`"),
         ("user_id}", "`}}`"),
-        ("{}", "stands for nothing"),
+        ("{}", "unknown placeholder"),
     ] {
         let found = wrong(&json!({"reply": text}));
         assert!(found[0].1.contains(hint), "{text}: {found:?}");
@@ -175,9 +175,9 @@ fn reserved_state_keys_are_refused_as_far_as_they_are_written_out() {
         let found = wrong(&json!({"needs": ["a", key], "set": [{"key": key, "value": 1}]}));
         let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
         assert_eq!(fields, ["needs[1]", "set[0].key"], "{key}");
-        assert!(found.iter().all(|(_, message)| message.contains("must not begin with `")), "{found:?}");
+        assert!(found.iter().all(|(_, message)| message.contains("must not start with `")), "{found:?}");
     }
-    // Cooldowns are stored under a prefix of their own.
+    // Cooldowns are stored under a separate prefix.
     handlers(&json!({"do": [], "cooldown": {"key": "gate:1", "for_ms": 1}}));
 }
 

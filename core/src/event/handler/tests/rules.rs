@@ -1,4 +1,4 @@
-//! What rules make of events.
+//! Tests of the output of rules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn given(fields: &Value, event: &Event) -> Result<RuleOutput, TemplateError> {
     rule(fields).apply(&EventView::new(event), &BTreeMap::new())
 }
 
-/// What a text becomes, as the only string of an operation.
+/// The value of a template string.
 fn becomes(text: &str, event: &Event) -> Result<Value, TemplateError> {
     let rule = json!({"set": [{"key": "k", "value": text}]});
     given(&rule, event).map(|mut given| given.set.remove(0).1)

@@ -1,4 +1,4 @@
-//! Talking to Redis: when to say what, and what its answers mean.
+//! The protocol with Redis: when to send which call, and how to handle the replies.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::limit::shared::script::{
 use crate::time::Timestamp;
 
 impl Member {
-    /// What to ask Redis now, if anything. The answer goes to [`Member::on_reply`], or, if there is none within the
-    /// timeout, [`Member::on_lost`] is told; until then there is no other call.
+    /// The next call to Redis, if one is due. Pass the reply to [`Member::on_reply`], or call [`Member::on_lost`] if
+    /// there is none within the timeout; until then there is no other call.
     pub fn next_call(&mut self, now: Timestamp) -> Option<ScriptCall> {
         self.pass_time(now);
         if self.under_way.is_some() || self.call_at(now)? > now {
@@ -37,12 +37,12 @@ impl Member {
         Some(ScriptCall { member: self.id.clone(), life: self.life, not_after, doing })
     }
 
-    /// What Redis's clock shows at most when nobody waits for the answer to a call of now any more.
+    /// Upper bound of Redis's clock when the timeout of a call that is sent now has passed.
     fn not_after(&self, now: Timestamp) -> u64 {
         self.watch.last().map_or(0, |seen| seen.latest(now) + micros(self.config.timeout))
     }
 
-    /// When it wants to call; never while a call is under way.
+    /// When the next call is due; `None` while a call is pending.
     fn call_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self.state {
             _ if self.under_way.is_some() => None,
@@ -58,7 +58,7 @@ impl Member {
         }
     }
 
-    /// When [`Member::next_call`] should be called at the latest.
+    /// The latest time at which [`Member::next_call`] should be called.
     #[must_use]
     pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
         let late = self.bookings.iter().map(|slot| slot.until + Duration::from_micros(1));
@@ -66,20 +66,20 @@ impl Member {
         self.call_at(now).into_iter().chain(late).chain(gone).min()
     }
 
-    /// How many slots to book now.
+    /// Number of slots to request now.
     fn wanted(&self, now: Timestamp) -> u32 {
         let booked = u32::try_from(self.bookings.len()).unwrap_or(u32::MAX);
         self.want.saturating_sub(booked).max(u32::from(self.is_in_a_hurry(now)))
     }
 
-    /// Whether somebody waits who should not wait for even spacing, and no slot is as early as can be.
+    /// Whether an urgent call waits, and no booked slot is as early as possible.
     fn is_in_a_hurry(&self, now: Timestamp) -> bool {
         let has_early = self.bookings.iter().any(|slot| slot.is_urgent || slot.from <= now);
         self.is_urgent && !has_early
     }
 
     fn join(&mut self, now: Timestamp) -> (ScriptCommand, PendingCall) {
-        // What was booked and not used is given up; what was used and not told is in the numbers.
+        // Unused bookings are given up; used ones that were not reported are included in the counts.
         self.bookings.clear();
         self.to_tell.clear();
         if self.last_heard + self.config.share_for <= now {
@@ -102,7 +102,7 @@ impl Member {
         let share = Some(self.share);
         let goes_on = self.seen_epoch.is_empty() || self.seen_epoch == self.epoch;
         if !goes_on {
-            // Should the answer be lost, nobody knows what the others may make of the share.
+            // If the reply is lost, it is unknown what the other members do with the share.
             self.share = 0;
         }
         let flying = self.flights.keys().copied().collect();
@@ -132,11 +132,11 @@ impl Member {
         )
     }
 
-    /// Says goodbye: nothing has to wait for this process any more. It grants nothing from now on.
+    /// Leaves the membership, so that no limit has to wait for this process. It grants nothing from now on.
     pub fn leave(&mut self, now: Timestamp) -> Option<ScriptCall> {
         let is_member = self.state == State::Joined;
         if let Some(call) = self.under_way.take() {
-            // Whatever comes of it: what is told twice counts once.
+            // The result does not matter: duplicate reports count once.
             self.restore(call);
         }
         for slot in std::mem::take(&mut self.bookings) {
@@ -155,7 +155,7 @@ impl Member {
         })
     }
 
-    /// Redis answered the call under way.
+    /// Redis replied to the pending call.
     pub fn on_reply(&mut self, reply: ScriptReply, now: Timestamp) {
         let Some(call) = self.under_way.take() else { return };
         let redis = match &reply {
@@ -167,7 +167,7 @@ impl Member {
         if jumped {
             self.watch.begin_with(seen);
         } else if !matches!(reply, ScriptReply::Stale { .. }) {
-            // So long a way could hide a jump: the next answer is held against what was seen before.
+            // A round trip this long could hide a jump: the next reply is compared with earlier samples.
             self.watch.note(seen);
         }
         match reply {
@@ -187,14 +187,14 @@ impl Member {
                 if jumped {
                     self.start_over();
                 } else {
-                    // Both clocks say that it was late. It was not done, so it is said again.
+                    // Both clocks show that the call was late. It was not executed, so it is repeated.
                     self.heartbeat_at = now;
                 }
             }
             ScriptReply::Rejoin { replaced, .. } => {
                 self.restore(call);
                 if replaced {
-                    // Somebody sits in its seat: it takes another, with nothing to bring.
+                    // Another process uses this member id: continue with a new id and without a share.
                     self.id = format!("{}-{:x}", self.id, self.life);
                     (self.share, self.members) = (0, 0);
                 }
@@ -222,14 +222,14 @@ impl Member {
         }
     }
 
-    /// Redis's clock has jumped, so nothing that it counts by it is right: everybody has to come together anew.
+    /// Redis's clock has jumped, so its counts are invalid: all members have to join a new epoch.
     fn start_over(&mut self) {
         self.bookings.clear();
         self.renew.clone_from(&self.seen_epoch);
         self.state = State::Joining;
     }
 
-    /// The call under way has no answer, and nobody knows whether it was done.
+    /// The pending call got no reply, and it is unknown whether it was executed.
     pub fn on_lost(&mut self, now: Timestamp) {
         let Some(call) = self.under_way.take() else { return };
         self.lost += 1;
@@ -241,7 +241,7 @@ impl Member {
         self.look_at = now + self.config.retry;
     }
 
-    /// What a call should have told is still to be told.
+    /// Restores the unreported state of a call that was not executed.
     fn restore(&mut self, call: PendingCall) {
         if self.state == State::Joined {
             self.to_tell.extend(call.told);
@@ -265,7 +265,7 @@ impl Member {
         self.closed_until = self.closed_until.max(now + standing.blocked);
     }
 
-    /// The tokens that were found for calls without an answer. Some of these may have one by now.
+    /// Assigns the tokens that Redis found for calls without a response. Some of these may have a response by now.
     fn lodge(&mut self, slots: &[Slot], flying: &[MemberPermitId], now: Timestamp) {
         for cooled in &mut self.cooling {
             cooled.is_told = true;
@@ -283,7 +283,7 @@ impl Member {
                 cooled.is_told = false;
                 (cooled.at, *lodging)
             });
-            // Neither under way nor answered within the last window: it counts no more.
+            // Neither in flight nor answered within the last window: the call no longer counts.
             self.to_tell.push(PendingReport { token: slot.token, booking: slot.booking, answered, since: now });
         }
     }
@@ -293,7 +293,8 @@ impl Member {
             let slot = Booking {
                 token: slot.token,
                 booking: slot.booking,
-                // Redis's clock showed its `now` between sending and hearing: never too early, never too late.
+                // Redis's clock showed its `now` between sending and receiving: the start is never too early, the end
+                // never too late.
                 from: self.watch.usable_from(seen, slot.wait, self.config.margin),
                 until: call.sent + slot.wait + self.config.grace,
                 is_urgent: call.is_urgent && place == 0,
@@ -301,7 +302,7 @@ impl Member {
             if slot.from <= slot.until {
                 self.bookings.push(slot);
             } else {
-                // Too little is known of Redis's clock yet.
+                // Too few samples of Redis's clock are known yet.
                 self.again_at = self.again_at.max(slot.from);
                 self.unused(slot, seen.heard);
             }
@@ -352,7 +353,7 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
-    /// A member that is called as often as its time comes.
+    /// A member and its reference window.
     struct Pair {
         member: Member,
         window: ReferenceWindow,
@@ -419,14 +420,14 @@ mod tests {
     #[test]
     fn an_answer_that_comes_while_its_caller_joins_is_told() {
         let mut pair = Pair::joined();
-        // After a while it is alone with all there is.
+        // After some time it is the only member and has the whole limit.
         pair.talk([2_000, 4_000, 6_000]);
         assert_eq!(pair.member.counted(), (1, 50));
-        // Lost, and by itself.
+        // The call is lost, and the member disconnected.
         pair.member.next_call(at(7_000)).unwrap();
         pair.member.on_lost(at(7_250));
         let lodgings: Vec<MemberPermitId> = (0..3).map(|_| pair.member.take(at(20_000))).collect();
-        // Seen again. While it joins, one of its calls is answered, and one comes back.
+        // The probe succeeds. While the member joins, one of its calls is answered, and one is refunded.
         let call = pair.member.next_call(at(20_000)).unwrap();
         let reply = pair.redis(&call, 20_000);
         pair.member.on_reply(reply, at(20_000));

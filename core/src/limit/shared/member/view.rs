@@ -1,4 +1,4 @@
-//! What is to be seen of a member.
+//! State of a member, for the API.
 
 use serde::Serialize;
 
@@ -6,17 +6,17 @@ use super::{Member, State};
 use crate::limit::shared::config::LimitFallback;
 use crate::time::Timestamp;
 
-/// How a process stands to the others.
+/// State of a process in the shared limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SharingMode {
     /// It has not reached Redis since it started, and sends nothing.
     Unreached,
-    /// It is in touch with Redis and becomes a member.
+    /// It can reach Redis and becomes a member.
     Joining,
-    /// It shares the limit with all others.
+    /// It shares the limit with the other members.
     Shared,
-    /// It cannot reach Redis, and waits until its share is surely its own.
+    /// It cannot reach Redis, and waits until it may use its share.
     Waiting,
     /// It cannot reach Redis, and uses its share.
     Share,
@@ -27,11 +27,11 @@ pub enum SharingMode {
 }
 
 impl SharingMode {
-    /// All there are.
+    /// All modes.
     pub const ALL: [Self; 7] =
         [Self::Unreached, Self::Joining, Self::Shared, Self::Waiting, Self::Share, Self::Closed, Self::Open];
 
-    /// Its name, as metrics and logs have it.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,34 +49,34 @@ impl SharingMode {
 /// A member at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberView {
-    /// The name of its seat.
+    /// Member id.
     pub member: String,
-    /// How it stands to the others.
+    /// State of the process in the shared limit.
     pub mode: SharingMode,
     /// What it does without Redis.
     pub on_loss: LimitFallback,
-    /// Calls in a window that it may make while it cannot reach Redis.
+    /// Calls per window that it may make while it cannot reach Redis.
     pub share: u32,
-    /// Members, as last heard, those that were detached included.
+    /// Last known number of members, including detached ones.
     pub members: u32,
-    /// Members in touch with Redis, as last heard.
+    /// Last known number of members that can reach Redis.
     pub live: u32,
-    /// What these may use together, as last heard.
+    /// Last known number of tokens that these members may use together.
     pub pool: u32,
-    /// Slots that are booked.
+    /// Booked slots.
     pub booked: usize,
-    /// Calls without an answer.
+    /// Calls without a response.
     pub in_flight: usize,
-    /// The epoch; empty before the first.
+    /// The epoch; empty before the first one.
     pub epoch: String,
-    /// Calls of Redis so far.
+    /// Number of calls to Redis.
     pub redis_calls: u64,
-    /// Those of them that were lost.
+    /// Number of calls to Redis that were lost.
     pub redis_lost: u64,
 }
 
 impl Member {
-    /// How it stands to the others.
+    /// State of the process in the shared limit.
     #[must_use]
     pub fn mode(&self, now: Timestamp) -> SharingMode {
         match self.state {
@@ -98,13 +98,13 @@ impl Member {
         }
     }
 
-    /// How many members there are, as last heard, and what share this one has.
+    /// The last known number of members, and the share of this one.
     #[must_use]
     pub const fn counted(&self) -> (u32, u32) {
         (self.members, self.share)
     }
 
-    /// The member at this moment.
+    /// The current state of the member.
     #[must_use]
     pub fn view(&self, now: Timestamp) -> MemberView {
         MemberView {

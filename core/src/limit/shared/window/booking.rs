@@ -1,4 +1,4 @@
-//! Booking: who gets which token, and when.
+//! Booking: which member gets which token, and when.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ impl Epoch {
         if sync.want == 0 {
             return;
         }
-        // A slot is booked a horizon ahead, so waiting so long for a member that does not come wastes none.
+        // A slot is booked up to one horizon ahead, so waiting that long for an absent member wastes no slot.
         self.queue.remove_late(now.saturating_sub(micros(rules.horizon)));
         let interval = (self.away / u64::from(self.limit.max(1))).max(1);
         for place in 0..sync.want {
@@ -28,7 +28,7 @@ impl Epoch {
             };
             let spaced = self.pace.saturating_sub(u64::from(rules.burst.saturating_sub(1)) * interval);
             let spaced = if is_urgent { 0 } else { spaced };
-            // There has to be a slot for each member that waits before it, too.
+            // There must be a slot for each member that is ahead in the queue, too.
             let ahead = self.queue.ahead_of(member);
             let before = ahead as u64 * interval;
             let last = self.tokens.nth(ahead).map(|(free_at, is_held)| {
@@ -38,7 +38,7 @@ impl Epoch {
             if last.is_none_or(|(at, _)| at > now + micros(rules.horizon)) {
                 let (ready, earliest) = match last {
                     Some((at, false)) => (at, now + interval),
-                    // When a token comes back that is held, only its holder will tell.
+                    // When a held token returns depends on the report of its holder.
                     Some((_, true)) | None => (0, now + before + interval),
                 };
                 let ready = ready.max(self.blocked + before).saturating_sub(micros(rules.horizon));
@@ -55,7 +55,7 @@ impl Epoch {
         }
     }
 
-    /// When a member should ask again that cannot have a slot now. It has its place in the queue until then.
+    /// When a member without a slot should request again. It keeps its position in the queue until then.
     fn ask_again(&mut self, member: &str, then: u64, rules: &SharedLimitConfig, now: u64) -> Duration {
         let then = if self.is_whole { then } else { then.min(now + micros(rules.retry)) };
         if !self.queue.contains(member) {

@@ -1,4 +1,4 @@
-//! Joining: a member comes, or comes back, with what it has out there.
+//! Joining: a member joins, or returns, with its calls in flight.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ impl Epoch {
         }
         let stays = join.epoch == self.name;
         if !stays && self.seats.live() == 0 {
-            // Nobody was there who would have seen the clock jump: what was sent before counts from now.
+            // No member was attached that would have noticed a jump of the clock: earlier calls count from now.
             self.tokens.free_not_before(now + micros(rules.window + rules.guard));
         }
-        // What it says of its calls is the truth; what was noted of them is not needed any more.
+        // The member's own report of its calls is authoritative; the stored bookings are no longer needed.
         let mut own = self.tokens.release_all(member, now);
         if self.seats.life(member).is_some() {
             self.seats.attach(member, now);
@@ -46,7 +46,7 @@ impl Epoch {
         MembershipState { slots, ..self.standing(call, held, join.wants_share, rules, now) }
     }
 
-    /// Finds tokens for the calls that a member has made: its own ones first.
+    /// Assigns tokens to the calls that a member has made, the member's own tokens first.
     fn lodge(
         &mut self,
         member: &str,
@@ -76,7 +76,7 @@ impl Epoch {
             self.tokens.free_at(token, self.tokens.time_of(token).max(cooled));
         }
         if is_short {
-            // More was used than there are tokens for it: nothing goes until that has left the window.
+            // There are fewer tokens than calls: no slot is booked until these calls have left the window.
             self.blocked = self.blocked.max(cooled + micros(rules.guard));
         }
         slots

@@ -1,20 +1,21 @@
-//! The queue of members that asked for a slot and must wait: a slot goes to the member that has waited longest.
+//! The queue of members that requested a slot and must wait: the member that has waited longest gets the next slot.
 //!
-//! It orders members and nothing more. Which token is free when is up to the tokens, so the limit does not depend on it.
+//! It only orders members. The tokens decide when a slot is free, so the limit does not depend on the queue.
 
 use std::collections::BTreeMap;
 
-/// Members that wait. Each is in it at most once, and leaves it with its seat, so it is no longer than there are members.
+/// Waiting members. Each is in the queue at most once, and is removed when its membership ends, so the queue is not
+/// longer than the number of members.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemberQueue {
-    /// The number that each drew when it began to wait: lower ones go first.
+    /// Ticket of each member, assigned when it started to wait: the lowest is first.
     tickets: BTreeMap<String, u64>,
-    /// When each was asked to come back.
+    /// When each member is due to request again.
     due: BTreeMap<String, u64>,
 }
 
 impl MemberQueue {
-    /// How many go before this member.
+    /// Number of members ahead of this one.
     pub(super) fn ahead_of(&self, member: &str) -> usize {
         match self.tickets.get(member) {
             Some(own) => self.tickets.values().filter(|ticket| *ticket < own).count(),
@@ -31,7 +32,7 @@ impl MemberQueue {
         self.tickets.insert(member.to_owned(), ticket);
     }
 
-    /// A member that waits is expected at this time.
+    /// Sets when a waiting member is due to request again.
     pub(super) fn expect(&mut self, member: &str, due: u64) {
         self.due.insert(member.to_owned(), due);
     }
@@ -41,7 +42,7 @@ impl MemberQueue {
         self.due.remove(member);
     }
 
-    /// Removes those that were expected before `since` and did not come: they need no slot any more, or are gone.
+    /// Removes members that were due before `since` and did not request: they need no slot any more, or are dead.
     pub(super) fn remove_late(&mut self, since: u64) {
         let late: Vec<String> =
             self.due.iter().filter(|(_, due)| **due < since).map(|(member, _)| member.clone()).collect();

@@ -1,7 +1,7 @@
-//! Seats: who the members are, and what each may use when it cannot reach the others.
+//! Membership: the members, and the share that each may use while it cannot reach Redis.
 //!
-//! A *claim* is the share that a member may think it has: what it was told, or, until it has said that it heard of less, what
-//! it was told before. The claims of all members together are never more than the limit.
+//! A *claim* is the largest share that a member may assume: its current share or, until it has confirmed a lower one,
+//! its previous share. The sum of all claims never exceeds the limit.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ pub(super) struct MemberRecord {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Membership {
     all: BTreeMap<String, MemberRecord>,
-    /// Those in touch, and when they last were.
+    /// Attached members, and the time of their last call.
     live: BTreeMap<String, u64>,
-    /// Those that are detached, and when they are forgotten.
+    /// Detached members, and when they are removed.
     away: BTreeMap<String, u64>,
 }
 
@@ -50,13 +50,13 @@ impl Membership {
         self.live.insert(member.to_owned(), now);
     }
 
-    /// Makes a seat for a member that has none.
+    /// Adds a new member.
     pub(super) fn take(&mut self, member: &str, life: u64, claim: u32, limit: u32, now: u64) {
         self.all.insert(member.to_owned(), MemberRecord { life, claim, limit, since: now });
         self.see(member, now);
     }
 
-    /// A detached member is in touch again.
+    /// Attaches a detached member.
     pub(super) fn attach(&mut self, member: &str, now: u64) {
         self.away.remove(member);
         self.see(member, now);
@@ -68,7 +68,8 @@ impl Membership {
         self.all.remove(member).is_some()
     }
 
-    /// Detaches those last seen before `since`: each with its claim, the longest silent first.
+    /// Detaches members whose last call was before `since`. Returns each with its claim, the one that was silent
+    /// longest first.
     pub(super) fn detach_silent(&mut self, since: u64, until: u64) -> Vec<(String, u32)> {
         let mut silent: Vec<(u64, String)> =
             self.live.iter().filter(|(_, seen)| **seen < since).map(|(member, seen)| (*seen, member.clone())).collect();
@@ -83,7 +84,7 @@ impl Membership {
         detached
     }
 
-    /// Forgets those that were away for too long; whether there were any.
+    /// Removes members that were detached for too long; returns whether there were any.
     pub(super) fn forget(&mut self, now: u64) -> bool {
         let gone: Vec<String> =
             self.away.iter().filter(|(_, until)| **until <= now).map(|(member, _)| member.clone()).collect();
@@ -109,28 +110,30 @@ impl Membership {
         self.away.keys().map(|member| self.claim(member)).sum()
     }
 
-    /// Whether there are members that have not been here since it joined, and so do not know of it. Those that are detached
-    /// would have come by `known` if the clock had only jumped.
+    /// Whether some members have made no call since this one joined, and therefore do not know of it. A detached member
+    /// would have called by `known` if only the clock had jumped.
     pub(super) fn is_strange(&self, member: &str, known: u64) -> bool {
         let oldest = self.live.values().min().copied().unwrap_or(0);
         let is_young = |seat: &MemberRecord| seat.since > known && !self.away.is_empty();
         self.all.get(member).is_some_and(|seat| oldest < seat.since || is_young(seat))
     }
 
-    /// What a member should have, as far as others leave it.
+    /// The fair share of a member, as far as the claims of the others permit.
     pub(super) fn fair_share(&self, member: &str, limit: u32, known: u64) -> u32 {
         let Some(seat) = self.all.get(member) else { return 0 };
         let (live, away) = (self.live().max(1), self.claimed_away());
         let fair = limit.saturating_sub(away) / live;
         let others = self.claimed() - seat.claim;
-        // What cannot be divided goes to whoever asks once all have the rest: so that nothing is left that nobody has.
+        // The remainder of the division is given to the next caller once all others have their fair share, so that no
+        // part of the limit stays unused.
         let is_over = others.saturating_sub(away) >= fair * (live - 1);
         let room = (fair + u32::from(is_over)).min(limit.saturating_sub(others));
-        // If Redis forgot everything now, nobody would miss it.
+        // If Redis lost its data now, the other members would not know of this share.
         if self.is_strange(member, known) { room.min(seat.claim) } else { room }
     }
 
-    /// Notes what a member is told now. Until it says so, it may not have heard that it was less.
+    /// Records the share that a member is given. Until the member confirms a lower share, its claim stays at the
+    /// previous one.
     pub(super) fn tell(&mut self, member: &str, held: u32, share: u32) {
         if let Some(seat) = self.all.get_mut(member) {
             seat.claim = held.min(seat.claim).max(share);

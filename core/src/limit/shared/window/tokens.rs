@@ -1,13 +1,13 @@
-//! Tokens: when each is free, and who holds it.
+//! Tokens: when each is free, and which member holds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Somebody's turn with a token.
+/// The member that holds a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TokenHolder {
     pub(super) member: String,
     pub(super) booking: u64,
-    /// When the turn begins.
+    /// Start of the slot.
     pub(super) at: u64,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Tokens {
     by_time: BTreeSet<(u64, u64)>,
     times: BTreeMap<u64, u64>,
     holders: BTreeMap<u64, TokenHolder>,
-    /// The last number that was given to a token, a turn or a place in the queue.
+    /// The last number assigned to a token, a booking or a ticket of the queue.
     last: u64,
 }
 
@@ -26,17 +26,17 @@ impl Tokens {
         u32::try_from(self.times.len()).unwrap_or(u32::MAX)
     }
 
-    /// The one that is free first, and whether somebody holds it.
+    /// The token that is free first, and whether it is held.
     pub(super) fn first(&self) -> Option<(u64, u64, bool)> {
         self.by_time.first().map(|(free_at, token)| (*free_at, *token, self.holders.contains_key(token)))
     }
 
-    /// When the token is free that has so many before it, and whether somebody holds it.
+    /// When the token with `before` tokens ahead of it is free, and whether it is held.
     pub(super) fn nth(&self, before: usize) -> Option<(u64, bool)> {
         self.by_time.iter().nth(before).map(|(free_at, token)| (*free_at, self.holders.contains_key(token)))
     }
 
-    /// A number that nothing else in this epoch has, higher than all before it.
+    /// A number that is unique in this epoch and higher than all earlier ones.
     pub(super) fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -46,7 +46,7 @@ impl Tokens {
         self.times.get(&token).copied().unwrap_or(0)
     }
 
-    /// A free one that nobody holds.
+    /// A free token that no member holds.
     pub(super) fn idle(&self, now: u64) -> Option<u64> {
         self.first().filter(|(free_at, _, held)| *free_at <= now && !held).map(|(_, token, _)| token)
     }
@@ -64,7 +64,7 @@ impl Tokens {
         self.by_time.insert((free_at, token));
     }
 
-    /// Gives a member its turn with a token.
+    /// Assigns a token to a member; returns the booking.
     pub(super) fn hold(&mut self, token: u64, member: &str, at: u64, free_at: u64) -> u64 {
         let booking = self.next_number();
         self.holders.insert(token, TokenHolder { member: member.to_owned(), booking, at });
@@ -72,7 +72,7 @@ impl Tokens {
         booking
     }
 
-    /// Ends somebody's turn, if it is still its turn: when it began.
+    /// Ends a booking if it is still the current one; returns the start of its slot.
     pub(super) fn release(&mut self, token: u64, member: &str, booking: u64) -> Option<u64> {
         let holder = self.holders.get(&token)?;
         if holder.member != member || holder.booking != booking {
@@ -81,7 +81,7 @@ impl Tokens {
         self.holders.remove(&token).map(|holder| holder.at)
     }
 
-    /// Ends all turns of a member: its tokens, the one that is free first before the others.
+    /// Ends all bookings of a member; returns its tokens, the one that is free first at the start.
     pub(super) fn release_all(&mut self, member: &str, now: u64) -> Vec<u64> {
         let mut own = Vec::new();
         for token in self.held_by(member) {
@@ -95,7 +95,7 @@ impl Tokens {
         own.into_iter().map(|(_, token)| token).collect()
     }
 
-    /// What a dead member holds is free no later than `free_at`, and nobody's until then.
+    /// Tokens of a dead member are free no later than `free_at`, and have no owner until then.
     pub(super) fn free_held_by(&mut self, member: &str, free_at: u64) {
         for token in self.held_by(member) {
             if let Some(holder) = self.holders.get_mut(&token) {
@@ -107,7 +107,7 @@ impl Tokens {
         }
     }
 
-    /// Takes out up to `most` tokens that a member holds, but leaves `target`.
+    /// Removes at most `max` tokens that a member holds, down to `target`.
     pub(super) fn drop_held_by(&mut self, member: &str, most: u32, target: u32) {
         for token in self.held_by(member).into_iter().take(most as usize) {
             if self.len() > target {
@@ -116,7 +116,7 @@ impl Tokens {
         }
     }
 
-    /// What nobody holds is free no later than `free_at`.
+    /// Tokens that no member holds are free no later than `free_at`.
     pub(super) fn free_unheld_by(&mut self, free_at: u64) {
         let late: Vec<u64> = self
             .by_time
@@ -127,13 +127,13 @@ impl Tokens {
         late.into_iter().for_each(|token| self.free_at(token, free_at));
     }
 
-    /// None is free before `free_at`.
+    /// No token is free before `free_at`.
     pub(super) fn free_not_before(&mut self, free_at: u64) {
         let early: Vec<u64> = self.by_time.range(..(free_at, 0)).map(|(_, token)| *token).collect();
         early.into_iter().for_each(|token| self.free_at(token, free_at));
     }
 
-    /// Takes out those that are free first, or makes new ones, until there are `target`. The new ones.
+    /// Removes the tokens that are free first, or adds new ones, to reach `target`; returns the new ones.
     pub(super) fn fit(&mut self, target: u32, free_at: u64) -> Vec<u64> {
         while self.len() > target
             && let Some((_, token, _)) = self.first()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Where a value stands: the way to it, and how errors name it.
+/// Positions of values: the path to each, and its name in errors.
 type Places = Vec<(Vec<Step>, String)>;
 
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ enum Step {
     Item(usize),
 }
 
-/// The places of everything in a value but of what is Discord's own.
+/// The positions of all values, except within Discord's own objects.
 fn places(value: &Value) -> Places {
     fn go(value: &Value, way: &[Step], name: &str, found: &mut Places) {
         let opaque = name.ends_with("embeds") || name.ends_with("components") || name.ends_with("body");
@@ -50,7 +50,7 @@ fn at<'v>(value: &'v mut Value, way: &[Step]) -> &'v mut Value {
     })
 }
 
-/// A value that is wrong wherever it stands: of a type that the good one has not.
+/// A value that is invalid in place of the given one, since it has another type.
 fn spoilt(good: &Value) -> Value {
     match good {
         Value::Bool(_) | Value::Number(_) => json!("no"),
@@ -59,11 +59,11 @@ fn spoilt(good: &Value) -> Value {
     }
 }
 
-/// The fields that a kind knows, as its errors tell.
+/// The known fields of a kind, taken from its errors.
 fn known_fields(kind: OperationKind) -> Vec<String> {
     let error = parse(kind, &json!({"0": 0})).unwrap_err();
     let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
-    let names = unknown.message.split_once("there are ").unwrap().1;
+    let names = unknown.message.split_once("known fields: ").unwrap().1;
     names.split(", ").map(|name| name.trim_matches('`').to_owned()).collect()
 }
 
@@ -87,13 +87,13 @@ fn a_wrong_value_is_named_wherever_it_stands() {
         for sample in samples(kind) {
             for (way, name) in places(&sample) {
                 if name == "body" {
-                    continue; // Any JSON is one.
+                    continue; // Any JSON is valid.
                 }
                 let mut spoilt_sample = sample.clone();
                 let place = at(&mut spoilt_sample, &way);
                 *place = spoilt(place);
                 let fields = wrong_fields(kind, &spoilt_sample);
-                assert!(fields.contains(&name), "{}: {name} is wrong, told were {fields:?}", kind.name());
+                assert!(fields.contains(&name), "{}: {name} is invalid, reported were {fields:?}", kind.name());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Payloads that nobody thought of.
+//! Property tests with arbitrary payloads.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use proptest::{collection, option, prelude::*, sample, test_runner::TestRunner};
 
 use super::*;
 
-/// Reads back what was written, and finds it the same, by any order of its fields.
+/// Checks that a written payload parses to the same payload.
 fn reads_back(kind: OperationKind, payload: &Payload, guild: Option<u64>) -> Result<(), TestCaseError> {
     let text = payload.to_json();
     let value: Value = serde_json::from_str(&text).map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
@@ -16,7 +16,7 @@ fn reads_back(kind: OperationKind, payload: &Payload, guild: Option<u64>) -> Res
     Ok(())
 }
 
-/// Either it is taken and reads back, or something is said to be wrong.
+/// Checks that a value either parses and reads back, or has errors.
 fn taken_or_told(kind: OperationKind, value: &Value, guild: Option<u64>) -> Result<(), TestCaseError> {
     match Payload::parse(kind, value, guild) {
         Ok(payload) => reads_back(kind, &payload, guild),
@@ -28,7 +28,7 @@ fn taken_or_told(kind: OperationKind, value: &Value, guild: Option<u64>) -> Resu
     }
 }
 
-/// Any JSON. Its fractions are such that reading them is exact.
+/// Any JSON value. Its fractions are exactly representable.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -47,13 +47,13 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Text of a few characters of every sort.
+/// Short text with all sorts of characters.
 fn any_text() -> impl Strategy<Value = String> {
     let letters = vec!['a', 'Z', '0', ' ', '"', '\\', '/', '.', '\n', '\0', 'ü', '\u{2028}', '界', '🦀'];
     collection::vec(sample::select(letters), 0..10).prop_map(|letters| letters.into_iter().collect())
 }
 
-/// A name that some kind knows, or any other.
+/// A field name that some kind knows, or any other text.
 fn field_name() -> impl Strategy<Value = String> {
     let known: Vec<String> = OperationKind::ALL
         .into_iter()
@@ -72,7 +72,7 @@ fn any_sample() -> impl Strategy<Value = (OperationKind, Value)> {
     any_kind().prop_flat_map(|kind| sample::select(samples(kind)).prop_map(move |sample| (kind, sample)))
 }
 
-/// Puts a value somewhere into another: `turns` say where.
+/// Replaces a value inside another one; `turns` select the position.
 fn put(into: &mut Value, turns: &[sample::Index], value: Value) {
     let Some((turn, rest)) = turns.split_first() else {
         *into = value;
@@ -119,7 +119,7 @@ fn overwrites() -> impl Strategy<Value = Value> {
     collection::vec(one, 1..6).prop_map(Value::from)
 }
 
-/// A value for a field that a good payload may have. What it stands beside may still not go with it.
+/// A valid value for a field. In combination with other fields it may still be invalid.
 fn good_value(kind: OperationKind, field: &str) -> BoxedStrategy<Value> {
     match field {
         "key" => "[a-zA-Z0-9_.:/-]{1,100}".prop_map(Value::from).boxed(),
@@ -163,7 +163,7 @@ fn good_value(kind: OperationKind, field: &str) -> BoxedStrategy<Value> {
     }
 }
 
-/// A payload of a kind whose fields are all good by themselves, some of them left out.
+/// A payload of a kind whose fields are all valid by themselves, some of them omitted.
 fn good_payload(kind: OperationKind) -> impl Strategy<Value = (OperationKind, Value)> {
     let fields: Vec<String> = {
         let samples = samples(kind);
@@ -178,7 +178,7 @@ fn good_payload(kind: OperationKind) -> impl Strategy<Value = (OperationKind, Va
         .into_iter()
         .map(|field| {
             let value = good_value(kind, &field);
-            // What says something in a message is not to be left out too often.
+            // Visible content of a message must not be omitted too often.
             let kept = if required.contains(&field) || field == "content" { 0.98 } else { 0.3 };
             option::weighted(kept, value.prop_map(move |value| (field.clone(), value))).boxed()
         })
@@ -226,7 +226,8 @@ fn every_kind_reads_back_what_it_wrote() {
             taken_or_told(kind, &value, guild)
         });
         run.unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
-        // Fields that are good by themselves may not go together, but enough do for this to mean something.
+        // Fields that are valid by themselves may be invalid together, but enough combinations are valid for this
+        // check.
         assert!(taken.get() >= 5, "{}: {} of 60", kind.name(), taken.get());
     }
 }

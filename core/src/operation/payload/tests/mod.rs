@@ -1,4 +1,4 @@
-//! What payloads take, what they refuse, and how they say so.
+//! Tests of payload validation and its error messages.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn parse(kind: OperationKind, value: &Value) -> Result<Payload, InvalidPayload> 
     Payload::parse(kind, value, guild_of(kind, value))
 }
 
-/// A call of a user's belongs to no guild; anything else may belong to one.
+/// A `request` with a user has no guild; anything else may have one.
 fn guild_of(kind: OperationKind, value: &Value) -> Option<u64> {
     if kind == OperationKind::Request && value.get("user_id").is_some_and(|user| !user.is_null()) {
         None
@@ -36,7 +36,7 @@ fn wrong_fields(kind: OperationKind, value: &Value) -> Vec<String> {
     parse(kind, value).unwrap_err().errors.into_iter().map(|error| error.field).collect()
 }
 
-/// Payloads of a kind that have each of its fields in at least one of them.
+/// Payloads of a kind that together have each of its fields.
 fn samples(kind: OperationKind) -> Vec<Value> {
     let role = json!({"name": "Mods", "permissions": "8", "color": 255, "hoist": true, "mentionable": false});
     let overwrites = json!([
@@ -104,7 +104,7 @@ fn samples(kind: OperationKind) -> Vec<Value> {
 /// An object with more fields.
 fn with(base: &Value, more: Value) -> Value {
     let mut object = base.as_object().unwrap().clone();
-    let Value::Object(more) = more else { panic!("fields stand in an object") };
+    let Value::Object(more) = more else { panic!("expected an object") };
     object.extend(more);
     Value::Object(object)
 }

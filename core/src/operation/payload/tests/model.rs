@@ -1,11 +1,11 @@
-//! Names, and what they may stand for: every pair of operations in every small world.
+//! Names and the objects that they may refer to: every pair of operations in every small world.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::operation::OperationId;
 
-/// What keys and earlier operations stand for. An object has one key at most; several operations may have seen to it.
+/// What keys and earlier operations refer to. An object has at most one key; several operations may have ensured it.
 #[derive(Clone, Debug)]
 struct World {
     keys: [Option<u64>; 2],
@@ -32,7 +32,7 @@ enum Deed {
     ShutOut(u64, Name),
 }
 
-/// What a deed touches in a world, told without any of the code under test.
+/// What a deed reads and writes in a world, computed without the code under test.
 #[derive(Debug, Default)]
 struct Touched {
     reads: BTreeSet<String>,
@@ -66,7 +66,7 @@ impl World {
                 let role = self.role(name, &mut touched);
                 touched.writes.extend(role.map(|id| format!("role {id}")));
                 touched.writes.extend(role.map(|id| format!("who has {id}")));
-                // To delete what a key stands for frees the key, too.
+                // Deleting the object of a key also frees the key.
                 if let Name::Key(key) = name {
                     touched.writes.insert(format!("binding {key}"));
                 }

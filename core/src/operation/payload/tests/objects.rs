@@ -1,11 +1,11 @@
-//! Which operations may pass each other.
+//! Tests of which operations may pass each other.
 
 #![expect(clippy::needless_pass_by_value, reason = "the tables read better with the values in place")]
 
 use super::*;
 use crate::operation::{ManagedKind, OperationId};
 
-/// What the operation of this number reads and writes.
+/// What the operation with this number reads and writes.
 fn objects(number: u8, kind: OperationKind, value: &Value) -> Objects {
     taken(kind, value).objects(id(number), GUILD)
 }
@@ -93,7 +93,7 @@ fn who_needs_what_is_yet_to_be_made_waits_for_it() {
         (OperationKind::Request, json!({"method": "GET", "path": "/guilds/1/roles"})),
         (OperationKind::Request, json!({"method": "DELETE", "path": "/guilds/1/roles/5"})),
     ] {
-        // The first is operation 1, so the order of the two is given.
+        // The parked one is operation 1, so the order of the two is given.
         let first = objects(1, parked.0, &parked.1);
         assert!(first.meets(&objects(2, other.0, &other.1)), "{other:?} passes");
     }
@@ -107,16 +107,16 @@ fn two_names_that_may_be_one_object_are_taken_to_be_it() {
             assert!(meet(delete_role(name.clone()), assign("12", other_name.clone())), "{name} {other_name}");
         }
     }
-    // Both may have seen to the same role.
+    // Both may have ensured the same role.
     assert!(meet(delete_role(names[2].clone()), assign("12", json!({"operation": id(9).to_string()}))));
-    // What is there under a key may have any id, or come of any operation.
+    // The object of a key may have any id, or be the object of any operation.
     assert!(meet(ensure_role("mods", false), delete_role(json!("11"))));
     assert!(meet(ensure_role("mods", false), assign("12", names[2].clone())));
-    // These are two for certain.
+    // These are certainly two objects.
     assert!(!meet(delete_role(json!("11")), assign("12", json!("13"))));
     assert!(!meet(delete_role(json!({"key": "a"})), assign("12", json!({"key": "b"}))));
     assert!(!meet(ensure_role("a", false), ensure_role("b", false)));
-    // A role is no channel, whatever it is called.
+    // A role and a channel are different objects, even with the same name.
     assert!(!meet(delete_role(json!({"key": "a"})), say(json!({"key": "a"}))));
     assert!(!meet(delete_role(json!("11")), say(json!("11"))));
 }
@@ -144,7 +144,7 @@ fn operations_about_the_same_thing_keep_their_order() {
             say(json!("21")),
             true,
         ),
-        // Who is shut out first and let in then must not be let in first.
+        // Access is denied first, then the role is given: the two must not be swapped.
         (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("11")), true),
         (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("14")), false),
         (permit(json!("21"), json!({"user_id": "12", "deny": "1024"})), assign("12", json!("14")), true),
@@ -153,7 +153,7 @@ fn operations_about_the_same_thing_keep_their_order() {
             assign("12", json!("11")),
             true,
         ),
-        // But nobody is let into a channel that is not there yet.
+        // A channel that does not exist yet gives no access.
         (create_channel(json!({"overwrites": [{"role_id": "11"}]})), assign("12", json!("11")), false),
         (create_channel(json!({"overwrites": [{"role_id": "11"}]})), delete_role(json!("11")), true),
         // Messages.

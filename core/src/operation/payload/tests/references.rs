@@ -1,9 +1,9 @@
-//! What payloads refer to.
+//! Tests of the references in payloads.
 
 use super::*;
 use crate::operation::{ManagedKind, OperationId, Reference};
 
-/// The references in a sample: whatever has the form of one, by the field that it stands in.
+/// The references in a sample: every value with the form of one, by its field.
 fn expected(value: &Value, field: &str, what: &str, found: &mut Vec<(ManagedKind, String)>) {
     let kind = match field {
         "role_id" | "role_ids" => Some(ManagedKind::Role),
@@ -79,7 +79,7 @@ fn what_is_not_known_is_told_once_each_and_ids_are_not_asked_for() {
     let known_a = |kind, reference: &Reference| {
         assert_eq!(kind, ManagedKind::Role);
         match reference {
-            Reference::Id(_) => panic!("an id is known"),
+            Reference::Id(_) => panic!("ids are not looked up"),
             Reference::Key(key) if key == "a" => Some(5),
             Reference::Key(_) | Reference::Operation(_) => None,
         }

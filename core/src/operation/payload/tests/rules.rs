@@ -1,4 +1,4 @@
-//! Single rules: bounds, what excludes what, and what errors say.
+//! Single rules: limits, exclusions and error messages.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn an_error_says_what_to_do() {
     assert!(told_of("role_id", json!(2)).contains("in quotes"));
     assert!(told_of("role", json!("2")).contains("did you mean `role_id`?"));
     assert!(told_of("userId", json!("2")).contains("did you mean `user_id`?"));
-    assert!(told_of("weather", json!("2")).contains("there are `user_id`, `role_id`"));
+    assert!(told_of("weather", json!("2")).contains("known fields: `user_id`, `role_id`"));
     assert!(told(OperationKind::CreateRole, &json!({"name": "a", "permissions": 8})).contains("in quotes"));
     let channel = told(OperationKind::CreateChannel, &json!({"name": "a", "type": "Text"}));
     assert!(channel.contains("did you mean `text`?"), "{channel}");
@@ -312,7 +312,7 @@ fn what_is_huge_is_refused_in_few_words() {
 
 #[test]
 fn what_is_nested_too_deeply_is_refused_without_going_down_into_it() {
-    // `json!` would go down into what it is given.
+    // `json!` would recurse into its argument.
     let request = |depth: usize| {
         let mut request = json!({"method": "POST", "path": "/a", "body": 1});
         let body = (0..depth).fold(Value::from(1), |inner, _| Value::Array(vec![inner]));
@@ -323,7 +323,7 @@ fn what_is_nested_too_deeply_is_refused_without_going_down_into_it() {
     assert_eq!(wrong_fields(OperationKind::Request, &request(32)), [""]);
     let abyss = request(100_000);
     assert_eq!(wrong_fields(OperationKind::Request, &abyss), [""]);
-    // To drop it goes down into it.
+    // Dropping it would recurse.
     std::mem::forget(abyss);
 }
 
