@@ -1,37 +1,37 @@
-//! From the runtime's clock to the machines' time.
+//! Converts between the runtime's clock and [`Timestamp`].
 
 use std::time::Duration;
 
 use guildhall_core::time::Timestamp;
 use tokio::time::Instant;
 
-/// The clock of a process. All actors have a copy of one, so that their times can be compared; under paused time it stands
-/// still, too.
+/// Clock of a process. All actors have a copy of one clock, so that their times can be compared. It follows tokio's
+/// paused time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
 }
 
 impl Clock {
-    /// A clock whose origin is now.
+    /// Creates a clock whose origin is now.
     #[must_use]
     pub fn start() -> Self {
         Self { origin: Instant::now() }
     }
 
-    /// The present time.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// The runtime's name for a point in time, to sleep until.
+    /// The runtime's instant for a point in time, to sleep until.
     #[must_use]
     pub fn instant(&self, at: Timestamp) -> Instant {
         self.origin + Duration::from_micros(at.micros())
     }
 
-    /// How long it is until then; nothing if that is past.
+    /// Time until a point in time; zero if it is in the past.
     #[must_use]
     pub fn until(&self, at: Timestamp) -> Duration {
         at.since(self.now())

@@ -1,9 +1,8 @@
-//! Places where a test ends the process or makes a part panic, to see what the next one makes of it.
+//! Points at which a test ends the process or makes a part panic, to see how the next process recovers.
 //!
-//! Without the feature `failpoints` nothing of this is in the program. With it, the environment names a place and how
-//! many times it is passed first, and the process ends there as it would by `kill -9`: nothing is flushed, nothing is
-//! dropped, nobody is told. Or it names a part, and that panics after it has taken so many messages, or after so many ticks of
-//! 10 ms if it takes none.
+//! Without the feature `failpoints` none of this is compiled. With it, the environment names a point and how many times
+//! it is passed first, and the process ends there as by `kill -9`: nothing is flushed, dropped or reported. Or it names
+//! a part, which panics after that many messages, or after that many ticks of 10 ms if it receives none.
 //!
 //! ```text
 //! GUILDHALL_FAILPOINT=before_outcome:2
@@ -11,38 +10,38 @@
 //! GUILDHALL_FAILPOINT=poison:event_router:some text
 //! ```
 //!
-//! `GUILDHALL_FAILPOINT_HOLD=supervision,watchdog:file` holds the end of the process until there is that file.
+//! `GUILDHALL_FAILPOINT_HOLD=supervision,watchdog:file` delays the end of the process until that file exists.
 
 use std::convert::Infallible;
 use std::future::Future;
 
 use crate::supervision::Part;
 
-/// A step boundary on an operation's way.
+/// A step boundary in the life of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// The operation waits for a permit or for an answer to a read. Nothing of it is stored; what came before it is.
+    /// The operation waits for a permit or for the response to a read. Nothing of it is stored; what came before it is.
     WaitingForPermit,
-    /// The permit is granted, and nothing of that is stored yet.
+    /// The permit is granted, and that is not stored yet.
     BeforeIntent,
-    /// The store has kept that it is about to be sent.
+    /// The intent to send the call is stored.
     AfterIntent,
-    /// The call has passed the gate, and nothing of it has left.
+    /// The call has passed the gate, and nothing was sent.
     BeforeSend,
-    /// Discord has answered, and nobody has seen the answer.
+    /// Discord has responded, and the response was not processed.
     AfterSend,
-    /// The outcome is known, and nothing is kept of it yet.
+    /// The outcome is known, and not stored yet.
     BeforeOutcome,
-    /// The store has kept the outcome.
+    /// The outcome is stored.
     AfterOutcome,
     /// A batch of writes is complete, but not committed.
     BeforeCommit,
-    /// A batch of writes is committed, and nobody has been told.
+    /// A batch of writes is committed, and that was not reported yet.
     AfterCommit,
 }
 
 impl Point {
-    /// All of them, in the order of an operation's way.
+    /// All points, in the order in which an operation passes them.
     pub const ALL: [Self; 9] = [
         Self::WaitingForPermit,
         Self::BeforeIntent,
@@ -55,7 +54,7 @@ impl Point {
         Self::AfterCommit,
     ];
 
-    /// Its name in the environment.
+    /// Name in the environment.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,35 +71,35 @@ impl Point {
     }
 }
 
-/// Passes a place; the process may end here.
+/// Passes a point; the process may end here.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub fn pass(_: Point) {}
 
-/// Passes a place; the process may end here.
+/// Passes a point; the process may end here.
 #[cfg(feature = "failpoints")]
 pub fn pass(point: Point) {
     armed::pass(point);
 }
 
-/// A part takes a message, or begins another round of its work; it may panic here.
+/// A part receives a message, or starts another round of its work; it may panic here.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub fn message(_: Part) {}
 
-/// A part takes a message, or begins another round of its work; it may panic here.
+/// A part receives a message, or starts another round of its work; it may panic here.
 #[cfg(feature = "failpoints")]
 pub fn message(part: Part) {
     armed::message(part);
 }
 
-/// For a part that takes no messages of its own: it may panic here at each tick. Never returns.
+/// For a part that receives no messages: it may panic here at each tick. Never returns.
 #[cfg(not(feature = "failpoints"))]
 pub async fn ticks(_: Part) -> Infallible {
     std::future::pending().await
 }
 
-/// For a part that takes no messages of its own: it may panic here at each tick. Never returns.
+/// For a part that receives no messages: it may panic here at each tick. Never returns.
 #[cfg(feature = "failpoints")]
 pub async fn ticks(part: Part) -> Infallible {
     armed::ticks(part).await
@@ -115,32 +114,32 @@ pub async fn with_ticks<F: Future>(part: Part, task: F) -> F::Output {
     }
 }
 
-/// What ends the process once a part has ended.
+/// The threads that end the process once a part has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ender {
-    /// The thread that takes the last steps.
+    /// The thread that runs the exit hooks.
     Supervision,
     /// The thread that ends the process in any case.
     Watchdog,
 }
 
-/// What ends the process may be held here until a test goes on.
+/// The end of the process may be delayed here until a test continues.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub fn hold(_: Ender) {}
 
-/// What ends the process may be held here until a test goes on.
+/// The end of the process may be delayed here until a test continues.
 #[cfg(feature = "failpoints")]
 pub fn hold(ender: Ender) {
     armed::hold(ender);
 }
 
-/// A part begins to work on an input with this text; it may panic here.
+/// A part starts to process an input with this text; it may panic here.
 #[cfg(not(feature = "failpoints"))]
 #[inline]
 pub fn input<T: AsRef<str>>(_: Part, _: impl FnOnce() -> T) {}
 
-/// A part begins to work on an input with this text; it may panic here.
+/// A part starts to process an input with this text; it may panic here.
 #[cfg(feature = "failpoints")]
 pub fn input<T: AsRef<str>>(part: Part, text: impl FnOnce() -> T) {
     armed::input(part, text);
@@ -165,27 +164,28 @@ mod armed {
         Part(Part),
     }
 
-    /// What fails, and how many times to pass it first.
+    /// What fails, and how many times it is passed first.
     static ARMED: LazyLock<Option<(Target, AtomicU64)>> = LazyLock::new(|| {
         let setting = std::env::var("GUILDHALL_FAILPOINT").ok().filter(|setting| !setting.starts_with(POISON))?;
         let armed = parse(&setting).map(|(target, passes)| (target, AtomicU64::new(passes)));
         assert!(
             armed.is_some(),
-            "GUILDHALL_FAILPOINT={setting} names no place; it looks like before_outcome:2 or panic:token_bucket:100"
+            "GUILDHALL_FAILPOINT={setting} names no failpoint; use the form before_outcome:2 or \
+             panic:token_bucket:100"
         );
         armed
     });
 
     const POISON: &str = "poison:";
 
-    /// The part that panics, and the text of the inputs that it panics on, each time.
+    /// The part that panics, and the text of the inputs on which it panics each time.
     static POISONED: LazyLock<Option<(Part, String)>> = LazyLock::new(|| {
         let setting = std::env::var("GUILDHALL_FAILPOINT").ok()?;
         let poison = setting.strip_prefix(POISON)?;
         let parsed = parse_poison(poison);
         assert!(
             parsed.is_some(),
-            "GUILDHALL_FAILPOINT={setting} names no part; it looks like poison:event_router:text"
+            "GUILDHALL_FAILPOINT={setting} names no part; use the form poison:event_router:text"
         );
         parsed
     });
@@ -201,7 +201,7 @@ mod armed {
             && *poisoned == part
             && text().as_ref().contains(poison)
         {
-            panic!("failpoint: {} works on an input with {poison}", part.name());
+            panic!("failpoint: {} processes an input with {poison}", part.name());
         }
     }
 
@@ -216,7 +216,7 @@ mod armed {
         Some((Target::Point(point), passes.parse().ok()?))
     }
 
-    /// Whether this fails now.
+    /// Whether it fails now.
     fn fails(target: Target) -> bool {
         let Some((armed, passes)) = &*ARMED else { return false };
         *armed == target && passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err()
@@ -230,11 +230,11 @@ mod armed {
 
     pub(super) fn message(part: Part) {
         if fails(Target::Part(part)) {
-            // Once: a part that is started again goes on.
+            // Once: a restarted part continues.
             if let Some((_, passes)) = &*ARMED {
                 passes.store(u64::MAX, Ordering::SeqCst);
             }
-            // It is the part that fails, whatever it works on.
+            // The failure is that of the part, whatever input it processes.
             let _nothing = crash::enter(None);
             panic!("failpoint of {}", part.name());
         }
@@ -250,7 +250,7 @@ mod armed {
         }
     }
 
-    /// Waits until the file exists that `GUILDHALL_FAILPOINT_HOLD` names, if it names this one.
+    /// Waits until the file in `GUILDHALL_FAILPOINT_HOLD` exists, if this thread is named there.
     pub(super) fn hold(ender: Ender) {
         let Ok(setting) = std::env::var("GUILDHALL_FAILPOINT_HOLD") else { return };
         let (held, file) = setting.split_once(':').unwrap_or_default();

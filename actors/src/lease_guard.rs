@@ -1,27 +1,26 @@
-//! The right to act on somebody's behalf, as far as this process can know it at the moment it acts.
+//! Lease checks: whether this process may still act, as far as it can know at that moment.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Knows whether a right still holds. Asked just before every send, so it must be quick and never wait.
+/// Checks a lease. Called just before every send, so it must be fast and must not block.
 pub trait LeaseCheck: Send + Sync {
-    /// Whether it holds now.
+    /// Whether the lease is held now.
     fn holds(&self) -> bool;
 }
 
-/// A right that may end by itself: a lease that runs out, a queue that another process has taken over. What was sent before
-/// that has been sent; nothing may be sent after it.
+/// A lease that may end by itself: it expires, or another process takes over the queue. Nothing may be sent after that.
 #[derive(Clone)]
 pub struct LeaseGuard(Option<Arc<dyn LeaseCheck>>);
 
 impl LeaseGuard {
-    /// The right of somebody who is alone, or acts for itself: it never ends.
+    /// A lease that never ends: for a single process, or for calls that belong to no queue.
     #[must_use]
     pub const fn always() -> Self {
         Self(None)
     }
 
-    /// A right for as long as this says that it holds.
+    /// A lease that is held as long as this check succeeds.
     #[must_use]
     pub fn while_held(by: Arc<dyn LeaseCheck>) -> Self {
         Self(Some(by))
@@ -33,7 +32,7 @@ impl LeaseGuard {
         self.0.is_some()
     }
 
-    /// Whether it holds now.
+    /// Whether it is held now.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.0.as_ref().is_none_or(|by| by.holds())

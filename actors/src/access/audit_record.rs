@@ -1,12 +1,12 @@
-//! What is kept of what somebody did.
+//! Records of the audit log.
 
 use std::sync::Arc;
 
 use guildhall_core::time::UnixMs;
 
-/// Something that somebody did, or was not let.
+/// An action that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each is told by its name")]
+#[expect(missing_docs, reason = "the names say what they are")]
 pub enum AuditAction {
     OperationsSubmit,
     OperationsCancel,
@@ -29,7 +29,7 @@ pub enum AuditAction {
     BudgetsObserve,
     Erase,
     Reload,
-    /// It was not let: the key is not good for it.
+    /// Denied: the key has no permission for the action.
     Refused,
 }
 
@@ -60,7 +60,7 @@ impl AuditAction {
         Self::Refused,
     ];
 
-    /// Its name.
+    /// Name in the store and the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,57 +89,58 @@ impl AuditAction {
         }
     }
 
-    /// The action of this name.
+    /// Finds an action by its name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)
     }
 }
 
-/// What is to be kept of something that somebody did. It holds no secret and no payload.
+/// Record of an action. It contains no secret and no payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// When.
+    /// Time of the action.
     pub at: UnixMs,
-    /// Who is to know of it: whose key it was; but what whoever runs the daemon does to what is a tenant's, that tenant.
+    /// Tenant that can see the record: the tenant of the key, or the tenant whose data the operator of the daemon
+    /// changed.
     pub tenant: Arc<str>,
-    /// Which key.
+    /// Id of the key.
     pub key: Arc<str>,
-    /// What was done.
+    /// The action.
     pub action: AuditAction,
-    /// In which guild, if in one.
+    /// The guild, if it concerns one.
     pub guild: Option<u64>,
-    /// To what: an operation's id, a key's id.
+    /// Object of the action: the id of an operation or a key.
     pub target: String,
-    /// What else there is to know, in a few words.
+    /// Further details, in a few words.
     pub detail: String,
-    /// What the request was called.
+    /// Id of the request.
     pub request: Arc<str>,
 }
 
 impl AuditRecord {
-    /// The note of something done in a guild.
+    /// Sets the guild.
     #[must_use]
     pub fn in_guild(mut self, guild: Option<u64>) -> Self {
         self.guild = guild;
         self
     }
 
-    /// The note of something done to what is this tenant's.
+    /// Sets the tenant whose data was changed.
     #[must_use]
     pub fn of(mut self, tenant: &Arc<str>) -> Self {
         self.tenant = Arc::clone(tenant);
         self
     }
 
-    /// The note of something done to this.
+    /// Sets the object of the action.
     #[must_use]
     pub fn on(mut self, target: &impl ToString) -> Self {
         self.target = target.to_string();
         self
     }
 
-    /// The note with something to add.
+    /// Sets the details.
     #[must_use]
     pub fn saying(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
@@ -147,28 +148,28 @@ impl AuditRecord {
     }
 }
 
-/// A note that was kept.
+/// A stored audit record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAuditRecord {
-    /// Its place among all: later ones are higher.
+    /// Position in the log: later records have higher numbers.
     pub place: i64,
-    /// The note.
+    /// The record.
     pub note: AuditRecord,
 }
 
-/// Which notes. The newest come first.
+/// Selects audit records. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// That this tenant is to know of.
+    /// Records that this tenant can see.
     pub tenant: Option<Arc<str>>,
-    /// Of this key.
+    /// Records of this key.
     pub key: Option<String>,
-    /// Of this action.
+    /// Records of this action.
     pub action: Option<AuditAction>,
-    /// In these guilds alone.
+    /// Only records in these guilds.
     pub among: Option<Vec<u64>>,
-    /// Only those before this one.
+    /// Only records before this position.
     pub before: Option<i64>,
-    /// How many at most.
+    /// Maximum number of records.
     pub limit: usize,
 }

@@ -1,4 +1,4 @@
-//! Whoever asks for something.
+//! The caller of a request.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,36 +8,36 @@ use guildhall_core::trace::TraceContext;
 
 use super::{AuditAction, AuditRecord};
 
-/// Whose a guild is that nobody else has.
+/// Tenant of guilds that belong to no other tenant.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// The same, for whoever keeps it.
+/// The default tenant as a shared string.
 #[must_use]
 pub fn default_tenant() -> Arc<str> {
     static SHARED: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(DEFAULT_TENANT));
     Arc::clone(&SHARED)
 }
 
-/// Whoever asks for something, by a key.
+/// The caller of a request, identified by a key.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The key's id; `admin` for the one of the settings.
+    /// Id of the key; `admin` for the configured one.
     pub key: Arc<str>,
-    /// Whose guilds it sees; nothing if it sees those of everybody.
+    /// Tenant whose guilds it can see. `None`: all tenants.
     pub tenant: Option<Arc<str>>,
-    /// What the key is good for.
+    /// What the key permits.
     pub grant: Arc<Grant>,
-    /// What the request is called, in answers, logs and notes.
+    /// Id of the request, in responses, logs and audit records.
     pub request: Arc<str>,
-    /// The trace that the request is a part of.
+    /// Trace context of the request.
     pub trace: Option<TraceContext>,
 }
 
 impl Caller {
-    /// Whoever runs the daemon: may do everything, for everybody.
+    /// The operator of the daemon, who may do everything for every tenant.
     #[must_use]
     pub fn operator() -> Self {
-        // Every request with the key of the settings comes from one.
+        // Shared by all requests with the configured key.
         static OPERATOR: LazyLock<Caller> = LazyLock::new(|| Caller {
             key: Arc::from("admin"),
             tenant: None,
@@ -48,19 +48,19 @@ impl Caller {
         OPERATOR.clone()
     }
 
-    /// Whether it is good for this.
+    /// Whether it has a scope.
     #[must_use]
     pub fn may(&self, scope: Scope) -> bool {
         self.grant.may(scope)
     }
 
-    /// Whether it may know of what belongs to this tenant and guild.
+    /// Whether it can see what belongs to this tenant and guild.
     #[must_use]
     pub fn sees(&self, tenant: &str, guild: Option<u64>) -> bool {
         self.tenant.as_deref().is_none_or(|own| own == tenant) && self.grant.reaches(guild)
     }
 
-    /// Whose channels the operations that it asks for may name.
+    /// Channels that its operations may use.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         match self.tenant {
@@ -69,8 +69,8 @@ impl Caller {
         }
     }
 
-    /// Which guilds a list is about, for it: those asked for as far as it sees them, or all that it sees. Nothing stands for
-    /// all there are.
+    /// Guilds that a list is restricted to: the requested one if the caller can see it, or all that it can see. `None`
+    /// means no restriction.
     #[must_use]
     pub fn among(&self, asked: Option<u64>) -> Option<Vec<u64>> {
         match (asked, self.grant.guilds()) {
@@ -81,7 +81,7 @@ impl Caller {
         }
     }
 
-    /// A note on something that it does.
+    /// Creates an audit record of an action of this caller.
     #[must_use]
     pub fn note(&self, action: AuditAction, at: UnixMs) -> AuditRecord {
         AuditRecord {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::AuditRecord;
 use crate::ports::StoreFuture;
 
-/// Whose data is erased.
+/// Subject whose data is erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataSubject {
     /// A Discord user.
@@ -15,7 +15,7 @@ pub enum DataSubject {
 }
 
 impl DataSubject {
-    /// Its id.
+    /// Id of the user or guild.
     #[must_use]
     pub const fn id(self) -> u64 {
         match self {
@@ -23,7 +23,7 @@ impl DataSubject {
         }
     }
 
-    /// Whether a text contains its id: as a number of its own, not as a part of a longer one.
+    /// Whether a text contains the id as a whole number, not as a part of a longer one.
     #[must_use]
     pub fn is_in(self, text: &str) -> bool {
         let id = self.id().to_string();
@@ -38,27 +38,27 @@ impl DataSubject {
 /// Where an erasure continues: a table, and the last row of it that was examined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErasureCursor {
-    /// Which table, counted from 0.
+    /// Index of the table.
     pub table: usize,
-    /// The key of the last examined row; empty at the start of a table.
+    /// Key of the last examined row; empty at the start of a table.
     pub after: String,
 }
 
-/// What one step of an erasure did.
+/// Result of one step of an erasure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErasureStep {
-    /// How many rows were removed, by what they hold.
+    /// Number of deleted rows, by category.
     pub removed: BTreeMap<&'static str, u64>,
-    /// How many rows mention the subject and stay, by what they hold.
+    /// Number of rows that mention the subject and stay, by category.
     pub kept: BTreeMap<&'static str, u64>,
-    /// Where to continue; nothing once every table was examined.
+    /// Where to continue. `None` when every table was examined.
     pub next: Option<ErasureCursor>,
 }
 
 /// Erases stored data.
 pub trait ErasureStore: Send + Sync {
-    /// Examines the next rows of one table and removes those about the subject: a bounded number in one transaction. The audit
-    /// record is written with the step that carries it.
+    /// Examines the next rows of one table and deletes those about the subject: a bounded number in one transaction.
+    /// The audit record is written in the same transaction.
     fn erase(
         &self,
         subject: DataSubject,

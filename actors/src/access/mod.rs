@@ -1,8 +1,8 @@
-//! Who asks, what they may see, and what is kept of what they did.
+//! Callers, what they may access, and the audit log.
 //!
 //! ```text
 //!  request ──key──▶ KeyStore ──▶ Caller ──▶ service ──AuditRecord──▶ store: change and audit row in one commit
-//!                                  └─▶ refused ──AuditRecord──▶ AuditLog
+//!                                  └─▶ denied ──AuditRecord──▶ audit log
 //! ```
 
 mod audit_record;

@@ -1,4 +1,4 @@
-//! The permissions of guilds' roles, as they were read from Discord a moment ago.
+//! The permissions of guilds' roles, as recently read from Discord.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,13 +8,13 @@ use foldhash::fast::RandomState;
 use guildhall_core::access::GuildRoles;
 use tokio::time::Instant;
 
-/// The bounds of the cache.
+/// Limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleCacheConfig {
-    /// How old an entry may be. Events and own operations remove entries sooner; this holds for a process that receives no
-    /// events of a guild.
+    /// Maximum age of an entry. Events and this process's operations remove entries earlier; this is the limit for a
+    /// process that receives no events of a guild.
     pub max_age: Duration,
-    /// How many guilds are cached. The one that was not used for the longest time is removed first.
+    /// Maximum number of guilds. The least recently used one is removed first.
     pub max_guilds: usize,
 }
 
@@ -34,7 +34,7 @@ pub struct RoleCache {
 #[derive(Debug, Default)]
 struct State {
     guilds: HashMap<u64, Entry, RandomState>,
-    /// Reads in flight, and whether something has changed since they began.
+    /// Reads in flight, and whether something has changed since they started.
     reads: HashMap<u64, Read, RandomState>,
     /// Counts uses and reads.
     ticks: u64,
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-/// A read of a guild's roles that is in flight. Dropping it ends it without a result.
+/// A read of a guild's roles in flight. A drop ends it without a result.
 #[derive(Debug)]
 pub struct RoleRead<'a> {
     cache: &'a RoleCache,
@@ -70,7 +70,7 @@ pub struct RoleRead<'a> {
 }
 
 impl RoleCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(config: RoleCacheConfig) -> Self {
         Self { config, state: Mutex::default() }
@@ -94,7 +94,7 @@ impl RoleCache {
         Some(Arc::clone(&entry.roles))
     }
 
-    /// Begins to read the roles of a guild. What changes from now on makes the result outdated.
+    /// Starts a read of a guild's roles. A change from now on makes the result outdated.
     #[must_use]
     pub fn begin(&self, guild: u64) -> RoleRead<'_> {
         let began = Instant::now();
@@ -120,7 +120,7 @@ impl RoleCache {
 }
 
 impl RoleRead<'_> {
-    /// Caches what was read, unless it has changed since the read began.
+    /// Caches the result, unless something has changed since the read started.
     pub fn finish(self, roles: GuildRoles) -> Arc<GuildRoles> {
         let roles = Arc::new(roles);
         let mut state = self.cache.state();
@@ -188,7 +188,7 @@ mod tests {
         assert!(cache.get(1).is_some());
         cache.begin(3).finish(roles(3));
         assert!(cache.get(1).is_some() && cache.get(3).is_some());
-        assert_eq!(cache.get(2), None, "it was not used for the longest time");
+        assert_eq!(cache.get(2), None, "it was the least recently used");
         drop(cache.begin(9));
         let state = cache.state();
         assert_eq!((state.guilds.len(), state.reads.len()), (2, 0));

@@ -1,4 +1,4 @@
-//! What is told of named budgets.
+//! Logs and metrics of named budgets.
 
 use std::time::Duration;
 
@@ -9,28 +9,29 @@ use tracing::{debug, info, warn};
 use crate::ports::{StoreError, Unreachable};
 use crate::telemetry::{InternalEvent, Metric, emit};
 
-/// Costs that were taken, by bucket.
+/// Costs taken, by bucket.
 pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
-/// Of them, those that have to wait for their turn.
+/// Costs taken that have to wait for their turn.
 pub const WAITS: &str = "guildhall_token_bucket_waits_total";
-/// Askers that were sent away, by bucket and why.
+/// Requests refused, by bucket and reason.
 pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
-/// Sums of what was spent in an hour that were forgotten before they were kept.
+/// Hourly spend totals that were dropped before they were saved.
 pub const SPEND_FORGOTTEN: &str = "guildhall_budget_spend_forgotten_total";
-/// What is left.
+/// Points available.
 pub const AVAILABLE: &str = "guildhall_token_bucket_available";
 
-/// Those that no other part has.
+/// The metrics that only this module defines.
 pub(crate) const METRICS: &[Metric] = &[Metric::counter(
     SPEND_FORGOTTEN,
     &[],
-    "Sums of what was spent of a budget in an hour that were forgotten before they were kept.",
+    "Hourly spend totals of budgets that were dropped before they were saved.",
 )];
 
-/// What came of an ask.
+/// Result of a request for a cost.
 type AcquireResult = Result<BudgetDecision, BudgetError>;
 
-/// Tells what came of asks, each with its cost. What can never be is the asker's mistake, and is told to nobody else.
+/// Reports the results of requests, each with its cost. Requests that can never succeed are mistakes of the caller, and
+/// are not reported.
 pub(super) fn tell<'a>(name: &BudgetName, asks: impl IntoIterator<Item = (Points, &'a AcquireResult)>) {
     let mut taken = CostsTaken { name, costs: 0, waits: 0 };
     for (cost, asked) in asks {
@@ -62,7 +63,7 @@ pub(super) fn tell<'a>(name: &BudgetName, asks: impl IntoIterator<Item = (Points
     }
 }
 
-/// Costs were taken; counted together, since a budget that everybody wants gives many at once.
+/// Costs were taken. They are counted together, because a budget in demand grants many at once.
 struct CostsTaken<'a> {
     name: &'a BudgetName,
     costs: u64,
@@ -74,7 +75,7 @@ impl CostsTaken<'_> {
         self.costs += 1;
         if !delay.is_zero() {
             self.waits += 1;
-            debug!(bucket = %self.name, %cost, ?delay, "a turn in a budget is booked");
+            debug!(bucket = %self.name, %cost, ?delay, "turn in a budget booked");
         }
     }
 }
@@ -88,7 +89,7 @@ impl InternalEvent for CostsTaken<'_> {
     }
 }
 
-/// Somebody was sent away.
+/// A request was refused.
 struct CostRefused<'a> {
     name: &'a BudgetName,
     cost: Points,
@@ -99,12 +100,12 @@ struct CostRefused<'a> {
 impl InternalEvent for CostRefused<'_> {
     fn emit(self) {
         let Self { name, cost, reason, retry_after } = self;
-        info!(bucket = %name, %cost, reason, ?retry_after, "a budget has nothing to give");
+        info!(bucket = %name, %cost, reason, ?retry_after, "budget request refused");
         counter!(EXHAUSTED, "bucket" => name.to_string(), "reason" => reason).increment(1);
     }
 }
 
-/// What is left of a budget may have changed.
+/// The points available in a budget may have changed.
 pub(super) struct BudgetAvailable<'a> {
     pub(super) name: &'a BudgetName,
     pub(super) available: Points,
@@ -116,7 +117,7 @@ impl InternalEvent for BudgetAvailable<'_> {
     }
 }
 
-/// An upstream said how its budget stands.
+/// An upstream reported the state of its budget.
 pub(super) struct UpstreamObserved<'a> {
     pub(super) name: &'a BudgetName,
     pub(super) seen: &'a Observation,
@@ -124,11 +125,11 @@ pub(super) struct UpstreamObserved<'a> {
 
 impl InternalEvent for UpstreamObserved<'_> {
     fn emit(self) {
-        debug!(bucket = %self.name, seen = ?self.seen, "an upstream told its budget");
+        debug!(bucket = %self.name, seen = ?self.seen, "upstream reported its budget");
     }
 }
 
-/// A question about shared budgets was not answered.
+/// A request to the shared budgets got no response.
 pub(super) struct SharedBudgetsUnreachable<'a> {
     pub(super) name: &'a BudgetName,
     pub(super) why: &'a Unreachable,
@@ -136,40 +137,40 @@ pub(super) struct SharedBudgetsUnreachable<'a> {
 
 impl InternalEvent for SharedBudgetsUnreachable<'_> {
     fn emit(self) {
-        warn!(bucket = %self.name, error = %self.why, "shared budgets are out of reach; this process is on its own");
+        warn!(bucket = %self.name, error = %self.why, "shared budgets unreachable; using the fallback of this process");
     }
 }
 
-/// Shared budgets answer again.
+/// The shared budgets respond again.
 pub(super) struct SharedBudgetsRecovered {
     pub(super) after: Duration,
 }
 
 impl InternalEvent for SharedBudgetsRecovered {
     fn emit(self) {
-        info!(after = ?self.after, "shared budgets are within reach again");
+        info!(after = ?self.after, "shared budgets reachable again");
     }
 }
 
-/// What was spent could not be kept; it is tried again.
+/// Spend totals could not be saved; the next save includes them.
 pub(super) struct SpendNotSaved<'a> {
     pub(super) error: &'a StoreError,
 }
 
 impl InternalEvent for SpendNotSaved<'_> {
     fn emit(self) {
-        warn!(error = %self.error, "what was spent of budgets is not kept yet; it is tried again");
+        warn!(error = %self.error, "saving budget spend failed; will retry");
     }
 }
 
-/// What was spent in some hours is lost: the store was away for too long.
+/// Spend totals of some hours are lost, because the store was unavailable for too long.
 pub(super) struct SpendDropped {
     pub(super) sums: u64,
 }
 
 impl InternalEvent for SpendDropped {
     fn emit(self) {
-        warn!(sums = self.sums, "what was spent of budgets in some hours was never kept, and is forgotten");
+        warn!(sums = self.sums, "budget spend of some hours dropped before it was saved");
         counter!(SPEND_FORGOTTEN).increment(self.sums);
     }
 }

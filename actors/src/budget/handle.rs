@@ -1,4 +1,4 @@
-//! The way to the actor.
+//! Handle for the actor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,40 +14,40 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// Asks for named budgets. Cheap to clone.
+/// Client of the budget actor. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct BudgetsHandle {
     budgets: Addr<BudgetActor>,
 }
 
 impl BudgetsHandle {
-    /// Starts budgets of this process alone, where the caller runs. There may be `most`, and nobody may book a turn further
-    /// away than `longest_wait`.
+    /// Starts budgets local to this process, on the current thread. It accepts at most `max_budgets` budgets, and books
+    /// no turn that is more than `max_wait` away.
     #[must_use]
     pub fn start(most: usize, longest_wait: Duration) -> Self {
         Self { budgets: BudgetActor::new(Clock::start(), most, longest_wait).run() }
     }
 
-    /// Starts budgets that are shared with other processes, where the caller runs.
+    /// Starts budgets that are shared with other processes, on the current thread.
     #[must_use]
     pub fn start_shared(port: Arc<dyn SharedBudgets>, config: SharedBudgetsConfig) -> Self {
         Self { budgets: BudgetActor::shared(Clock::start(), port, config).run() }
     }
 
-    /// Makes a budget, or gives one other defaults.
+    /// Creates a budget, or changes the defaults of an existing one.
     ///
     /// # Errors
     ///
-    /// When it could hold nothing, or more than can be shared, or there are too many.
+    /// When its maximum is zero or too large to share, or there are too many budgets.
     pub async fn configure(&self, name: &BudgetName, limits: BudgetLimits) -> Result<(), BudgetError> {
         flat(self.budgets.send(ConfigureBudget { name: name.clone(), limits }).await)
     }
 
-    /// Takes a cost that can be spent within `max_wait`. The answer comes at once, and says when it may be spent.
+    /// Takes a cost that can be spent within `max_wait`. Returns at once, with the time at which it may be spent.
     ///
     /// # Errors
     ///
-    /// When there is no such budget, it never holds so much, or it is shared and cannot be asked; see
+    /// When there is no such budget, its maximum is below the cost, or it is shared and unreachable; see
     /// [`BudgetError::retry_after`].
     pub async fn acquire(
         &self,
@@ -58,29 +58,29 @@ impl BudgetsHandle {
         flat(self.budgets.send(AcquireBudget { name: name.clone(), cost, max_wait }).await)
     }
 
-    /// Takes over what an upstream said of itself.
+    /// Applies what an upstream reported about its own limits.
     ///
     /// # Errors
     ///
-    /// When there is no such budget, or what was said makes no sense.
+    /// When there is no such budget, or the values are invalid.
     pub async fn observe(&self, name: &BudgetName, seen: Observation) -> Result<(), BudgetError> {
         flat(self.budgets.send(ObserveUpstream { name: name.clone(), seen }).await)
     }
 
-    /// A budget as it stands.
+    /// State of a budget.
     ///
     /// # Errors
     ///
-    /// When there is no such budget, or too many questions are under way.
+    /// When there is no such budget, or too many requests are in flight.
     pub async fn show_one(&self, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
         flat(self.budgets.send(ObserveBudget(name.clone())).await)
     }
 
-    /// All budgets as they stand, by name.
+    /// State of all budgets, by name.
     ///
     /// # Errors
     ///
-    /// When too many questions are under way.
+    /// When too many requests are in flight.
     pub async fn show(&self) -> Result<Vec<BudgetSnapshot>, BudgetError> {
         flat(self.budgets.send(ObserveBudgets).await)
     }

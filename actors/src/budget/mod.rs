@@ -1,8 +1,9 @@
-//! The actor that keeps the named budgets: whoever may go later is told when, and has paid already.
+//! Actor for the named budgets. A caller that has to wait gets the time at which it may spend; its cost is already
+//! taken.
 //!
 //! ```text
-//!  Acquire, ObserveUpstream ──▶ Budgets ──▶ the machine (core)                      alone, at once
-//!                                  └──────▶ Desk ──▶ SharedBudgets (port) ──▶ …     together with other processes
+//!  AcquireBudget, ObserveUpstream ──▶ BudgetActor ──▶ Budgets (core)                               local
+//!                                          └────────▶ SharedBudgetClient ──▶ SharedBudgets (port)  shared by processes
 //! ```
 
 mod events;
@@ -40,23 +41,24 @@ use crate::failpoint;
 use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 
-/// Messages that wait for the actor at most, for each sender.
+/// Mailbox capacity for each sender.
 const MAILBOX: usize = 4_096;
 
-/// How budgets are shared with other processes.
+/// Configuration of budgets that are shared with other processes.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBudgetsConfig {
-    /// This process's side of them. It looks as often as `retry_after` whether they are within reach, and says as often
-    /// that it is there; half a minute is too long for that.
+    /// Configuration of this process as a member. It checks every `retry_after` whether the shared budgets are
+    /// reachable, and sends a heartbeat as often. The value must be well below half a minute, after which a silent
+    /// member expires.
     pub partner: BudgetMemberConfig,
-    /// How many questions may be under way; whoever asks more is told so.
+    /// Maximum number of requests in flight. Further requests fail with [`BudgetError::Busy`].
     pub most_under_way: usize,
 }
 
-/// Keeps the named budgets.
+/// Holds the named budgets.
 #[derive(Debug)]
 pub struct BudgetActor {
-    /// First, so that its end is noticed before that of what waits for it.
+    /// The first field, so that its drop is noticed before that of anything that waits for this actor.
     _guard: PartGuard,
     clock: Clock,
     keeper: Backend,
@@ -69,14 +71,14 @@ enum Backend {
 }
 
 impl BudgetActor {
-    /// No budgets yet, and they will be this process's own. There may be `most`, and nobody may book a turn further away
-    /// than `longest_wait`.
+    /// Creates an actor without budgets, local to this process. It accepts at most `max_budgets` budgets, and books no
+    /// turn that is more than `max_wait` away.
     #[must_use]
     pub fn new(clock: Clock, most: usize, longest_wait: Duration) -> Self {
         Self { _guard: PartGuard::new(Part::Budgets), clock, keeper: Backend::Alone(Machine::new(most, longest_wait)) }
     }
 
-    /// No budgets yet, and they will be shared.
+    /// Creates an actor without budgets that shares its budgets with other processes.
     #[must_use]
     pub fn shared(clock: Clock, port: Arc<dyn SharedBudgets>, config: SharedBudgetsConfig) -> Self {
         let desk = Rc::new(SharedBudgetClient::new(clock, port, config));
@@ -84,9 +86,9 @@ impl BudgetActor {
         Self { _guard, clock, keeper: Backend::Together { desk, sign_of_life: config.partner.retry_after } }
     }
 
-    /// Starts it where the caller runs, with room in its mailbox from the first message on.
+    /// Starts the actor on the current thread. The mailbox capacity is set before the first message.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
+    #[expect(clippy::disallowed_methods, reason = "the guard is a field of the actor")]
     pub fn run(self) -> Addr<Self> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
@@ -95,47 +97,47 @@ impl BudgetActor {
     }
 }
 
-/// Make a budget, or give one other defaults.
+/// Creates a budget, or changes the defaults of an existing one.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<(), BudgetError>")]
 pub struct ConfigureBudget {
-    /// Its name.
+    /// Name of the budget.
     pub name: BudgetName,
-    /// What it holds, and how fast it comes back, until the upstream says better.
+    /// Capacity and restore rate, until the upstream reports other values.
     pub limits: BudgetLimits,
 }
 
-/// Take a cost from a budget.
+/// Takes a cost from a budget.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<BudgetDecision, BudgetError>")]
 pub struct AcquireBudget {
-    /// Which one.
+    /// Name of the budget.
     pub name: BudgetName,
-    /// How much.
+    /// Cost to take.
     pub cost: Points,
-    /// How long the asker would wait.
+    /// How long the caller is willing to wait.
     pub max_wait: Duration,
 }
 
-/// Take over what an upstream said of itself.
+/// Applies what an upstream reported about its own limits.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<(), BudgetError>")]
 pub struct ObserveUpstream {
-    /// Whose budget.
+    /// Name of the budget.
     pub name: BudgetName,
-    /// What it said.
+    /// The reported values.
     pub seen: Observation,
 }
 
-/// Show a budget as it stands.
+/// Returns the state of one budget.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "Result<BudgetSnapshot, BudgetError>")]
 pub struct ObserveBudget(
-    /// Which.
+    /// Name of the budget.
     pub BudgetName,
 );
 
-/// Show all budgets as they stand.
+/// Returns the state of all budgets.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Result<Vec<BudgetSnapshot>, BudgetError>")]
 pub struct ObserveBudgets;
@@ -172,7 +174,7 @@ impl Handler<ConfigureBudget> for BudgetActor {
     }
 }
 
-/// What an asker gets: an answer, or a place in a queue.
+/// Reply to [`AcquireBudget`]: a result, or a request in the queue of the shared client.
 #[derive(Debug)]
 pub struct AcquireResponse(ResponseState);
 
@@ -188,7 +190,7 @@ impl MessageResponse<BudgetActor, AcquireBudget> for AcquireResponse {
             ResponseState::Queued(desk, ask) => desk.acquire(ask, reply),
             ResponseState::Answered(answer) => {
                 if let Some(reply) = reply {
-                    // Whoever no longer listens does not want it either.
+                    // The caller may have stopped waiting.
                     let _ = reply.send(answer);
                 }
             }
@@ -246,7 +248,7 @@ impl Handler<ObserveBudgets> for BudgetActor {
     fn handle(&mut self, _: ObserveBudgets, _: &mut Context<Self>) -> Self::Result {
         match &self.keeper {
             Backend::Alone(machine) => {
-                // What has come back meanwhile shows as well.
+                // Includes what was restored since the last request.
                 let standing = machine.snapshot(self.clock.now());
                 for budget in &standing {
                     emit(BudgetAvailable { name: &budget.name, available: budget.available });

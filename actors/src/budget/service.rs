@@ -1,4 +1,4 @@
-//! The one way in for whoever asks for budgets: makes those that may be made, and adds up what is spent.
+//! Entry point for callers of budgets: creates budgets on demand where that is configured, and records what is spent.
 
 use std::time::Duration;
 
@@ -9,41 +9,42 @@ use guildhall_core::budget::{
 use super::{BudgetsHandle, SpendRecorder};
 use crate::ports::StoreError;
 
-/// Named budgets with what was spent of them. Cheap to clone.
+/// Named budgets and their spend. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct BudgetService {
     budgets: BudgetsHandle,
-    /// What a budget holds that is asked for and was not named before; nothing if there is none then.
+    /// Limits of a budget that is created on demand. `None`: only configured budgets exist.
     others: Option<BudgetLimits>,
     spend: SpendRecorder,
 }
 
 impl BudgetService {
-    /// Over these budgets. One that nobody has named is made with `others` when it is first asked for, if that is there.
+    /// Creates the service. A budget that is not configured is created with `default_limits` at its first use, if
+    /// given.
     #[must_use]
     pub const fn new(budgets: BudgetsHandle, others: Option<BudgetLimits>, spend: SpendRecorder) -> Self {
         Self { budgets, others, spend }
     }
 
-    /// All budgets as they stand, by name.
+    /// State of all budgets, by name.
     ///
     /// # Errors
     ///
-    /// When too many questions are under way.
+    /// When too many requests are in flight.
     pub async fn list(&self) -> Result<Vec<BudgetSnapshot>, BudgetError> {
         self.budgets.show().await
     }
 
-    /// A budget as it stands. Looking makes none.
+    /// State of a budget. Does not create it.
     ///
     /// # Errors
     ///
-    /// When there is no such budget, or too many questions are under way.
+    /// When there is no such budget, or too many requests are in flight.
     pub async fn show(&self, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
         self.budgets.show_one(name).await
     }
 
-    /// What was spent of a budget in the last so many hours, the newest first.
+    /// Spend of a budget in the last `hours` hours, the newest first.
     ///
     /// # Errors
     ///
@@ -52,11 +53,12 @@ impl BudgetService {
         self.spend.last_hours(name, hours).await
     }
 
-    /// Takes a cost that can be spent within `max_wait`. The answer comes at once, and says when it may be spent.
+    /// Takes a cost that can be spent within `max_wait`. Returns at once, with the time at which it may be spent.
     ///
     /// # Errors
     ///
-    /// When there is no such budget and none may be made, it never holds so much, or it is shared and cannot be asked.
+    /// When there is no such budget and it must not be created, its maximum is below the cost, or it is shared and
+    /// unreachable.
     pub async fn acquire(
         &self,
         name: &BudgetName,
@@ -76,7 +78,7 @@ impl BudgetService {
         asked
     }
 
-    /// Sees to it that an observation can be taken over: that it makes sense, and that there is such a budget.
+    /// Makes sure that an observation can be applied: checks its values, and creates the budget if needed.
     ///
     /// # Errors
     ///
@@ -89,11 +91,11 @@ impl BudgetService {
         }
     }
 
-    /// Takes over what an upstream said of itself.
+    /// Applies what an upstream reported about its own limits.
     ///
     /// # Errors
     ///
-    /// When there is no such budget and none may be made, or what was said makes no sense.
+    /// When there is no such budget and it must not be created, or the values are invalid.
     pub async fn observe(&self, name: &BudgetName, seen: Observation) -> Result<(), BudgetError> {
         match self.budgets.observe(name, seen).await {
             Err(BudgetError::Unknown(_)) => {

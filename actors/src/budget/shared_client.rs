@@ -1,7 +1,7 @@
-//! Where questions about shared budgets are collected, carried to where these are kept, and answered.
+//! Collects requests to shared budgets, sends them in batches, and returns the results.
 //!
-//! While one question about a budget is on its way, others gather, and go together in the next: a budget that everybody
-//! wants needs fewer round trips, not more. Budgets do not wait for each other.
+//! While a request for a budget is in flight, further ones are collected and sent as one batch: a budget in high demand
+//! needs fewer round trips, not more. Budgets do not wait for each other.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,13 +23,13 @@ use crate::ports::{SharedBudgets, SharedReply, Unreachable};
 use crate::supervision::{Part, spawn_local_finite};
 use crate::telemetry::emit;
 
-/// How many wishes go together at most: what keeps the budgets does nothing else meanwhile.
+/// Maximum number of requests in a batch: whatever stores the budgets does nothing else while it processes one.
 const TOGETHER: usize = 128;
 
-/// Where an asker waits.
+/// Reply channel of a caller.
 type Reply = Option<OneshotSender<Result<BudgetDecision, BudgetError>>>;
 
-/// This process's way to shared budgets.
+/// Client of this process for shared budgets.
 pub(super) struct SharedBudgetClient {
     clock: Clock,
     port: Arc<dyn SharedBudgets>,
@@ -39,7 +39,7 @@ pub(super) struct SharedBudgetClient {
 
 struct ClientState {
     partner: BudgetMember,
-    /// Who is to be asked for, by budget. A budget is here as long as somebody is on the way for it.
+    /// Requests to send, by budget. A budget has an entry as long as a task serves it.
     waiting: BTreeMap<BudgetName, VecDeque<(SpendRequest, Reply)>>,
     under_way: usize,
     on_errands: bool,
@@ -52,10 +52,10 @@ impl SharedBudgetClient {
         Self { clock, port, config, state: RefCell::new(state) }
     }
 
-    /// Takes on a budget, and tells its defaults if it is within reach; else they are told later.
+    /// Adds a budget, and reports its defaults if the shared budgets are reachable; otherwise they are reported later.
     pub(super) async fn configure(self: Rc<Self>, name: &BudgetName, limits: BudgetLimits) -> Result<(), BudgetError> {
         self.state.borrow_mut().partner.configure(name, limits)?;
-        // What is not told now is told later.
+        // On failure the defaults are part of the next report.
         if !self.is_out_of_reach()
             && let Ok(_place) = self.step_in()
         {
@@ -64,7 +64,7 @@ impl SharedBudgetClient {
         Ok(())
     }
 
-    /// Takes a cost, with others if need be.
+    /// Takes a cost, in a batch with other requests if one is in flight.
     pub(super) fn acquire(self: Rc<Self>, AcquireBudget { name, cost, max_wait }: AcquireBudget, reply: Reply) {
         let mut state = self.state.borrow_mut();
         let ask = state.partner.ask(cost, max_wait);
@@ -86,15 +86,16 @@ impl SharedBudgetClient {
         } else {
             state.waiting.insert(name.clone(), VecDeque::from([(ask, reply)]));
             drop(state);
-            // If it broke, everything that is asked of this budget would wait behind it.
+            // If this task panicked, every later request for the budget would wait forever.
             spawn_local_finite(Part::BudgetRequests, self.serve(name));
         }
     }
 
-    /// Carries the wishes for one budget, until there are none.
+    /// Sends the requests for one budget until none is left.
     async fn serve(self: Rc<Self>, name: BudgetName) {
         while let Some((asks, replies)) = self.next_asks(&name) {
-            // It may have been lost by another question, and then nobody waits for an answer to this one.
+            // Another request may have found the shared budgets unreachable in the meantime; then these are decided
+            // locally.
             let answers = if self.is_out_of_reach() { None } else { self.carry(&name, &asks).await };
             match answers {
                 Some(answers) => {
@@ -113,7 +114,7 @@ impl SharedBudgetClient {
         }
     }
 
-    /// Asks for all of it in one go. No answer means that the budget is out of reach.
+    /// Sends the requests as one batch. `None` means that the shared budgets are unreachable.
     async fn carry(
         self: &Rc<Self>,
         name: &BudgetName,
@@ -124,7 +125,7 @@ impl SharedBudgetClient {
         self.settle(name, &tidings, told)
     }
 
-    /// The next wishes to be carried. Whoever no longer waits wants nothing.
+    /// Takes the next batch. Skips requests whose caller no longer waits.
     fn next_asks(&self, name: &BudgetName) -> Option<(Vec<SpendRequest>, Vec<Reply>)> {
         let state = &mut *self.state.borrow_mut();
         let waiting = state.waiting.get_mut(name)?;
@@ -164,14 +165,14 @@ impl SharedBudgetClient {
         self.state.borrow_mut().partner.observe(name, &seen, self.clock.now())
     }
 
-    /// Tells what an upstream said. Says whether it was heard.
+    /// Sends what an upstream reported. Returns whether it arrived.
     async fn tell_observation(self: &Rc<Self>, name: &BudgetName, seen: &Observation) -> bool {
         let tidings = self.tidings(name);
         let told = self.port.observe(name, &tidings, seen).await;
         self.settle(name, &tidings, told).is_some()
     }
 
-    /// All budgets as they stand.
+    /// State of all budgets.
     pub(super) async fn show_all(self: Rc<Self>) -> Result<Vec<BudgetSnapshot>, BudgetError> {
         let _place = self.step_in()?;
         let names: Vec<_> = self.state.borrow().partner.names().cloned().collect();
@@ -183,7 +184,7 @@ impl SharedBudgetClient {
         standing
     }
 
-    /// One budget as it stands.
+    /// State of one budget.
     pub(super) async fn show_one(self: Rc<Self>, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
         if !self.state.borrow().partner.knows(name) {
             return Err(BudgetError::Unknown(name.to_string()));
@@ -204,20 +205,20 @@ impl SharedBudgetClient {
         self.state.borrow_mut().partner.snapshot(name, self.clock.now())
     }
 
-    /// Tells what nobody has asked for: that this process is there, and what happened out of reach.
+    /// Sends what no caller has requested: a heartbeat, and what happened while the shared budgets were unreachable.
     pub(super) fn run_errands(self: &Rc<Self>) {
         let is_running = std::mem::replace(&mut self.state.borrow_mut().on_errands, true);
         if !is_running {
             let desk = Rc::clone(self);
             spawn_local_finite(Part::BudgetRequests, async move {
-                // What could not be told out of reach is told as soon as that ends.
+                // What could not be sent while they were unreachable is sent as soon as they are reachable.
                 while desk.errands().await {}
                 desk.state.borrow_mut().on_errands = false;
             });
         }
     }
 
-    /// One round. Says whether the budgets have just come within reach.
+    /// Runs one round. Returns whether the shared budgets became reachable in it.
     async fn errands(self: &Rc<Self>) -> bool {
         let was_out_of_reach = self.is_out_of_reach();
         let errands = self.state.borrow_mut().partner.errands(self.clock.now());
@@ -226,7 +227,7 @@ impl SharedBudgetClient {
                 BudgetTask::Tell => drop(self.carry(&name, &[]).await),
                 BudgetTask::Observe(seen) => {
                     if !self.tell_observation(&name, &seen).await {
-                        // So that it is told the next time.
+                        // Stores it for the next round.
                         let _ = self.state.borrow_mut().partner.observe(&name, &seen, self.clock.now());
                     }
                 }
@@ -235,7 +236,7 @@ impl SharedBudgetClient {
         was_out_of_reach && !self.is_out_of_reach()
     }
 
-    /// Takes an answer in, or that there is none.
+    /// Applies a reply, or its absence.
     fn settle<T>(
         self: &Rc<Self>,
         name: &BudgetName,
@@ -255,7 +256,7 @@ impl SharedBudgetClient {
                 let is_new = self.state.borrow_mut().partner.lost(now);
                 if is_new {
                     emit(SharedBudgetsUnreachable { name, why: &why });
-                    // It may have been this one question alone.
+                    // Perhaps only this request failed: probe at once.
                     self.run_errands();
                 }
                 None
@@ -269,10 +270,10 @@ impl SharedBudgetClient {
 
     fn tidings(&self, name: &BudgetName) -> BudgetReport {
         let tidings = self.state.borrow_mut().partner.tidings(name, self.clock.now());
-        tidings.expect("invariant: only known budgets are asked for, and none is taken away")
+        tidings.expect("invariant: only known budgets are requested, and none is removed")
     }
 
-    /// A place among those who are under way.
+    /// Reserves a slot for a request in flight.
     fn step_in(self: &Rc<Self>) -> Result<InFlightGuard, BudgetError> {
         let mut state = self.state.borrow_mut();
         if state.under_way >= self.config.most_under_way {
@@ -293,7 +294,7 @@ impl fmt::Debug for SharedBudgetClient {
     }
 }
 
-/// A place among those who are under way, given back by its drop.
+/// Slot of a request in flight. Released on drop.
 struct InFlightGuard(Rc<SharedBudgetClient>);
 
 impl Drop for InFlightGuard {
@@ -304,7 +305,7 @@ impl Drop for InFlightGuard {
 
 fn answer(reply: Reply, asked: Result<BudgetDecision, BudgetError>) {
     if let Some(reply) = reply {
-        // Whoever no longer listens does not want it either.
+        // The caller may have stopped waiting.
         let _ = reply.send(asked);
     }
 }

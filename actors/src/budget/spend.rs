@@ -1,4 +1,4 @@
-//! What was spent, kept hour by hour: a process adds up in memory, and tells the store its sums now and then.
+//! Hourly spend. A process sums it up in memory and saves its totals to the store from time to time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,31 +11,33 @@ use crate::ports::{StoreError, StoreFuture};
 use crate::telemetry::emit;
 use crate::wall_clock::WallClock;
 
-/// How many sums are in mind at once: so many budgets for some hours. More pile up only while the store is away.
+/// Maximum number of totals in memory: 10,000 budgets for one hour, or fewer for several. They accumulate only while
+/// the store is unavailable.
 const SUMS: usize = 10_000;
 
-/// How many go into one write.
+/// Totals in one write.
 const AT_ONCE: usize = 500;
 
-/// What the store has of an hour: what this process said, and what all others did.
+/// Stored spend of an hour: of this process, and of all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HourlySpend {
-    /// In millionths of a point, of this process.
+    /// Spend of this process, in millionths of a point.
     pub own_micros: u64,
-    /// In how many calls.
+    /// Number of calls of this process.
     pub own_calls: u64,
-    /// In millionths of a point, of all others.
+    /// Spend of all others, in millionths of a point.
     pub other_micros: u64,
-    /// In how many calls.
+    /// Number of calls of all others.
     pub other_calls: u64,
 }
 
-/// Where it is kept what was spent.
+/// Store for the spend.
 pub trait SpendStore: Send + Sync {
-    /// Keeps sums of one process, each in the place of its last one for that budget and hour. A smaller one changes nothing.
+    /// Saves totals of one process. Each replaces the previous one for its budget and hour; a smaller one changes
+    /// nothing.
     fn keep_spend(&self, process: Arc<str>, spend: Vec<SpendRecord>) -> StoreFuture<'_, ()>;
 
-    /// What was spent of a budget from an hour on, by hour, as seen by a process.
+    /// Spend of a budget since an hour, by hour, from the point of view of a process.
     fn spend_since(
         &self,
         process: Arc<str>,
@@ -43,11 +45,11 @@ pub trait SpendStore: Send + Sync {
         since: Hour,
     ) -> StoreFuture<'_, BTreeMap<Hour, HourlySpend>>;
 
-    /// Forgets hours before this one; a small batch, and how many rows.
+    /// Deletes a small batch of rows from before this hour, and returns their number.
     fn sweep_spend(&self, before: Hour) -> StoreFuture<'_, u64>;
 }
 
-/// Adds up what this process lets be spent, and keeps it. Cheap to clone.
+/// Sums up the spend of this process and saves it. Cheap to clone.
 #[derive(Clone)]
 pub struct SpendRecorder {
     store: Arc<dyn SpendStore>,
@@ -63,13 +65,13 @@ impl fmt::Debug for SpendRecorder {
 }
 
 impl SpendRecorder {
-    /// Nothing yet. `process` names this life of this process, and no other.
+    /// Creates an empty recorder. `process` must be unique to this run of the process.
     #[must_use]
     pub fn new(store: Arc<dyn SpendStore>, process: &str, clock: WallClock) -> Self {
         Self { store, process: process.into(), clock, book: Arc::new(Mutex::new(SpendTotals::new(SUMS))) }
     }
 
-    /// So much is spent.
+    /// Records a cost that was spent.
     pub(super) fn spent(&self, name: &BudgetName, cost: Points) {
         let now = self.clock.now();
         let mut book = self.book();
@@ -82,7 +84,7 @@ impl SpendRecorder {
         }
     }
 
-    /// Keeps what is not kept yet. What cannot be stays in mind, and goes with the next.
+    /// Saves the totals that have changed. On failure they stay in memory for the next save.
     pub async fn keep(&self) {
         loop {
             let unkept = self.book().unkept(AT_ONCE);
@@ -97,8 +99,8 @@ impl SpendRecorder {
         }
     }
 
-    /// What was spent of a budget in the last so many hours, this one included, by all processes: the newest first, and
-    /// only hours in which something was.
+    /// Spend of a budget by all processes in the last `hours` hours, including the current one: the newest first,
+    /// without hours that have none.
     ///
     /// # Errors
     ///
@@ -116,7 +118,7 @@ impl SpendRecorder {
                 ),
             );
         }
-        // Its own sums are newer here than there.
+        // The totals of this process are newer in memory than in the store.
         for spend in self.book().of(name).filter(|spend| spend.hour >= since) {
             let others = kept.get(&spend.hour).copied().unwrap_or_default();
             let calls = spend.calls.max(others.own_calls).saturating_add(others.other_calls);
@@ -128,7 +130,7 @@ impl SpendRecorder {
     }
 
     fn book(&self) -> MutexGuard<'_, SpendTotals> {
-        // Nobody panics while holding it.
+        // No code panics while it holds the lock.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

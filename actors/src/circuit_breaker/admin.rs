@@ -1,4 +1,4 @@
-//! What people do with breakers, and what they ask.
+//! Manual control of breakers, and queries.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use super::CircuitBreaker;
 #[derive(Message)]
 #[rtype(result = "Result<(), TooManyKeys>")]
 pub struct ForceOpen(
-    /// Which.
+    /// The breaker.
     pub BreakerKey,
 );
 
-/// Opens a breaker for a time; then it is probed, as after any cooldown.
+/// Opens a breaker for a time. After that it is probed, as after any cooldown.
 #[derive(Message)]
 #[rtype(result = "Result<(), ForceError>")]
 pub struct ForceOpenFor {
-    /// Which.
+    /// The breaker.
     pub key: BreakerKey,
-    /// For how long, at least.
+    /// Minimum time in the open state.
     pub lasting: Duration,
 }
 
-/// Asks whether a breaker could be opened, until it is reset or for a time. Changes nothing.
+/// Checks whether a breaker could be forced open, for a time or until it is reset. Changes nothing.
 #[derive(Message)]
 #[rtype(result = "Result<(), ForceError>")]
 pub struct CheckForceOpen {
-    /// Which.
+    /// The breaker.
     pub key: BreakerKey,
-    /// For how long, if not until it is reset.
+    /// Time in the open state. `None`: until it is reset.
     pub lasting: Option<Duration>,
 }
 
@@ -41,34 +41,34 @@ pub struct CheckForceOpen {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ResetBreaker(
-    /// Which.
+    /// The breaker.
     pub BreakerKey,
 );
 
-/// Asks for what is to be seen of one breaker; nothing if it is closed and has no trouble.
+/// Requests the snapshot of one breaker. `None` if it is closed and has no failures.
 #[derive(Message)]
 #[rtype(result = "Option<BreakerSnapshot>")]
 pub struct GetBreaker(
-    /// Which.
+    /// The breaker.
     pub BreakerKey,
 );
 
-/// Asks who has the most calls made, or the most that go wrong.
+/// Requests the consumers with the most calls, or the most failed calls.
 #[derive(Message)]
 #[rtype(result = "TopSpenders")]
 pub struct GetTopSpenders {
-    /// By what.
+    /// What to sort by.
     pub by: Measure,
-    /// How many at most.
+    /// Maximum number of entries.
     pub most: usize,
 }
 
-/// Who has the most.
+/// Consumers with the highest counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopSpenders {
-    /// Them, the largest first.
+    /// Entries, the largest first.
     pub top: Vec<HeavyHitter<Consumer>>,
-    /// For how long it was counted.
+    /// Length of the counted period.
     pub over: Duration,
 }
 
@@ -107,7 +107,7 @@ impl Handler<ResetBreaker> for CircuitBreaker {
 
     fn handle(&mut self, ResetBreaker(key): ResetBreaker, ctx: &mut Context<Self>) {
         self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
-        // Even if it was closed here.
+        // Even if it was closed here: it may be open elsewhere.
         self.tell_others();
     }
 }
@@ -173,7 +173,7 @@ mod tests {
                 let pass = breaker.send(Admit(call(guild))).await.unwrap().unwrap();
                 pass.report(CallResult::Answered(class), Duration::ZERO).attempt().await;
             }
-            // One that never went is nobody's.
+            // A call that was never sent counts for no consumer.
             drop(breaker.send(Admit(call(Some(8)))).await.unwrap().unwrap());
             sleep(MINUTE).await;
             let mut counts = Vec::new();

@@ -10,34 +10,35 @@ use tokio::time::{Instant, timeout};
 
 use super::{AdmitTarget, CircuitBreaker};
 
-/// Why a call to another upstream brought nothing.
+/// Error of a call to another upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError<E> {
-    /// It was not made.
-    #[error("not called, {key}: {reason}")]
+    /// The call was not made.
+    #[error("call rejected by {key}: {reason}")]
     Open {
-        /// How long to wait before it may be; nothing if waiting does not help.
+        /// Time until the call may succeed. `None` if waiting does not help.
         retry_after: Option<Duration>,
-        /// The reason, for metrics: a short word.
+        /// Short reason, for metrics.
         reason: &'static str,
-        /// What refused it.
+        /// The breaker that rejected it.
         key: String,
     },
-    /// It may have been made, and no answer came in time.
-    #[error("no answer in time")]
+    /// No response arrived in time. The call may have had an effect.
+    #[error("the call timed out")]
     TimedOut,
-    /// It failed.
+    /// The call failed.
     #[error("the call failed")]
     Failed(#[source] E),
 }
 
 impl CircuitBreaker {
-    /// Makes a call to the upstream `target`, if its breaker lets it out. The call is `future`, which does nothing before
-    /// that; its error counts against the upstream, so what the upstream is not to blame for (a 404) is no error of it.
+    /// Makes a call to the upstream `target`, if its breaker admits it. The call is `future`, which must do nothing
+    /// before it is polled. Its error counts against the upstream: return errors that are not the upstream's fault (a
+    /// 404) as `Ok`.
     ///
     /// # Errors
     ///
-    /// Fails if the breaker is open, if the call takes longer than `limit`, or if it fails itself.
+    /// Fails if the breaker is open, if the call takes longer than `limit`, or if the call itself fails.
     pub async fn call<T, E>(
         breaker: &Addr<Self>,
         target: &str,

@@ -1,4 +1,4 @@
-//! The actor that lets calls out, or does not.
+//! Actor that admits calls or rejects them.
 //!
 //! ```text
 //!   caller ──Admit──▶ ledger of invalid requests, breakers ──▶ Pass ──▶ … the call … ──▶ Pass::report
@@ -6,8 +6,8 @@
 //!                               └──▶ transitions: log, metric, broadcast ◀──────────────────┘
 //! ```
 //!
-//! [`Breakers`] and [`InvalidLedger`] decide; the actor carries messages to them, wakes them when time has something for them,
-//! and tells what they did. If there are other processes, a [`BreakerReplicator`] carries it to them.
+//! [`Breakers`] and [`InvalidLedger`] decide. The actor passes messages to them, wakes them when a timer is due, and
+//! reports what they did. If there are other processes, a [`BreakerReplicator`] informs them.
 
 mod admin;
 mod call;
@@ -64,34 +64,34 @@ use pass::{AdmittedCall, Generations};
 use release::ReleaseTracker;
 use reporter::BreakerReporter;
 
-/// How many messages wait for the actor at most, for each sender.
+/// Mailbox capacity for each sender.
 const MAILBOX: usize = 1_024;
 
-/// Lets calls out, or does not. One a process.
+/// Admits calls or rejects them. One for each process.
 pub struct CircuitBreaker {
-    /// First, so that its end is noticed before that of what waits for it.
+    /// The first field, so that its drop is noticed before that of anything that waits for this actor.
     _guard: PartGuard,
     clock: Clock,
     breakers: Breakers,
     ledger: InvalidLedger,
-    /// Tells how many processes divide the budget of invalid requests, if any do.
+    /// Number of processes that divide the budget of invalid requests, if any do.
     processes: Option<watch::Receiver<Allowance>>,
-    /// Who has calls made, and what becomes of them.
+    /// Calls and their results, by consumer.
     spending: Spending,
     prober: Option<Prober>,
-    /// Who carries what is decided here to the other processes, if there are any.
+    /// Sends changes to the other processes, if there are any.
     courier: Option<Arc<dyn BreakerReplicator>>,
-    /// What wakes whoever keeps what must not be forgotten, if anybody does.
+    /// Wakes the task that saves the snapshot, if there is one.
     bell: Option<Arc<DirtyFlag>>,
     voice: BreakerReporter,
-    /// Grows with each transition.
+    /// Incremented by each transition.
     generations: Generations,
     releases: ReleaseTracker,
-    /// When it wakes next.
+    /// The next wakeup.
     timer: Option<(Timestamp, SpawnHandle)>,
 }
 
-/// Asks for a call to Discord to go out. To be given a [`Pass`], or told why not.
+/// Requests to send a call to Discord. Returns a [`Pass`], or the reason for the rejection.
 #[derive(Message)]
 #[rtype(result = "Result<Pass, CallRejection>")]
 pub struct Admit(
@@ -99,14 +99,14 @@ pub struct Admit(
     pub CallInfo,
 );
 
-/// Asks for a call to another upstream to go out.
+/// Requests to send a call to another upstream.
 #[derive(Message)]
 #[rtype(result = "Result<Pass, (CallRejection, Option<Duration>)>")]
 struct AdmitTarget {
     name: String,
 }
 
-/// A call has ended. Sent by [`Pass::report`].
+/// A call has finished. Sent by [`Pass::report`].
 #[derive(Message)]
 #[rtype(result = "()")]
 struct ReportCall {
@@ -114,7 +114,7 @@ struct ReportCall {
     result: CallResult,
     took: Duration,
     reply: oneshot::Sender<Attempt>,
-    /// What the call was made for.
+    /// The input that the call was made for.
     input: Option<Input>,
 }
 
@@ -123,37 +123,37 @@ struct ReportCall {
 #[rtype(result = "()")]
 struct AbandonCall {
     admitted: AdmittedCall,
-    /// What the call was to be made for.
+    /// The input that the call was meant for.
     input: Option<Input>,
 }
 
-/// A credential has a new token, which no other process is known to have. See [`ReplaceToken`] if they may.
+/// A credential has a new token that no other process is known to have. Use [`ReplaceToken`] if others may have it.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct TokenChanged(
-    /// Whose.
+    /// The credential.
     pub Credential,
 );
 
-/// Says who sends the probes of breakers that no call probes. Until then there are none.
+/// Sets the function that sends probes for breakers that no call probes. Before that, none are sent.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SetProber(
-    /// Who.
+    /// The function.
     pub Prober,
 );
 
-/// Asks to be told of every transition from now on.
+/// Subscribes to all transitions from now on.
 #[derive(Message)]
 #[rtype(result = "broadcast::Receiver<BreakerChanged>")]
 pub struct SubscribeBreakerChanges;
 
-/// Asks for what is to be seen.
+/// Requests a snapshot of the breakers and the ledger.
 #[derive(Message)]
 #[rtype(result = "CircuitBreakerSnapshot")]
 pub struct ObserveCircuitBreaker;
 
-/// What is to be seen.
+/// Snapshot of the breakers and the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CircuitBreakerSnapshot {
     /// The breakers.
@@ -164,8 +164,8 @@ pub struct CircuitBreakerSnapshot {
 }
 
 impl CircuitBreaker {
-    /// An actor whose breakers are all closed and whose ledger is empty, to be started. `seed` is for the jitter of
-    /// cooldowns, and should differ between processes.
+    /// Creates an actor with closed breakers and an empty ledger. `seed` is for the jitter of cooldowns, and should
+    /// differ between processes.
     #[must_use]
     pub fn new(clock: Clock, breakers: BreakerConfig, invalid: InvalidConfig, seed: u64) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Does a step at the present time: first what time itself has brought, then `act`, then whatever follows from both.
+    /// Runs one step at the current time: first due timers, then `act`, then the effects of both.
     fn step<T>(
         &mut self,
         ctx: &mut Context<Self>,
@@ -204,14 +204,15 @@ impl CircuitBreaker {
         result
     }
 
-    /// Divides the budget of invalid requests among the processes that divide the global limit: they share an address.
+    /// Divides the budget of invalid requests among the processes that divide the global limit, because they share an
+    /// address.
     #[must_use]
     pub fn divided(mut self, allowance: watch::Receiver<Allowance>) -> Self {
         self.processes = Some(allowance);
         self
     }
 
-    /// Follows the number of processes for as long as it is known.
+    /// Follows the number of processes until its sender is dropped.
     fn follow_processes(&mut self, ctx: &mut Context<Self>) {
         let Some(mut processes) = self.processes.take() else { return };
         let count = processes.borrow_and_update().members;
@@ -243,7 +244,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// The refusal of a call that the ledger has no room for.
+    /// Builds the rejection of a call that the ledger has no room for.
     fn refused(&self, spent: InvalidBudgetExceeded, now: Timestamp) -> CallRejection {
         let InvalidBudgetExceeded { until, reason, share } = spent;
         let key = match share {
@@ -251,10 +252,10 @@ impl CircuitBreaker {
             Some(over) => {
                 let wait = until.since(now);
                 emit(CallHeldByShare { over: &over, wait });
-                // Another process may be needed to make room for it.
+                // Another process may have to release its part first.
                 self.ask_ledger();
                 format!(
-                    "{} has {} of the {} invalid requests that one {} may have in {} minutes; room in {} s",
+                    "{} has used {} of the {} invalid requests that one {} may use in {} minutes; retry in {} s",
                     over.holder,
                     over.used,
                     over.cap,
@@ -295,11 +296,11 @@ impl CircuitBreaker {
         now: Timestamp,
     ) {
         let route = RouteKey::new(&format!("GET {}", probe::path(credential)));
-        // As urgent as what may be waiting for it.
+        // As urgent as any call that may wait for the result.
         let reserved = self.ledger.admit(Lane::Interactive, None, &route, now);
         self.ask_if_short();
         let (Some(prober), Ok(reservation)) = (&self.prober, reserved) else {
-            // The breaker asks again in a while.
+            // The breaker tries again later.
             self.breakers.abandon(pass, now);
             return;
         };
@@ -308,7 +309,7 @@ impl CircuitBreaker {
         prober(ProbeRequest { key, credential, pass: Pass::new(admitted, ctx.address(), self.generations.clone()) });
     }
 
-    /// Sees to it that it wakes when time has something for it.
+    /// Sets the timer to the next wakeup.
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let next = self.breakers.next_wake().into_iter().chain(self.ledger.next_wake()).min();
         if self.timer.map(|(at, _)| at) == next {
@@ -352,7 +353,7 @@ impl Handler<Admit> for CircuitBreaker {
     }
 }
 
-/// The same as [`Admit`], for a caller that works on an input.
+/// The same as [`Admit`], for a caller that processes an input.
 #[derive(Message)]
 #[rtype(result = "Result<Pass, CallRejection>")]
 pub(crate) struct AdmitFor {
@@ -406,7 +407,7 @@ impl Handler<ReportCall> for CircuitBreaker {
             let reported = this.breakers.report(pass, result, took, now);
             (reported.attempt, reported.effects)
         });
-        // Nobody has to ask.
+        // The caller may have dropped the receipt.
         let _ = reply.send(attempt);
     }
 }

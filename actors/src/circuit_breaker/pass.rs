@@ -1,4 +1,4 @@
-//! Passes as values: given back by a report, or by being dropped.
+//! Passes: returned by a report, or by a drop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::crash;
 pub(super) struct Generations(Arc<AtomicU64>);
 
 impl Generations {
-    /// A breaker has changed its state.
+    /// Called when a breaker has changed its state.
     pub(super) fn advance(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -27,17 +27,17 @@ impl Generations {
     }
 }
 
-/// What the actor wants back.
+/// What the actor gets back from a pass.
 #[derive(Debug)]
 pub(super) struct AdmittedCall {
     pub(super) pass: breaker::CallPermit,
-    /// Calls to other upstreams have none: Discord does not count them.
+    /// `None` for calls to other upstreams: Discord does not count them.
     pub(super) reservation: Option<Reservation>,
 }
 
-/// Leave to make one call. Dropped without a report, it counts as a call that was never made.
+/// Permission to make one call. If dropped without a report, it counts as a call that was never made.
 #[derive(Debug)]
-#[must_use = "a pass that is dropped is given back unused"]
+#[must_use = "a pass that is dropped is returned unused"]
 pub struct Pass {
     admitted: Option<AdmittedCall>,
     is_probe: bool,
@@ -52,25 +52,25 @@ impl Pass {
         Self { admitted: Some(admitted), is_probe, generation: generations.current(), breaker, generations }
     }
 
-    /// Whether no breaker has changed its state since the pass was given. A call that was not sent immediately asks again
-    /// if one has.
+    /// Whether no breaker has changed its state since the pass was issued. If one has, a call that was not sent
+    /// immediately must be admitted again.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.generation == self.generations.current()
     }
 
-    /// Whether the call probes a breaker that is half-open. If it fails, it uses no attempt.
+    /// Whether the call probes a half-open breaker. If it fails, it uses no attempt.
     #[must_use]
     pub const fn is_probe(&self) -> bool {
         self.is_probe
     }
 
-    /// Says what came of the call. `took` is how long the upstream took, without any waiting before it. Takes effect even
-    /// if nobody asks for the verdict.
+    /// Reports the result of the call. `elapsed` is the time that the upstream needed, without any wait before the
+    /// call. Takes effect even if the receipt is dropped.
     pub fn report(mut self, result: CallResult, took: Duration) -> ReportReceipt {
         let (reply, verdict) = oneshot::channel();
         if let Some(admitted) = self.admitted.take() {
-            // Past the mailbox's bound, but no more often than calls were admitted: a report that is lost would take
+            // Ignores the mailbox capacity, but is sent at most once for each admitted call: a lost report would occupy
             // its place in the ledger forever.
             self.breaker.do_send(ReportCall { admitted, result, took, reply, input: crash::current() });
         }
@@ -86,7 +86,7 @@ impl Drop for Pass {
     }
 }
 
-/// What the breaker makes of a report.
+/// Reply of the breaker to a report.
 #[derive(Debug)]
 pub struct ReportReceipt {
     verdict: oneshot::Receiver<Attempt>,
@@ -94,10 +94,10 @@ pub struct ReportReceipt {
 }
 
 impl ReportReceipt {
-    /// Whether the call, if it did not succeed, used up one of its caller's attempts.
+    /// Whether the call, if it did not succeed, used one of its caller's attempts.
     pub async fn attempt(self) -> Attempt {
         let unheard = if self.is_probe { Attempt::Free } else { Attempt::Used };
-        // The breaker is gone only when the process ends.
+        // The breaker stops only when the process ends.
         self.verdict.await.unwrap_or(unheard)
     }
 }

@@ -7,29 +7,29 @@ use guildhall_core::response::Credential;
 
 use super::Pass;
 
-/// Sends probes. Must not block: it is called by the actor.
+/// Sends probes. Called by the actor: must not block.
 pub type Prober = Arc<dyn Fn(ProbeRequest) + Send + Sync>;
 
-/// A probe that is to be sent now, through the gate like any call, but admitted already.
+/// A probe to send now, through the gate like any call, but already admitted.
 #[derive(Debug)]
 pub struct ProbeRequest {
-    /// The breaker that asks.
+    /// The breaker that sends the probe.
     pub key: BreakerKey,
-    /// Who it is to be made as.
+    /// Credential of the call.
     pub credential: Credential,
-    /// Its pass, to be reported like any other.
+    /// Pass of the call. Report it like any other.
     pub pass: Pass,
 }
 
 impl ProbeRequest {
-    /// What to GET.
+    /// Path to GET.
     #[must_use]
     pub const fn path(&self) -> &'static str {
         path(self.credential)
     }
 }
 
-/// A read that costs nothing: who has no token may not ask for more than the gateway's address.
+/// A read without side effects. Without a token only `/gateway` is allowed.
 pub(super) const fn path(credential: Credential) -> &'static str {
     match credential {
         Credential::Application(_) => "/gateway/bot",

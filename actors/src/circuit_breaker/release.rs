@@ -1,4 +1,4 @@
-//! Saying that calls which were refused may come again before the time that they were told.
+//! Notifies a listener when rejected calls may retry earlier than they were told.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use guildhall_core::time::Timestamp;
 use super::CircuitBreaker;
 use crate::gate::ReleaseListener;
 
-/// Refusals by the budget of invalid requests that are remembered at most. Further ones wait for the time they were told.
+/// Maximum number of remembered refusals by the budget of invalid requests. Further ones wait for their full time.
 const MOST_REFUSED: usize = 256;
 
 /// Shorter waits are not worth ending early.
 const WORTHWHILE: Duration = Duration::from_secs(2);
 
-/// Says who is told of releases. Until then none is.
+/// Sets the listener for releases. Before that, none are reported.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct SetReleaseListener(pub(crate) ReleaseListener);
@@ -31,7 +31,7 @@ struct RefusedByBudget {
     until: Timestamp,
 }
 
-/// Who is told of releases, and what may have to be released.
+/// The listener, and the refusals that may have to be released.
 #[derive(Default)]
 pub(super) struct ReleaseTracker {
     listener: Option<ReleaseListener>,
@@ -39,7 +39,7 @@ pub(super) struct ReleaseTracker {
 }
 
 impl ReleaseTracker {
-    /// A breaker changed its state: calls may go, or probe it.
+    /// Called when a breaker changed its state. A closed or half-open one lets calls or probes pass.
     pub(super) fn turned(&self, key: &BreakerKey, to: BreakerState) {
         let Some(listener) = &self.listener else { return };
         match to {
@@ -50,7 +50,7 @@ impl ReleaseTracker {
         }
     }
 
-    /// The budget of invalid requests refused a call.
+    /// Called when the budget of invalid requests refused a call.
     pub(super) fn note(&mut self, lane: Lane, spent: &InvalidBudgetExceeded, now: Timestamp) {
         if self.listener.is_none() || spent.until.since(now) <= WORTHWHILE {
             return;
@@ -65,7 +65,7 @@ impl ReleaseTracker {
         }
     }
 
-    /// The budget may have room earlier than those that it refused were told.
+    /// Releases the refusals for which the budget has room earlier than announced.
     pub(super) fn check(&mut self, ledger: &mut InvalidLedger, now: Timestamp) {
         if self.refused.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What the actor tells: transitions to the log, to metrics and to subscribers, and numbers when they change.
+//! Reports transitions to the log, metrics and subscribers, and values when they change.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,26 +16,26 @@ use crate::telemetry::breaker::{
 };
 use crate::telemetry::emit;
 
-/// How many transitions a slow subscriber may fall behind before it misses some.
+/// Number of transitions that a slow subscriber may lag behind before it misses some.
 const EVENTS: usize = 256;
 
-/// How many targets have a metric of their own name.
+/// Number of targets with a metric label of their own.
 const TARGET_LABELS: usize = 64;
 
-/// A breaker changed its state. The same for subscribers as for the log.
+/// A breaker changed its state. Subscribers and the log get the same data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerChanged {
-    /// Which.
+    /// The breaker.
     pub key: BreakerKey,
-    /// From what.
+    /// Previous state.
     pub from: BreakerState,
-    /// To what.
+    /// New state.
     pub to: BreakerState,
-    /// Why.
+    /// Reason for the transition.
     pub why: BreakerReason,
-    /// Whether this process decided it or another one.
+    /// Whether this process or another one decided it.
     pub origin: ChangeOrigin,
-    /// How long it is open; nothing if it is not, or nobody knows.
+    /// Remaining time in the open state. `None` if the breaker is not open, or the time is unknown.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -58,12 +58,12 @@ impl BreakerChanged {
 
 pub(super) struct BreakerReporter {
     events: broadcast::Sender<BreakerChanged>,
-    /// Targets that have a metric of their own name.
+    /// Targets with a metric label of their own.
     named: HashSet<String>,
     told: LastReported,
 }
 
-/// What was last told, so that it is told once.
+/// Last reported values, so that each is reported once.
 struct LastReported {
     watched: usize,
     evicted: u64,
@@ -92,17 +92,17 @@ impl BreakerReporter {
         self.events.subscribe()
     }
 
-    /// A breaker changed its state. `worst` is the worst state of its kind.
+    /// Reports a transition. `worst` is the worst state among breakers of its kind.
     pub(super) fn turned(&mut self, changed: BreakerChanged, worst: u8) {
         let BreakerChanged { ref key, from, to, why, origin, retry_after_ms } = changed;
         let (label, severity) = self.label(key, to, worst);
         emit(BreakerTransitioned { key, from, to, why, origin, retry_after_ms, label, severity });
-        // Nobody has to listen.
+        // There may be no subscribers.
         let _ = self.events.send(changed);
     }
 
-    /// The key as a label, and the worst state under that label. Routes and ids have no names here: there is no end to
-    /// them.
+    /// Returns the metric label of the key, and the worst state under that label. Routes and ids have no label of their
+    /// own, because their number is unbounded.
     fn label(&mut self, key: &BreakerKey, to: BreakerState, worst: u8) -> (Cow<'static, str>, u8) {
         match key {
             BreakerKey::Address | BreakerKey::Discord(_) => (key.to_string().into(), to.severity()),
@@ -114,7 +114,7 @@ impl BreakerReporter {
         }
     }
 
-    /// Tells what has changed since it was last told.
+    /// Reports the values that have changed since the last call.
     pub(super) fn tell(&mut self, breakers: &Breakers, ledger: &mut InvalidLedger, now: Timestamp) {
         let next = LastReported {
             watched: breakers.len(),

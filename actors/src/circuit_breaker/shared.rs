@@ -1,14 +1,15 @@
-//! Other processes: what they are told, and what is heard of them.
+//! Exchange of breaker and ledger state with other processes.
 //!
 //! ```text
-//!   actor ──Courier::turned──▶ adapter ──TakeTurns──▶ actor … told … ──TurnTold──▶ actor
-//!   actor ──Courier::turned──▶ adapter ──TakeProbeClaims──▶ actor … requested … ──ProbeClaimed──▶ actor
-//!   actor ──Courier::counted─▶ adapter ──AskLedger──▶ actor … asked … ──LedgerSynced──▶ actor
-//!   adapter ──Heard, StateRead──▶ actor
+//!   actor ──BreakerReplicator──▶ adapter ──TakeBreakerChanges──▶ actor … sent … ──BreakerChangeReplicated──▶ actor
+//!   actor ──BreakerReplicator──▶ adapter ──TakeProbeClaims─────▶ actor … sent … ──ProbeClaimed─────────────▶ actor
+//!   actor ──BreakerReplicator──▶ adapter ──TakeLedgerRequest───▶ actor … sent … ──LedgerSynced─────────────▶ actor
+//!   adapter ──RemoteBreakerChanged, SharedStateRead──▶ actor
 //! ```
 //!
-//! The port only wakes. What there is to tell stays with the machines until it was told, the newest of each breaker, so that
-//! no queue can overflow and nothing is lost while nobody can be told.
+//! The port only wakes the adapter. Pending changes stay in the breakers and the ledger until they are delivered, only
+//! the latest for each breaker, so that no queue can overflow and nothing is lost while the other processes are
+//! unreachable.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,70 +25,71 @@ use super::CircuitBreaker;
 use crate::telemetry::breaker::ProbeClaimAnswered;
 use crate::telemetry::emit;
 
-/// Whoever carries what this process decided to the others. Called by the actor: must not block.
+/// Sends changes of this process to the others. Called by the actor: must not block.
 pub trait BreakerReplicator: Send + Sync + 'static {
-    /// A breaker has changed: [`TakeBreakerChanges`] or [`TakeProbeClaims`] may have something.
+    /// A breaker has changed: [`TakeBreakerChanges`] or [`TakeProbeClaims`] may return something.
     fn turned(&self);
 
-    /// Invalid answers were counted, or what was lent runs short: [`TakeLedgerRequest`] has news.
+    /// Invalid responses were counted, or the lent part runs low: [`TakeLedgerRequest`] has an update.
     fn counted(&self);
 }
 
-/// From now on there are other processes. Until the ledger has heard of them it lets nothing out, unless `when_lost` says
-/// otherwise; so this comes before any call, and [`LedgerSynced`] soon after.
+/// Starts to share state with other processes. Until the first [`LedgerSynced`] the ledger admits nothing, unless
+/// `fallback` allows it. So this must be sent before any call, and [`LedgerSynced`] soon after.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ShareBreakers {
-    /// Who carries the news.
+    /// Sends changes to the other processes.
     pub courier: Arc<dyn BreakerReplicator>,
-    /// The fingerprints of the tokens that this process has.
+    /// Fingerprints of the tokens of this process.
     pub tokens: Vec<(Credential, String)>,
-    /// What the ledger does without the others.
+    /// Behaviour of the ledger while the other processes are unreachable.
     pub when_lost: LedgerFallback,
 }
 
-/// A credential has a new token; others with the same fingerprint have the same.
+/// A credential has a new token. Processes with the same fingerprint have the same token.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ReplaceToken {
-    /// Whose.
+    /// The credential.
     pub credential: Credential,
-    /// Its fingerprint.
+    /// Fingerprint of the new token.
     pub fingerprint: String,
 }
 
-/// Another process has said something of a breaker.
+/// Another process changed a breaker.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct RemoteBreakerChanged(
-    /// What.
+    /// The change.
     pub RemoteChange,
 );
 
-/// The state that all share was read as a whole. Answered with what stands open here and is not in it.
+/// The shared state was read completely. Returns the breakers that are open here and missing there.
 #[derive(Message)]
 #[rtype(result = "Vec<SharedBreaker>")]
 pub struct SharedStateRead(
-    /// What is in it.
+    /// Content of the shared state.
     pub Vec<RemoteChange>,
 );
 
-/// A breaker that is forced open here ended elsewhere, and not even how is known any more.
+/// A breaker that is forced open here was closed elsewhere, and the record of how is gone.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ForcedBreakerEnded {
-    /// Which.
+    /// The breaker.
     pub matter: SharedBreakerKey,
-    /// The version of its end, or a later one.
+    /// The version of the end, or a later one.
     pub version: u64,
 }
 
-/// Asks for changes that the others do not know of. To be followed by a [`BreakerChangeReplicated`] for each that they do then.
+/// Requests changes that the other processes do not know. Send a [`BreakerChangeReplicated`] for each that was
+/// delivered.
 #[derive(Message)]
 #[rtype(result = "Vec<LocalChange>")]
 pub struct TakeBreakerChanges;
 
-/// The others know of a change, or hold something against it.
+/// A change was delivered, or lost against a stronger one.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct BreakerChangeReplicated {
@@ -95,11 +97,11 @@ pub struct BreakerChangeReplicated {
     pub turn: LocalChange,
     /// Its version.
     pub version: u64,
-    /// What stands instead, of that version, because it is the stronger.
+    /// The stronger change of that version that applies instead.
     pub instead: Option<RemoteChange>,
 }
 
-/// Asks for claims to probe half-open breakers that have to be requested. To be followed by a [`ProbeClaimed`] for each.
+/// Requests the claims to probe half-open breakers that have to be made. Send a [`ProbeClaimed`] for each.
 #[derive(Message)]
 #[rtype(result = "Vec<ProbeClaim>")]
 pub struct TakeProbeClaims;
@@ -110,37 +112,37 @@ pub struct TakeProbeClaims;
 pub struct ProbeClaimed {
     /// The claim.
     pub claim: ProbeClaim,
-    /// The answer; nothing if the others cannot be reached. Then this process probes by itself.
+    /// The response. `None` if the others cannot be reached; then this process probes without a claim.
     pub answer: Option<ClaimResponse>,
 }
 
-/// Asks for what is to be told to the keeper of the common count; nothing if there is none.
+/// Requests the message for the lender of the shared ledger. `None` if the ledger is not shared.
 #[derive(Message)]
 #[rtype(result = "Option<LenderRequest>")]
 pub struct TakeLedgerRequest;
 
-/// The keeper of the common count has answered.
+/// The lender of the shared ledger has replied.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct LedgerSynced(
-    /// What.
+    /// The reply.
     pub LenderReply,
 );
 
-/// The process ends: gives back what was lent, and says what the keeper is to be told last.
+/// The process ends: returns the lent part, and gives the last message for the lender.
 #[derive(Message)]
 #[rtype(result = "Option<LenderRequest>")]
 pub struct LeaveLedger;
 
 impl CircuitBreaker {
-    /// There may be something for the others.
+    /// Wakes the adapter: there may be changes to replicate.
     pub(super) fn tell_others(&self) {
         if let Some(courier) = &self.courier {
             courier.turned();
         }
     }
 
-    /// The ledger has something to tell or to ask.
+    /// Wakes the adapter: the ledger has a message for the lender.
     pub(super) fn ask_ledger(&self) {
         if let Some(courier) = &self.courier {
             courier.counted();
@@ -174,7 +176,7 @@ impl Handler<ReplaceToken> for CircuitBreaker {
 
     fn handle(&mut self, ReplaceToken { credential, fingerprint }: ReplaceToken, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, Some(&fingerprint), now)));
-        // Perhaps others know that it is wrong.
+        // Other processes may know that this token is invalid.
         self.tell_others();
     }
 }

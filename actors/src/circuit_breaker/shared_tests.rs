@@ -1,4 +1,4 @@
-//! Two actors as two processes, in one local set, under paused time. What lies between them is a board in memory.
+//! Two actors as two processes in one local set, with paused time, and shared state in memory.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::gate::ReleaseListener;
 const BOT: Credential = Credential::Application(42);
 const READ: &str = "GET /guilds/{id}/roles";
 
-/// Counts how often it was woken.
+/// Counts its calls.
 #[derive(Default)]
 struct Bell {
     turned: AtomicUsize,
@@ -39,7 +39,7 @@ impl BreakerReplicator for Bell {
 }
 
 impl Bell {
-    /// How often breakers and ledger rang since the last look.
+    /// Takes the number of calls for breakers and ledger since the last time.
     fn rang(&self) -> (usize, usize) {
         (self.turned.swap(0, Ordering::Relaxed), self.counted.swap(0, Ordering::Relaxed))
     }
@@ -50,7 +50,7 @@ struct Process {
     bell: Arc<Bell>,
 }
 
-/// What all processes see.
+/// State that all processes share.
 #[derive(Default)]
 struct Board {
     version: u64,
@@ -100,12 +100,12 @@ async fn with_tokens<F: Future<Output = ()>>(one: &str, other: &str, test: impl 
     LocalSet::new().run_until(body).await;
 }
 
-/// Answers a process's question: it may spend so many more.
+/// Answers a process's request: it may spend `more`.
 async fn lend(process: &Process, more: u64) -> LenderRequest {
     answer(process, more, 70).await
 }
 
-/// Answers a process's question: so many are counted.
+/// Answers a process's request: `counted` are used.
 async fn sync(process: &Process, counted: u32) {
     answer(process, 100, counted).await;
 }
@@ -173,7 +173,7 @@ async fn a_ban_here_wakes_the_courier_and_is_heard_there_as_somebody_elses() {
         );
         assert_eq!(heard.retry_after_ms, Some(3_600_000));
         assert_eq!(reason(&other).await, Some("blocked"));
-        // It is not told again, nor heard again by whoever said it.
+        // It is not replicated again, and its origin does not apply it again.
         assert_eq!((other.bell.rang(), board.collect(&other).await), ((0, 0), 0));
         one.breaker.send(RemoteBreakerChanged(news)).await.unwrap();
         assert!(here.try_recv().is_err());
@@ -196,7 +196,7 @@ async fn only_the_newest_of_each_breaker_waits_to_be_told_however_long_nobody_ca
         board.show(&other).await;
         lend(&other, 100).await;
         assert_eq!(reason(&other).await, Some("breaker_forced_open"));
-        // A person resets it from the other side.
+        // Reset from the other process.
         other.breaker.send(ResetBreaker(BreakerKey::Address)).await.unwrap();
         board.collect(&other).await;
         board.show(&one).await;
@@ -261,7 +261,7 @@ async fn a_wrong_token_concerns_only_those_who_have_it() {
         assert_eq!(other.bell.rang(), (1, 0));
         board.show(&other).await;
         assert_eq!(reason(&other).await, Some("unauthorized"));
-        // Its own token is replaced by one that nobody else has.
+        // Its own token is replaced by one that no other process has.
         one.breaker.send(TokenChanged(BOT)).await.unwrap();
         board.collect(&one).await;
         board.show(&one).await;
@@ -362,13 +362,13 @@ async fn budget_that_has_room_earlier_than_it_said_releases() {
             told.fetch_add(1, Ordering::Relaxed);
         });
         one.breaker.send(SetReleaseListener(listener)).await.unwrap();
-        // The other processes have spent all of it, which counts for another five minutes.
+        // The other processes have used all of it, for another five minutes.
         sync(&one, 9_990).await;
         let refused = one.breaker.send(Admit(call(1))).await.unwrap().unwrap_err();
         assert_eq!(refused.reason, "invalid_requests");
         sync(&one, 9_980).await;
         assert_eq!(released.load(Ordering::Relaxed), 0);
-        // What was counted was not theirs after all.
+        // The count is corrected: those were not used after all.
         sync(&one, 100).await;
         assert_eq!(released.load(Ordering::Relaxed), 1);
         assert_eq!(reason(&one).await, None);
@@ -389,7 +389,7 @@ async fn half_open_breaker_asks_for_a_claim_and_is_probed_with_it_alone() {
         Board::default().collect(&one).await;
         one.bell.rang();
         sleep(Duration::from_secs(60) + Duration::from_millis(1)).await;
-        assert!(one.bell.rang().0 > 0, "nobody is told that a claim has to be requested");
+        assert!(one.bell.rang().0 > 0, "the adapter is not woken for a claim");
         let refused = one.breaker.send(Admit(call(7))).await.unwrap().unwrap_err();
         assert_eq!(refused.reason, "breaker_half_open");
         let claim = one.breaker.send(TakeProbeClaims).await.unwrap().remove(0);

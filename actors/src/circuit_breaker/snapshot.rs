@@ -1,4 +1,4 @@
-//! What breakers and the ledger remember over a restart.
+//! State of breakers and ledger that survives a restart.
 
 use std::sync::Arc;
 
@@ -11,34 +11,34 @@ use guildhall_core::snapshot::{SnapshotAge, Urgency};
 use super::CircuitBreaker;
 use crate::snapshot::DirtyFlag;
 
-/// What an earlier life remembered. To be sent before any call is admitted.
+/// Restores the state of an earlier run. Must be sent before any call is admitted.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct RestoreBreakers {
     pub(crate) breakers: SavedBreakers,
     pub(crate) invalid: SavedInvalidLedger,
     pub(crate) invalid_holders: SavedHolders,
-    /// How many invalid requests it may not have come to remember.
+    /// Number of invalid requests that may be missing in the snapshot.
     pub(crate) unkept: u32,
-    /// The fingerprints of the tokens that there are now.
+    /// Fingerprints of the current tokens.
     pub(crate) tokens: Vec<(Credential, String)>,
     pub(crate) age: SnapshotAge,
 }
 
-/// Asks for what must not be forgotten.
+/// Requests the state to save.
 #[derive(Message)]
 #[rtype(result = "(SavedBreakers, (SavedInvalidLedger, SavedHolders))")]
 pub(crate) struct SnapshotBreakers;
 
 impl CircuitBreaker {
-    /// Rings this bell whenever something changes that must not be forgotten.
+    /// Sets this flag whenever state changes that must be saved.
     #[must_use]
     pub(crate) fn remembering(mut self, bell: Arc<DirtyFlag>) -> Self {
         self.bell = Some(bell);
         self
     }
 
-    /// Something has changed that must not be forgotten.
+    /// Marks the state as changed.
     pub(super) fn keep(&self) {
         if let Some(bell) = &self.bell {
             bell.ring(Urgency::Soon);

@@ -1,4 +1,4 @@
-//! The actor in one local set, under paused time.
+//! The actor in one local set, with paused time.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -103,7 +103,7 @@ async fn subscribers_hear_of_every_transition_when_it_happens() {
         let opened = events.recv().await.unwrap();
         assert_eq!((opened.key, opened.to.name(), opened.why), (pair(READ, 7), "open", BreakerReason::FailuresInRow));
         assert_eq!(opened.retry_after_ms, Some(30_000));
-        // Nobody asks the breaker anything: its own timer turns it.
+        // Without any further message: its own timer changes the state.
         let turned = events.recv().await.unwrap();
         assert_eq!((turned.to, turned.why), (BreakerState::HalfOpen, BreakerReason::CooledDown));
         assert_eq!(began.elapsed(), Duration::from_secs(30));
@@ -120,7 +120,7 @@ async fn when_only_creates_wait_the_breaker_sends_its_own_probes() {
         for _ in 0..5 {
             run(&breaker, call(CREATE, 7), SERVER_ERROR).await;
         }
-        // The first is lost on its way, which costs nothing but time.
+        // The first probe is lost, which costs only time.
         drop(probes.recv().await.unwrap());
         for _ in 0..3 {
             assert_eq!(admit(&breaker, call(CREATE, 7)).await.unwrap_err().reason, "breaker_half_open");
@@ -177,7 +177,7 @@ async fn a_pass_that_is_dropped_gives_back_its_places() {
 async fn a_caller_that_went_away_before_it_was_answered_leaves_nothing_behind() {
     with_breaker(|breaker| async move {
         let mut request = Box::pin(breaker.send(Admit(call(READ, 7))));
-        // The message is in the mailbox after one poll, and its sender gone after that.
+        // After one poll the message is in the mailbox. Then the sender is dropped.
         assert!(request.as_mut().now_or_never().is_none());
         drop(request);
         tokio::task::yield_now().await;
@@ -196,7 +196,7 @@ async fn invalid_answers_stop_the_lanes_and_time_brings_them_back() {
         }
         let refused = admit(&breaker, lane(Lane::Background)).await.unwrap_err();
         assert_eq!(refused.reason, "invalid_requests");
-        // Three are under way, and with those the next threshold could be reached.
+        // With three calls in flight, the next threshold could be reached.
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(admit(&breaker, lane(Lane::Operation)).await.unwrap());
@@ -229,24 +229,25 @@ async fn caller_over_its_share_waits_alone() {
                 run(&breaker, of("greedy", "acme", guild), CallResult::Answered(ResponseClass::Forbidden)).await;
             }
         }
-        // One more is in flight, and one more may go.
+        // One more is in flight, and one more is admitted.
         let held = admit(&breaker, of("greedy", "acme", 1)).await.unwrap();
         run(&breaker, of("greedy", "acme", 3), CallResult::Answered(ResponseClass::Forbidden)).await;
         let refused = admit(&breaker, of("greedy", "acme", 3)).await.unwrap_err();
         assert_eq!(refused.reason, "invalid_requests_key_share");
         let text = refused.to_string();
-        let says = "key greedy has 10 of the 10 invalid requests that one key may have in 10 minutes; room in 1 s: ";
+        let says = "key greedy has used 10 of the 10 invalid requests that one key may use in 10 minutes; retry in 1 \
+            s: ";
         assert!(text.starts_with(says), "{text}");
         for (key, reason) in [("second", "invalid_requests_tenant_share")] {
             assert_eq!(admit(&breaker, of(key, "acme", 3)).await.unwrap_err().reason, reason);
         }
-        // Others are not concerned, in the same guilds or elsewhere.
+        // Other callers are not affected, in the same guilds or elsewhere.
         for other in [of("calm", "rival", 3), of("admin", "acme", 1), of("handler:greet", "acme", 2)] {
             assert_eq!(run(&breaker, other, SUCCESS).await, Attempt::Used);
         }
         let share = observe(&breaker).await.invalid_requests.share;
         assert_eq!((share.cap, share.held, share.capped), (10, 2, 2));
-        // A call that comes back with anything else gives its place back.
+        // A call with any other result releases its place.
         drop(held);
         assert_eq!(run(&breaker, of("greedy", "acme", 3), SUCCESS).await, Attempt::Used);
         run(&breaker, of("greedy", "acme", 3), CallResult::Answered(ResponseClass::Forbidden)).await;
@@ -346,7 +347,7 @@ async fn a_call_that_takes_too_long_is_given_up_and_counts() {
     .await;
 }
 
-/// Keeps the last value of every series, by its name and labels.
+/// Stores the last value of each series, by name and labels.
 #[derive(Clone, Default)]
 struct Series(Arc<Mutex<HashMap<String, f64>>>);
 

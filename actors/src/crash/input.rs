@@ -1,4 +1,4 @@
-//! What a part may work on when it panics, and how often that ended the process.
+//! Inputs that a part may process when it panics, and how often that ended the process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use guildhall_core::time::UnixMs;
 use crate::ports::{InboxKey, StoreFuture};
 use crate::supervision::{EndCause, PartEnd};
 
-/// An input that ended a process this often is set aside before it is handled again.
+/// An input that ended a process this often is set aside before it is processed again.
 pub const CRASHES_BEFORE_SET_ASIDE: u32 = 2;
 
-/// What the next process is handed again if this one ends before it is finished.
+/// Work that the next process gets again if this one ends before it is finished.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Input {
     /// An event of a gateway session that is not confirmed: RESUME replays it.
     Event {
         /// The gateway session.
         session: Arc<str>,
-        /// Its sequence number there.
+        /// Sequence number in the session.
         seq: u64,
     },
     /// An event that waits in the inbox for a handler.
     InboxEntry(InboxKey),
-    /// An operation that is not finished: whichever process claims its queue continues it.
+    /// An unfinished operation: the process that claims its queue continues it.
     Operation(OperationId),
 }
 
 impl Input {
-    /// What kind of input it is, for metrics and the store.
+    /// Kind of the input, for metrics and the store.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -52,16 +52,17 @@ impl fmt::Display for Input {
     }
 }
 
-/// A panic that ended the process, and the input that was being worked on.
+/// A panic that ended the process, and the input that was being processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
     /// The input.
     pub input: Input,
-    /// The part of the process that panicked.
+    /// The part that panicked.
     pub part: String,
-    /// Where it panicked. Without a message: that may quote what is not for every reader, and only the log removes secrets.
+    /// Location of the panic. Without the message: it may contain data that not every reader may see, and only the log
+    /// removes secrets.
     pub cause: String,
-    /// When.
+    /// Time of the crash.
     pub at: UnixMs,
 }
 
@@ -74,12 +75,12 @@ pub struct CrashedInput {
     pub crashes: u32,
     /// The part that panicked last.
     pub part: String,
-    /// Where it panicked last.
+    /// Location of the last panic.
     pub cause: String,
 }
 
 impl Crash {
-    /// The crash that the end of a part is, if the part panicked on an input.
+    /// The crash that the end of a part means, if the part panicked on an input.
     #[must_use]
     pub fn of(end: &PartEnd, at: UnixMs) -> Option<Self> {
         match &end.cause {
@@ -93,7 +94,7 @@ impl Crash {
 }
 
 impl CrashedInput {
-    /// Whether setting it aside has ended a process, too: then it is set aside without being read.
+    /// Whether setting it aside also ended a process: then it is set aside without being read.
     #[must_use]
     pub const fn resists(&self) -> bool {
         self.crashes > CRASHES_BEFORE_SET_ASIDE
@@ -103,19 +104,19 @@ impl CrashedInput {
     #[must_use]
     pub fn reason(&self) -> String {
         format!(
-            "it ended the process {} times and was set aside: {} {}; the log of that process has the message. Report it as \
-             a bug, and redrive it with a version in which that is fixed",
+            "it ended the process {} times and was set aside: {} {}; the log of that process has the message. Report \
+             it as a bug, and redrive it with a version that fixes the bug",
             self.crashes, self.part, self.cause
         )
     }
 }
 
-/// Where inputs that ended a process are counted.
+/// Counts the inputs that ended a process.
 pub trait CrashStore: Send + Sync {
-    /// Inputs that ended a process [often enough](CRASHES_BEFORE_SET_ASIDE) to be set aside. Operations are not among them:
-    /// the store sets them aside itself when their queue is claimed.
+    /// Inputs that ended a process [often enough](CRASHES_BEFORE_SET_ASIDE) to be set aside. Without operations: the
+    /// store sets those aside itself when their queue is claimed.
     fn inputs_to_set_aside(&self) -> StoreFuture<'_, Vec<CrashedInput>>;
 
-    /// Forgets inputs that were set aside. Idempotent.
+    /// Deletes the counts of inputs that were set aside. Idempotent.
     fn forget_crashes(&self, inputs: Vec<Input>) -> StoreFuture<'_, ()>;
 }

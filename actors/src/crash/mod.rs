@@ -1,13 +1,13 @@
 //! Inputs that end the process.
 //!
 //! ```text
-//!  a part works on an input ─▶ panic ─▶ the hook copies the input ─▶ the process ends, and counts it in the store
-//!  next start, claim or take-over ─▶ an input that ended a process twice is set aside, and what follows it is handled
+//!  a part processes an input ─▶ panic ─▶ the hook copies the input ─▶ the process ends, and counts it in the store
+//!  next start, claim or takeover ─▶ an input that ended a process twice is set aside, and the work after it continues
 //! ```
 //!
-//! A restart repairs the process, but RESUME and claims replay what was not finished. An input on which a part panics each
-//! time would end every process that takes it. Only panics are counted: a process that is killed counts nothing, whatever
-//! it was working on.
+//! A restart repairs the process, but RESUME and claims replay what was not finished. An input on which a part panics
+//! each time would end every process that takes it. Only panics are counted: a process that is killed counts nothing,
+//! whatever it was processing.
 
 mod input;
 mod scope;

@@ -1,4 +1,4 @@
-//! The input that a thread is working on. Entering one costs a few nanoseconds, the next event of a batch less.
+//! The input that a thread is processing. Entering one costs a few nanoseconds, the next event of a batch less.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,14 +13,14 @@ const NO_EVENT: u64 = 0;
 
 thread_local! {
     static CURRENT: RefCell<Option<Input>> = const { RefCell::new(None) };
-    /// The sequence number of the current input if it is an event: it changes more often than the rest.
+    /// Sequence number of the current input if it is an event: it changes more often than the rest.
     static SEQ: Cell<u64> = const { Cell::new(NO_EVENT) };
 }
 
-/// The input that this thread is working on: the one that was entered last and not left.
+/// The input that this thread is processing: the one that was entered last and not left.
 #[must_use]
 pub fn current() -> Option<Input> {
-    // A thread that is ending works on nothing.
+    // A thread that is ending processes nothing.
     let input = CURRENT.try_with(|current| current.try_borrow().ok()?.clone()).ok().flatten()?;
     match input {
         Input::Event { session, .. } => {
@@ -31,8 +31,8 @@ pub fn current() -> Option<Input> {
     }
 }
 
-/// Says that this thread works on an input until the returned value is dropped. Only for synchronous code: across an
-/// `await`, use [`within`].
+/// Sets the input of this thread until the returned guard is dropped. Only for synchronous code: across an `await`, use
+/// [`within`].
 pub fn enter(input: Option<Input>) -> InputGuard {
     let seq = match &input {
         Some(Input::Event { seq, .. }) => *seq,
@@ -42,12 +42,13 @@ pub fn enter(input: Option<Input>) -> InputGuard {
     InputGuard { before, seq_before: SEQ.replace(seq), on_one_thread: PhantomData }
 }
 
-/// Says that this thread works on events of a session, on none yet.
+/// Starts the processing of events of a session, without a current event.
 pub fn enter_events(session: &Arc<str>) -> EventScope {
     EventScope { _entered: enter(Some(Input::Event { session: Arc::clone(session), seq: NO_EVENT })) }
 }
 
-/// Polls a future as work on an input, on whichever thread it is polled. The caller pins it, so that a large one is not moved.
+/// Polls a future with this input as the current one, on whichever thread it is polled. The caller pins it, so that a
+/// large one is not moved.
 pub async fn within<F: Future + Unpin>(input: Option<Input>, mut future: F) -> F::Output {
     poll_fn(|cx| {
         let _entered = enter(input.clone());
@@ -56,7 +57,7 @@ pub async fn within<F: Future + Unpin>(input: Option<Input>, mut future: F) -> F
     .await
 }
 
-/// An input that was entered. Dropping it leaves the input, for the one that was entered before.
+/// Guard of a current input. A drop restores the previous one.
 #[derive(Debug)]
 #[must_use]
 pub struct InputGuard {
@@ -68,13 +69,13 @@ pub struct InputGuard {
 impl Drop for InputGuard {
     fn drop(&mut self) {
         let before = self.before.take();
-        // A thread that is ending works on nothing.
+        // A thread that is ending processes nothing.
         let _ = CURRENT.try_with(|current| current.replace(before));
         SEQ.set(self.seq_before);
     }
 }
 
-/// Work on events of one session, one after the other.
+/// Processes events of one session, one after the other.
 #[derive(Debug)]
 #[must_use]
 pub struct EventScope {
@@ -82,20 +83,20 @@ pub struct EventScope {
 }
 
 impl EventScope {
-    /// The events are of another session from now on; none of them is being worked on yet.
+    /// Switches to another session, without a current event.
     pub fn begin(&self, session: &Arc<str>) {
         let input = Input::Event { session: Arc::clone(session), seq: NO_EVENT };
         drop(CURRENT.with(|current| current.replace(Some(input))));
         self.rest();
     }
 
-    /// This is the event being worked on from now on.
+    /// Sets the current event.
     #[inline]
     pub fn at(&self, seq: u64) {
         SEQ.set(seq);
     }
 
-    /// No event is being worked on from now on.
+    /// Clears the current event.
     #[inline]
     pub fn rest(&self) {
         SEQ.set(NO_EVENT);
@@ -118,7 +119,7 @@ mod tests {
         let outer = enter(Some(operation(1)));
         {
             let events = enter_events(&"s".into());
-            assert_eq!(current(), None, "no event has been reached");
+            assert_eq!(current(), None, "no current event yet");
             events.at(7);
             assert_eq!(current(), Some(Input::Event { session: "s".into(), seq: 7 }));
             let inner = enter(Some(operation(2)));

@@ -1,4 +1,4 @@
-//! What people see of the gate, and what they do with it. Whoever is not answered asks a process that is ending.
+//! Manual control of the gate, and queries. `None` means that the process is shutting down.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::circuit_breaker::{
 };
 
 impl Gate {
-    /// A page of buckets, from a place on: 0, or what the page before said.
+    /// A page of buckets, starting at a position: 0, or the value from the previous page.
     pub async fn buckets(&self, from: u32, most: usize) -> Option<BucketPage> {
         self.tokens().list(from, most).await
     }
 
-    /// Who has the most calls made, or the most that go wrong.
+    /// Consumers with the most calls, or the most failed calls.
     pub async fn top(&self, by: Measure, most: usize) -> Option<TopSpenders> {
         self.breaker().send(GetTopSpenders { by, most }).await.ok()
     }
 
-    /// What is to be seen of a breaker; nothing within if it is closed and has no trouble.
+    /// Snapshot of a breaker. The inner value is `None` if it is closed and has no failures.
     pub async fn look(&self, key: BreakerKey) -> Option<Option<BreakerSnapshot>> {
         self.breaker().send(GetBreaker(key)).await.ok()
     }
 
-    /// Whether a breaker could be opened, until it is reset or for a time.
+    /// Checks whether a breaker could be forced open, for a time or until it is reset.
     pub async fn may_force(&self, key: BreakerKey, lasting: Option<Duration>) -> Option<Result<(), ForceError>> {
         self.breaker().send(CheckForceOpen { key, lasting }).await.ok()
     }
@@ -44,7 +44,7 @@ impl Gate {
         Some(forced)
     }
 
-    /// Closes a breaker, whatever opened it; `None` if the process is ending.
+    /// Closes a breaker, whatever opened it. `None` if the process is shutting down.
     pub async fn reset(&self, key: BreakerKey) -> Option<()> {
         self.breaker().send(ResetBreaker(key)).await.ok()?;
         self.store_changes().await;

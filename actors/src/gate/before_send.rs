@@ -10,15 +10,15 @@ use super::NotSent;
 /// A commit in progress.
 pub type CommitFuture<'a> = Pin<Box<dyn Future<Output = Result<(), NotSent>> + Send + 'a>>;
 
-/// Makes durable that a call is about to be sent, when its permit is granted and not before: after a crash, a call that was
-/// only waiting for its permit need not be waited out.
+/// Makes durable that a call is about to be sent, after its permit is granted and not before: after a crash there is no
+/// need to wait for an effect of a call that only waited for its permit.
 pub trait BeforeSend: Send + Sync {
     /// The permit cannot be granted immediately: the call waits. Must return quickly.
     fn on_wait(&self);
 
-    /// The permit is granted. The call is sent only if this succeeds; else the permit is given back and nothing is sent.
-    /// Called again if the call had to wait for another permit after the first commit, and then succeeds without a write
-    /// unless something has to be written.
+    /// The permit is granted. The call is sent only if this succeeds; otherwise the permit is returned and nothing is
+    /// sent. Called again if the call had to wait for another permit after the first commit; then it succeeds without a
+    /// write unless something has to be written.
     fn commit(&self) -> CommitFuture<'_>;
 }
 
@@ -27,7 +27,7 @@ pub trait BeforeSend: Send + Sync {
 pub struct CommitHook(Option<Arc<dyn BeforeSend>>);
 
 impl CommitHook {
-    /// Nothing is done before the send.
+    /// No commit before the send.
     #[must_use]
     pub const fn none() -> Self {
         Self(None)

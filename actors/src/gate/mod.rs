@@ -1,12 +1,12 @@
-//! REST calls on their way to Discord: the port that callers see, and the transport that only the gate may use.
+//! REST calls to Discord: the port for callers, and the transport that only the gate may use.
 //!
 //! ```text
-//!  caller ──Request──▶ Rest::call ──▶ breaker admit ──▶ token bucket acquire ──▶ commit ──▶ Transport::send(Cleared)
-//!         ◀─Outcome──             ◀── breaker report ◀── token bucket observe ◀───────────
+//!  caller ──RestRequest──▶ Rest::call ──▶ breaker admit ──▶ token bucket acquire ──▶ commit ──▶ Transport::send
+//!         ◀─CallOutcome──             ◀── breaker report ◀── token bucket observe ◀──────────
 //! ```
 //!
-//! A [`Transport`] takes nothing but a [`ClearedRequest`] call, and only the gate can make one: no call can leave that has not
-//! passed breaker and token bucket. The commit is the caller's: see [`BeforeSend`].
+//! A [`Transport`] accepts only a [`ClearedRequest`], and only the gate can create one: no call is sent that has not
+//! passed breaker and token bucket. The caller provides the commit: see [`BeforeSend`].
 
 mod admin;
 mod before_send;
@@ -26,12 +26,11 @@ pub use transport::{ClearedRequest, RawResponse, SendFuture, Transport, Transpor
 use std::future::Future;
 use std::pin::Pin;
 
-/// A call under way.
+/// Pending call.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = CallOutcome> + Send + 'a>>;
 
-/// Where REST calls go: the local gate, or an egress process that has one.
+/// Destination of REST calls: the local gate, or an egress process that has one.
 pub trait Rest: Send + Sync {
-    /// Makes a call. It always ends: by its deadline it was either not sent, answered, or has an outcome that nobody
-    /// knows.
+    /// Makes a call. It always finishes: by its deadline it was not sent, was answered, or has an unknown outcome.
     fn call(&self, request: RestRequest) -> CallFuture<'_>;
 }

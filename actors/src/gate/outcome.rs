@@ -1,4 +1,4 @@
-//! What came of a REST call. Whoever made it can always tell "never left" from "may have happened".
+//! Outcome of a REST call. It always separates "never sent" from "may have happened".
 
 use std::time::Duration;
 
@@ -6,48 +6,48 @@ use bytes::Bytes;
 use guildhall_core::response::ResponseClass;
 use http::{HeaderMap, StatusCode};
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub enum CallOutcome {
-    /// It never left. Nothing happened, and nothing was used up.
+    /// It was never sent. Nothing happened, and nothing was used up.
     NotSent(NotSent),
-    /// Discord answered.
+    /// Discord responded.
     Answered(RestResponse),
-    /// It was sent, and nobody knows what came of it.
+    /// It was sent, and its outcome is unknown.
     Unknown(NoResponse),
 }
 
-/// Why a call was not sent, and when to come again.
+/// Why a call was not sent, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: {why}")]
 pub struct NotSent {
-    /// How long to wait before it may go; nothing if waiting does not help.
+    /// Time until it may be sent. `None` if waiting does not help.
     pub retry_after: Option<Duration>,
     /// The reason, for people.
     pub why: String,
-    /// The reason, for metrics: a short word.
+    /// Short reason, for metrics.
     pub reason: &'static str,
 }
 
-/// An answer of Discord.
+/// Response of Discord.
 #[derive(Debug)]
 pub struct RestResponse {
     /// The status.
     pub status: StatusCode,
-    /// The headers, as they came.
+    /// The headers as received.
     pub headers: HeaderMap,
-    /// The body, whole.
+    /// The complete body.
     pub body: Bytes,
-    /// What kind of answer it is.
+    /// Class of the response.
     pub class: ResponseClass,
-    /// Discord's error code, if the body had one.
+    /// Discord's error code, if the body has one.
     pub code: Option<u32>,
 }
 
-/// A call whose outcome nobody knows.
+/// A call with an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sent, but not answered: {why}")]
+#[error("sent, but no response received: {why}")]
 pub struct NoResponse {
-    /// What went wrong.
+    /// Description of the failure.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! The gate: the one way for a call to reach Discord.
+//! The gate: the only way for a call to reach Discord.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -29,39 +29,40 @@ use crate::telemetry::emit;
 use crate::telemetry::limits::{CallAnswered, CallLost, CallRecord, RouteLabels, SendDenied};
 use crate::token_bucket::{DividedLimit, OnWait, Permit, SharedLimits, TokenBucket, TokenBucketHandle};
 
-/// How long a probe of the breaker's own waits for its turn.
+/// How long a probe of a breaker waits for its permit.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a permit is held for a call whose caller is committing. Past it, others may use it, and the call asks for another
-/// once the commit is done.
+/// How long a permit is held for a call whose caller commits. After that, others may use it, and the call requests
+/// another one when the commit is done.
 const LONGEST_COMMIT: Duration = Duration::from_secs(1);
 
-/// The local gate. It alone holds the transport, so that no call can go around it.
+/// The local gate. It alone owns the transport, so that no call can bypass it.
 pub struct Gate {
     transport: Box<dyn Transport>,
     breaker: Addr<CircuitBreaker>,
     tokens: TokenBucketHandle,
     clock: Clock,
     labels: Mutex<RouteLabels>,
-    /// The right of this process to send anything at all.
+    /// Lease of this process, without which nothing is sent.
     lease: LeaseGuard,
-    /// Who keeps what must not be forgotten, and whether it has recalled what was; nobody if nothing is kept.
+    /// Saves the snapshot, and tells whether it is restored. `None` if nothing is saved.
     keeper: Option<(SnapshotHandle, RestoredReceiver)>,
-    /// Itself, for the tasks that calls are sent in.
+    /// Reference to itself, for the tasks that send calls.
     own: Weak<Self>,
 }
 
-/// What a call is told when there is nobody left to admit it.
+/// Result of a call when the actors have stopped.
 fn ending() -> NotSent {
     // The next process can make it.
-    NotSent { retry_after: Some(Duration::from_secs(1)), why: "the process is ending".into(), reason: "shutting_down" }
+    let why = "the process is shutting down".into();
+    NotSent { retry_after: Some(Duration::from_secs(1)), why, reason: "shutting_down" }
 }
 
-/// What a call is told whose caller has lost the right to make it.
+/// Result of a call whose caller has lost its lease.
 fn denied() -> NotSent {
     NotSent {
         retry_after: Some(Duration::from_secs(1)),
-        why: "this process's lease has run out, or another process looks after the guild now".into(),
+        why: "the lease of this process has expired, or another process owns the guild".into(),
         reason: "lease_lost",
     }
 }
@@ -72,7 +73,7 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-/// How a gate counts.
+/// Configuration of a gate.
 #[derive(Clone, Debug, Default)]
 pub struct GateConfig {
     /// Rate limits.
@@ -85,7 +86,7 @@ pub struct GateConfig {
     pub seed: u64,
     /// How limits are shared with other processes, if they are.
     pub shared: Option<SharedLimits>,
-    /// What outlives the process, if anything does.
+    /// What survives a restart, if anything does.
     pub memory: Option<SnapshotConfig>,
     /// How the global limit is divided among processes, if it is.
     pub divided: Option<DividedLimit>,
@@ -95,10 +96,10 @@ impl Gate {
     /// Starts a token bucket and a circuit breaker on the current thread, which must be within a `LocalSet` or an actix
     /// `System`, and a gate over both. The `lease` is checked just before every call is sent.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
+    #[expect(clippy::disallowed_methods, reason = "the guard is a field of the actor")]
     pub fn start(transport: impl Transport, config: GateConfig, lease: LeaseGuard) -> Arc<Self> {
         let clock = Clock::start();
-        // As many invalid requests may be made between two writes, if every call is one.
+        // At most this many invalid requests happen between two writes, if every call is one.
         let unkept = config.limits.global;
         let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed);
         let bucket = TokenBucket::new(clock, config.limits);
@@ -122,32 +123,32 @@ impl Gate {
         Self::with_keeper(transport, breaker, tokens, clock, lease, Some(keeper))
     }
 
-    /// Keeps what must not be forgotten a last time. To be called when nothing more is to be sent: what happens after it is
-    /// not kept.
+    /// Saves the last snapshot. Call it when nothing more is to be sent: what happens after it is not saved.
     pub async fn remember(&self) {
         if let Some((keeper, _)) = &self.keeper {
             keeper.end().await;
         }
     }
 
-    /// Who stores what must not be forgotten, if anything does.
+    /// The task that saves the snapshot, if there is one.
     pub(super) fn keeper(&self) -> Option<&SnapshotHandle> {
         self.keeper.as_ref().map(|(keeper, _)| keeper)
     }
 
-    /// The breaker, for people who force or reset it, and for calls to other upstreams.
+    /// The breaker, for manual control and for calls to other upstreams.
     #[must_use]
     pub fn breaker(&self) -> &Addr<CircuitBreaker> {
         &self.breaker
     }
 
-    /// The way to the token bucket, for what other processes have to tell it.
+    /// Handle for the token bucket, for messages of other processes.
     #[must_use]
     pub fn tokens(&self) -> &TokenBucketHandle {
         &self.tokens
     }
 
-    /// A gate over running actors, which also sends the breaker's own probes. `clock` must be the actors' own.
+    /// Creates a gate for running actors. It also sends the probes of the breaker. `clock` must be the clock of the
+    /// actors.
     #[must_use]
     pub fn new(
         transport: impl Transport,
@@ -168,10 +169,10 @@ impl Gate {
     ) -> Arc<Self> {
         Arc::new_cyclic(|gate: &Weak<Self>| {
             let (gate, own) = (Weak::clone(gate), Weak::clone(gate));
-            // Once, at the start: there is room in the mailbox.
+            // Once, at the start: the mailbox has room.
             breaker.do_send(SetProber(Arc::new(move |probe| {
                 if let Some(gate) = gate.upgrade() {
-                    // A probe that is lost times out.
+                    // A lost probe times out.
                     spawn_work(async move { gate.probe(probe).await });
                 }
             })));
@@ -188,15 +189,15 @@ impl Gate {
         })
     }
 
-    /// Waits until the stored state is loaded, or could not be: from then on calls may go.
+    /// Waits until the stored state is loaded, or loading has failed: from then on calls can be sent.
     pub async fn ready(&self) {
         if let Some((_, recalled)) = &self.keeper {
-            // If the task is gone, the process ends.
+            // If the task has stopped, the process ends.
             let _ = recalled.clone().wait_for(|recalled| *recalled).await;
         }
     }
 
-    /// Waits until what must not be forgotten is known again, which is a matter of the first moments.
+    /// Waits until the snapshot is restored, which happens shortly after the start.
     async fn recalled(&self, max_wait: Duration, hook: &CommitHook) -> Result<(), NotSent> {
         let Some((_, recalled)) = &self.keeper else { return Ok(()) };
         if *recalled.borrow() {
@@ -207,11 +208,11 @@ impl Gate {
         let waited = timeout(max_wait, recalled.wait_for(|recalled| *recalled)).await;
         match waited {
             Ok(Ok(_)) => Ok(()),
-            // Nobody will ever recall: the actors are gone.
+            // It will never be restored: the actors have stopped.
             Ok(Err(_)) => Err(ending()),
             Err(_) => Err(NotSent {
                 retry_after: Some(Duration::from_secs(1)),
-                why: "the gate has not recalled yet what it must not forget".into(),
+                why: "the gate has not restored its snapshot yet".into(),
                 reason: "recalling",
             }),
         }
@@ -230,16 +231,16 @@ impl Gate {
         let Some(gate) = self.own.upgrade() else {
             return CallOutcome::NotSent(ending());
         };
-        // A task of its own: Discord counts a call whose caller has gone away like any other, and so must we.
+        // A separate task: Discord counts a call whose caller has gone away like any other, and so must the gate.
         let input = crash::current();
         let sent = spawn_work(async move {
             let sent = pin!(gate.send(request, &route, permit, pass));
             crash::within(input, sent).await
         });
-        sent.await.unwrap_or_else(|_| CallOutcome::Unknown(NoResponse { why: "the process is ending".into() }))
+        sent.await.unwrap_or_else(|_| CallOutcome::Unknown(NoResponse { why: "the process is shutting down".into() }))
     }
 
-    /// Waits for leave to send: a permit, a pass of the breaker, and the caller's own commit.
+    /// Waits for everything that a send needs: a permit, a pass of the breaker, and the commit of the caller.
     async fn clear(&self, about: &CallContext, route: &Route, hook: &CommitHook) -> Result<(Permit, Pass), NotSent> {
         let (permit, pass) = self.permit_and_pass(about, route, hook).await?;
         let Some(by) = hook.get() else { return Ok((permit, pass)) };
@@ -250,12 +251,13 @@ impl Gate {
                 if pass.is_current() || pass.is_probe() {
                     return Ok((permit, pass));
                 }
-                // A breaker has opened or closed during the commit.
+                // A breaker has changed its state during the commit.
                 drop(pass);
                 Ok((permit, self.admit(about, route).await?))
             }
             Err(_) => {
-                // Others need not wait for this caller's store. What is committed stays so while it asks again.
+                // Others must not wait for this caller's store. The commit stays valid while the call requests a permit
+                // again.
                 drop((permit, pass));
                 commit.await?;
                 self.permit_and_pass(about, route, &CommitHook::none()).await
@@ -271,7 +273,7 @@ impl Gate {
     ) -> Result<(Permit, Pass), NotSent> {
         let mut pass = self.admit(about, route).await?;
         let permit = self.permit(about, route, hook).await?;
-        // Whoever waited may find the breaker open that was closed before, or the budget of invalid requests spent.
+        // During the wait a breaker may have opened, or the budget of invalid requests may be used up.
         if permit.has_waited() && !pass.is_probe() {
             drop(pass);
             pass = self.admit(about, route).await?;
@@ -320,7 +322,7 @@ impl Gate {
         permit.sent();
         failpoint::pass(Point::BeforeSend);
         if !self.lease.holds() || !request.right.holds() {
-            // It is somebody else's to send now, or will be before this could have an answer.
+            // Another process may send it now, or could before this call had a response.
             drop(pass);
             permit.unused();
             emit(SendDenied { guild, trace });
@@ -331,7 +333,7 @@ impl Gate {
         let took = began.elapsed();
         let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
         let of = CallRecord { route: label, guild, took, trace, asked_by: asked_by.map(|trace| trace.span) };
-        // The breaker hears of it first: whoever is let go by what the token bucket learns must find what the breaker did.
+        // The breaker is informed first: a call that the token bucket releases must see the new state of the breaker.
         match received {
             Ok(received) => {
                 let _ = pass.report(CallResult::Answered(received.class), took);
@@ -354,7 +356,7 @@ impl Gate {
                 CallOutcome::NotSent(NotSent { retry_after, why: error.to_string(), reason: "unreachable" })
             }
             Err(error @ TransportError::Malformed(_)) => {
-                // The caller's own mistake says nothing about Discord, and trying again does not help.
+                // An error of the caller says nothing about Discord, and a retry does not help.
                 drop(pass);
                 permit.unused();
                 CallOutcome::NotSent(NotSent { retry_after: None, why: error.to_string(), reason: "malformed" })
@@ -371,7 +373,7 @@ impl Gate {
         }
     }
 
-    /// Sends a probe that the breaker asked for, and has admitted.
+    /// Sends a probe of the breaker, which is already admitted.
     async fn probe(&self, probe: ProbeRequest) {
         let mut request = RestRequest::new(Method::GET, probe.path(), probe.credential);
         request.lane = Lane::Interactive;
@@ -382,7 +384,7 @@ impl Gate {
         }
     }
 
-    /// What is to be seen of limits and breakers; `None` if the process is ending.
+    /// Snapshot of limits and breakers. `None` if the process is shutting down.
     pub async fn observe(&self) -> Option<GateView> {
         let limits = self.tokens.observe().await?;
         let breakers = self.breaker.send(circuit_breaker::ObserveCircuitBreaker).await.ok()?;
@@ -390,7 +392,7 @@ impl Gate {
     }
 }
 
-/// What breaker and token bucket ask of a call; its body is nobody's business but the transport's.
+/// What breaker and token bucket need to know of a call; the body is only for the transport.
 #[derive(Clone)]
 struct CallContext {
     credential: Credential,
@@ -414,7 +416,7 @@ impl CallContext {
     }
 }
 
-/// What is to be seen of the gate.
+/// Snapshot of the gate.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct GateView {
     /// The token bucket.
@@ -429,7 +431,7 @@ impl Rest for Gate {
     }
 }
 
-/// The wall clock, which tells how old a message is.
+/// The wall clock, for the age of a message.
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

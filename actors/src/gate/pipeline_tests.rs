@@ -1,4 +1,4 @@
-//! The whole gate in one local set, under paused time, with a Discord that answers after a while.
+//! The whole gate in one local set, with paused time, and a Discord with latency.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,19 +19,20 @@ use crate::gate::{BeforeSend, CommitFuture};
 
 const BOT: Credential = Credential::Application(42);
 
-/// Answers every call after a while.
+/// A fake Discord.
 #[derive(Default)]
 struct Discord {
-    /// How long an answer takes.
+    /// Latency of a response.
     latency: Duration,
-    /// By the first two parts of a path and method: so many in a window of so many seconds. Without, no headers.
+    /// Limit for each method and first two path segments: calls, and length of the window in seconds. `None`: no rate
+    /// limit headers.
     limit: Option<(u32, u64)>,
     windows: Mutex<HashMap<String, (Instant, u32)>>,
-    /// When each call was sent, by its path.
+    /// Path and time of each call.
     sent: Mutex<Vec<(String, Instant)>>,
-    /// What is answered instead of a 200.
+    /// Status to return instead of 200.
     status: Mutex<Option<StatusCode>>,
-    /// Calls that were refused.
+    /// Number of rate-limited calls.
     refused: Mutex<u32>,
 }
 
@@ -54,7 +55,7 @@ impl Discord {
     }
 }
 
-/// A Discord that a test keeps a hand on.
+/// Transport to a fake Discord that the test controls.
 struct Line(Arc<Discord>, Instant);
 
 impl Transport for Line {
@@ -113,7 +114,7 @@ fn read(path: String, lane: Lane, max_wait: Duration) -> RestRequest {
     request
 }
 
-/// How long calls of the interactive lane waited before they were sent, the longest last, while the operations did.
+/// Wait times of interactive calls while the operation lane is saturated, sorted.
 async fn waits_beside_operations(discord: Discord) -> Vec<Duration> {
     let waits = Arc::new(Mutex::new(Vec::new()));
     let found = Arc::clone(&waits);
@@ -127,7 +128,7 @@ async fn waits_beside_operations(discord: Discord) -> Vec<Duration> {
         let urgent = |number: u64| {
             let gate = Arc::clone(&gate);
             async move {
-                // Ten a second, at no even times, once the gate has seen how long answers take.
+                // Ten a second, at irregular times, after the gate has measured the latency.
                 let at = began + Duration::from_millis(4_000 + number * 97 + (number * number * 31) % 83);
                 sleep_until(at).await;
                 let path = format!("/channels/{number}");
@@ -136,7 +137,7 @@ async fn waits_beside_operations(discord: Discord) -> Vec<Duration> {
                 (path, at)
             }
         };
-        // Their route is known.
+        // So that the limits of their route are known.
         let first = gate.call(read("/channels/0".into(), Lane::Interactive, Duration::from_secs(5)));
         let urgent = async {
             drop(first.await);
@@ -147,7 +148,7 @@ async fn waits_beside_operations(discord: Discord) -> Vec<Duration> {
             urgent = urgent => urgent,
             _ = &mut operations => panic!("the operation lane was not saturated"),
         };
-        assert_eq!(*discord.refused.lock().unwrap(), 0, "no bucket was passed");
+        assert_eq!(*discord.refused.lock().unwrap(), 0, "no bucket was exceeded");
         let sent: HashMap<String, Instant> = discord.sent.lock().unwrap().iter().cloned().collect();
         *found.lock().unwrap() = urgent.into_iter().map(|(path, at)| sent[&path] - at).collect();
     })
@@ -164,7 +165,7 @@ async fn interactive_calls_hardly_wait_while_the_operation_lane_is_saturated() {
         let waits = waits_beside_operations(Discord { limit, latency, ..Discord::default() }).await;
         let p99 = waits[waits.len() * 99 / 100];
         println!(
-            "{limit:?}, {latency:?}: of {} the middle waited {:?}, p99 {p99:?}",
+            "{limit:?}, {latency:?}: {} waits, median {:?}, p99 {p99:?}",
             waits.len(),
             waits[waits.len() / 2]
         );
@@ -178,7 +179,7 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
         let mut calls: Vec<_> = (0..50)
             .map(|guild| Box::pin(gate.call(read(format!("/guilds/{guild}"), Lane::Operation, Duration::MAX / 4))))
             .collect();
-        // All are admitted and wait for the gate's first quiet window to end.
+        // All are admitted and wait for the end of the gate's first quiet window.
         assert!(timeout(Duration::from_millis(500), join_all(calls.iter_mut())).await.is_err());
         let view = gate.observe().await.unwrap();
         assert_eq!((view.limits.waiting, view.breakers.invalid_requests.in_flight), (50, 50));
@@ -209,7 +210,7 @@ async fn a_call_whose_caller_hangs_up_after_it_was_sent_is_counted_like_any_othe
     let discord = Discord { latency: Duration::from_secs(2), status, ..Discord::default() };
     with_gate(discord, GateConfig::default(), |gate, discord| async move {
         let call = gate.call(read("/guilds/1".into(), Lane::Operation, Duration::from_secs(5)));
-        // Sent when the quiet first window is over, and not answered yet.
+        // Sent after the first quiet window, and not answered yet.
         assert!(timeout(Duration::from_secs(3), call).await.is_err());
         assert_eq!(discord.sent.lock().unwrap().len(), 1);
         sleep(Duration::from_secs(2)).await;
@@ -268,7 +269,7 @@ async fn whoever_waited_while_a_breaker_opened_is_not_sent_and_gives_its_token_b
 #[tokio::test(start_paused = true)]
 async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_its_own_probes() {
     let breakers = BreakerConfig { jitter_percent: 0, ..BreakerConfig::default() };
-    // As narrow as that of `GET /gateway/bot`: fewer in a window than a breaker wants probes.
+    // As low as the limit of `GET /gateway/bot`: fewer calls in a window than a breaker needs probes.
     let discord = Discord { limit: Some((2, 5)), ..Discord::default() };
     with_gate(discord, GateConfig { breakers, ..GateConfig::default() }, |gate, discord| async move {
         *discord.status.lock().unwrap() = Some(StatusCode::BAD_GATEWAY);
@@ -293,14 +294,14 @@ async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_i
             }
         });
         closed.await.expect("it closes");
-        assert_eq!(*discord.refused.lock().unwrap(), 0, "its probes keep to their own limit");
+        assert_eq!(*discord.refused.lock().unwrap(), 0, "the probes respect their own limit");
         advance(Duration::from_secs(10)).await;
         assert!(matches!(create(1).await, CallOutcome::Answered(_)));
     })
     .await;
 }
 
-/// A caller whose commit takes a while, or fails.
+/// A caller whose commit takes some time, or fails.
 #[derive(Default)]
 struct Committer {
     takes: Duration,
@@ -339,12 +340,12 @@ async fn call_is_committed_after_its_permit_and_before_it_is_sent() {
         let committer = Arc::new(Committer { takes: Duration::from_millis(5), ..Committer::default() });
         let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
         assert!(matches!(outcome, CallOutcome::Answered(_)), "{outcome:?}");
-        // A fresh gate grants nothing in its first window: the call had to wait.
+        // A new gate grants nothing in its first window: the call had to wait.
         let (committed, sent) = (committer.commits.lock().unwrap().clone(), discord.sent.lock().unwrap()[0].1);
         assert_eq!((committed.len(), *committer.waits.lock().unwrap()), (1, 1));
         assert!(committed[0] - began >= Duration::from_secs(1) && committed[0] <= sent);
         drop(gate.call(committed_by(&committer, "/guilds/1")).await);
-        assert_eq!(*committer.waits.lock().unwrap(), 1, "the second permit is there at once");
+        assert_eq!(*committer.waits.lock().unwrap(), 1, "the second permit is granted at once");
     })
     .await;
 }
@@ -367,7 +368,7 @@ async fn call_whose_commit_is_refused_is_not_sent_and_gives_all_back() {
 async fn permit_of_a_slow_commit_goes_to_others_meanwhile() {
     with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
         sleep(Duration::from_secs(3)).await;
-        // Of a route that is not known, one call is in flight at a time.
+        // A route with unknown limits has one call in flight at a time.
         drop(gate.call(committed_by(&Arc::default(), "/guilds/0")).await);
         let committer = Arc::new(Committer { takes: Duration::from_secs(20), ..Committer::default() });
         let slow = (0..50).map(|guild| gate.call(committed_by(&committer, &format!("/guilds/{guild}"))));
@@ -407,7 +408,7 @@ async fn call_is_not_sent_if_a_breaker_opens_during_its_commit() {
     .await;
 }
 
-/// A lease that ends when a test says so.
+/// A lease that the test ends.
 struct Lease(std::sync::atomic::AtomicBool);
 
 impl crate::lease_guard::LeaseCheck for Lease {
@@ -424,7 +425,7 @@ async fn nothing_is_sent_without_the_lease_of_the_process() {
         let call = || RestRequest::new(Method::GET, "/gateway/bot".to_owned(), BOT);
         assert!(matches!(gate.call(call()).await, CallOutcome::Answered(_)));
         lease.0.store(false, std::sync::atomic::Ordering::SeqCst);
-        // It belongs to no queue, and so has no right of its own that could end.
+        // It belongs to no queue, and so has no lease of its own.
         let CallOutcome::NotSent(refused) = gate.call(call()).await else { panic!("it was sent") };
         assert_eq!(refused.reason, "lease_lost");
         assert_eq!(discord.sent.lock().unwrap().len(), 1);
@@ -434,7 +435,7 @@ async fn nothing_is_sent_without_the_lease_of_the_process() {
     .await;
 }
 
-/// What the gate says that it no longer holds back, in order.
+/// Conditions that the gate has released, in order.
 type Released = Arc<Mutex<Vec<GateCondition>>>;
 
 fn listen(gate: &Gate) -> Released {
@@ -486,7 +487,7 @@ async fn new_token_lets_calls_go_and_is_told_to_the_listener() {
         gate.token_changed(BOT, "another".to_owned()).await.unwrap();
         assert!(taken(&released).contains(&GateCondition::Token));
         assert!(matches!(call(&gate).await, CallOutcome::Answered(_)));
-        // One that was fine before: nothing was held back.
+        // The previous token was valid: nothing was delayed.
         gate.token_changed(BOT, "a third".to_owned()).await.unwrap();
         assert_eq!(taken(&released), []);
     })

@@ -14,64 +14,65 @@ use http_body_util::combinators::UnsyncBoxBody;
 use super::CommitHook;
 use crate::lease_guard::LeaseGuard;
 
-/// A REST call: typed or raw, it is the same from here on.
+/// A REST call, typed or raw.
 #[derive(Debug)]
 pub struct RestRequest {
     /// The method.
     pub method: Method,
-    /// The path below the API's version, with a leading slash and with its query: `/guilds/1/members?limit=5`.
+    /// Path below the API version, with a leading slash and the query: `/guilds/1/members?limit=5`.
     pub path: String,
-    /// Headers beside those that the transport sets itself (token, user agent, length).
+    /// Headers in addition to those that the transport sets (token, user agent, length).
     pub headers: HeaderMap,
     /// The body.
     pub body: RequestBody,
-    /// Who it is made as.
+    /// Credential to use.
     pub credential: Credential,
-    /// How urgent it is.
+    /// Urgency.
     pub lane: Lane,
-    /// How long its caller waits for a turn. A call that is not due by then is not sent, and says when it would be.
+    /// How long the caller waits for a permit. If there is none by then, the call is not sent, and the result says when
+    /// to retry.
     pub max_wait: Duration,
-    /// What repeating it would do; only what is safe to repeat may probe an open breaker.
+    /// Effect of a repetition. Only calls that are safe to repeat may probe an open breaker.
     pub effects: Effects,
-    /// The guild on whose behalf it is made, for the ledger of who spent the budget.
+    /// The guild that the call is made for, for the ledger of invalid requests.
     pub guild: Option<u64>,
-    /// Who submitted the operation behind it, for the shares of the invalid requests.
+    /// Submitter of the operation, for the shares of the invalid requests.
     pub submitter: Submitter,
-    /// A limit within the route's limit that it falls under.
+    /// Sublimit of the route that applies.
     pub sub: Option<SublimitKind>,
-    /// The right by which it is made. It is looked at just before the call leaves, however long it has waited.
+    /// Lease that permits the call. Checked just before the call is sent, however long it has waited.
     pub right: LeaseGuard,
     /// What has to be durable before it is sent.
     pub before_send: CommitHook,
-    /// The part of a trace that makes it; from the gate on, the part that it is itself.
+    /// Trace context of the caller; from the gate on, the context of the call itself.
     pub trace: Option<TraceContext>,
 }
 
-/// What repeating a call would do.
+/// Effect of repeating a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effects {
     /// It only reads.
     None,
-    /// It may be repeated: PUTs, DELETEs, most PATCHes.
+    /// It may be repeated: PUT, DELETE, most PATCH calls.
     Idempotent,
-    /// Each time makes something new.
+    /// Each repetition creates something new.
     Creates,
 }
 
-/// A call's body.
+/// Body of a call.
 #[derive(Debug, Default)]
 pub enum RequestBody {
-    /// None.
+    /// No body.
     #[default]
     Empty,
-    /// Whole, with its content type in the headers.
+    /// Complete, with its content type in the headers.
     Whole(Bytes),
-    /// On its way from somebody else.
+    /// Streamed from another source.
     Stream(UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>),
 }
 
 impl RestRequest {
-    /// A call with no body, on the operation lane, whose effects are told by its method.
+    /// Creates a call without a body, on the operation lane, with effects derived from its method.
     #[must_use]
     pub fn new(method: Method, path: impl Into<String>, credential: Credential) -> Self {
         let effects = match method {
@@ -97,7 +98,7 @@ impl RestRequest {
         }
     }
 
-    /// The route it goes to.
+    /// Route of the call.
     #[must_use]
     pub fn route(&self, unix_ms: u64) -> Route {
         let application = match self.credential {

@@ -1,4 +1,4 @@
-//! The way out, which takes only calls that the gate has cleared.
+//! The transport, which accepts only calls that the gate has cleared.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::RestRequest;
 
-/// A call that has passed breaker and token bucket. Only the gate makes these.
+/// A call that has passed breaker and token bucket. Only the gate creates these.
 #[derive(Debug)]
 pub struct ClearedRequest {
     request: RestRequest,
@@ -27,42 +27,42 @@ impl ClearedRequest {
     }
 }
 
-/// An answer as it came, with what it says to the gate.
+/// A response as received, with the data that the gate needs.
 #[derive(Debug)]
 pub struct RawResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body, whole.
+    /// The complete body.
     pub body: Bytes,
-    /// What kind of answer it is.
+    /// Class of the response.
     pub class: ResponseClass,
-    /// Discord's error code, if the body had one.
+    /// Discord's error code, if the body has one.
     pub code: Option<u32>,
-    /// The bucket's headers, if all were there.
+    /// Rate limit headers of the bucket, if complete.
     pub rate: Option<RateHeaders>,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// No connection could be had, so nothing left.
+    /// No connection was established, so nothing was sent.
     #[error("cannot connect: {0}")]
     Connect(String),
     /// The call is malformed and cannot be sent.
-    #[error("cannot be sent: {0}")]
+    #[error("cannot send the request: {0}")]
     Malformed(String),
-    /// It may have left, and the connection broke.
-    #[error("the connection broke: {0}")]
+    /// The call may have been sent, and the connection failed.
+    #[error("the connection failed: {0}")]
     Broken(String),
-    /// It may have left, and no answer came in time.
-    #[error("no answer in time")]
+    /// The call may have been sent, and no response came in time.
+    #[error("no response in time")]
     TimedOut,
 }
 
 impl TransportError {
-    /// Whether it is certain that the call never left.
+    /// Whether it is certain that the call was not sent.
     #[must_use]
     pub const fn never_left(&self) -> bool {
         match self {
@@ -72,10 +72,10 @@ impl TransportError {
     }
 }
 
-/// An answer under way.
+/// Pending response.
 pub type SendFuture<'a> = Pin<Box<dyn Future<Output = Result<RawResponse, TransportError>> + Send + 'a>>;
 
-/// Sends one call and reads its answer, within a time limit of its own.
+/// Sends one call and reads its response, with a timeout of its own.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a call. Never twice, whatever happens.
     fn send(&self, call: ClearedRequest) -> SendFuture<'_>;

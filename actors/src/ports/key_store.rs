@@ -1,4 +1,4 @@
-//! The port to where keys and notes are kept.
+//! Port to the store of API keys and audit records.
 
 use std::sync::Arc;
 
@@ -8,137 +8,138 @@ use guildhall_core::time::UnixMs;
 use crate::access::{AuditFilter, AuditRecord, StoredAuditRecord};
 use crate::ports::StoreFuture;
 
-/// A key that is about to be kept.
+/// An API key to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewApiKey {
-    /// What it is called.
+    /// Id of the key.
     pub id: KeyId,
-    /// Whose it is.
+    /// Tenant of the key.
     pub tenant: Arc<str>,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// Of its secret: SHA-256.
+    /// SHA-256 of the secret.
     pub digest: [u8; 32],
-    /// What it is good for.
+    /// What the key permits.
     pub grant: Grant,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: UnixMs,
-    /// Until when it is good.
+    /// Time of expiry.
     pub expires_at: Option<UnixMs>,
 }
 
-/// A key.
+/// A stored API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// As it was made.
+    /// The key as created.
     pub made: NewApiKey,
-    /// When somebody took it back.
+    /// Time from which it is revoked.
     pub revoked_at: Option<UnixMs>,
-    /// The key that came in its place, if one did.
+    /// Key that replaced it.
     pub rotated_to: Option<KeyId>,
 }
 
 impl ApiKey {
-    /// Whether it is good now.
+    /// Whether it is valid now.
     #[must_use]
     pub fn is_good(&self, now: UnixMs) -> bool {
         self.revoked_at.is_none_or(|at| now < at) && self.made.expires_at.is_none_or(|at| now < at)
     }
 }
 
-/// An admin key that a process generated because none was set. The key itself is in a file of that process.
+/// An admin key that a process generated because none was configured. The key itself is in a file of that process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedAdminKey {
     /// SHA-256 of the key.
     pub digest: [u8; 32],
-    /// The host that has the file.
+    /// Host that has the file.
     pub host: String,
-    /// The absolute path of the file.
+    /// Absolute path of the file.
     pub file: String,
-    /// The process that generated the key, or last started with it.
+    /// Process that generated the key, or last started with it.
     pub instance: String,
-    /// When it was generated.
+    /// Time of generation.
     pub created_at: UnixMs,
 }
 
-/// Which keys. The newest come first.
+/// Selects keys. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFilter {
-    /// Of this tenant.
+    /// Keys of this tenant.
     pub tenant: Option<Arc<str>>,
-    /// Only those before this one, by when they were made and by id.
+    /// Only keys before this one, by time of creation and id.
     pub before: Option<(UnixMs, KeyId)>,
-    /// How many at most.
+    /// Maximum number of keys.
     pub limit: usize,
 }
 
-/// What became of a key that was to be kept.
+/// Result of adding a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddKeyResult {
-    /// It is.
+    /// The key is stored.
     Done,
-    /// It is not: this guild belongs to another tenant.
+    /// Rejected: this guild belongs to another tenant.
     GuildTaken(u64),
 }
 
-/// What became of a key that was to be taken back.
+/// Result of revoking a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RevokeResult {
-    /// It was good until now.
+    /// Revoked. It was valid until now.
     Now,
-    /// Somebody had done so before.
+    /// It was already revoked.
     Before,
     /// There is no such key.
     Unknown,
 }
 
-/// What became of a key that was to be replaced.
+/// Result of rotating a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotateResult {
-    /// The new one is kept, the old one ends.
+    /// The new key is stored, and the old one expires.
     Done,
     /// There is no such key.
     Unknown,
-    /// It is no longer good, or was replaced before.
+    /// The key is no longer valid, or was already rotated.
     Over,
 }
 
-/// Where keys and notes are kept.
+/// Store of API keys and audit records.
 pub trait KeyStore: Send + Sync {
-    /// The same store as a tenant sees it: whatever is asked through it is that tenant's.
+    /// The same store restricted to a tenant.
     fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore>;
 
-    /// The generated admin key that all processes of the store accept; nothing if there is none.
+    /// The generated admin key that all processes of the store accept, if there is one.
     fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>>;
 
-    /// A key, whether it is still good or not.
+    /// A key, valid or not.
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<ApiKey>>;
 
-    /// The keys with these ids, in any order. Ids that do not exist are left out.
+    /// The keys with these ids, in any order. Unknown ids are skipped.
     fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<ApiKey>>;
 
-    /// The ids of keys that were created at this time or later, the newest first, at most so many.
+    /// Ids of keys created at this time or later, the newest first, at most `limit`.
     fn key_ids(&self, since: UnixMs, limit: usize) -> StoreFuture<'_, Vec<KeyId>>;
 
-    /// Keys, the newest first.
+    /// Lists keys, the newest first.
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>>;
 
-    /// Keeps a key. The guilds that it is for belong to its tenant from now on, unless they are another's.
+    /// Stores a key. Its guilds belong to its tenant from now on, unless they belong to another one.
     fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult>;
 
-    /// Takes a key back. One that was taken back before stays as it is, without another note.
+    /// Revokes a key. A key that is already revoked does not change, and no audit record is written.
     fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult>;
 
-    /// Keeps a key in the place of another, which is good until `until` at the longest.
+    /// Stores a key that replaces another one, which stays valid at most until `until`.
     fn rotate_key(&self, old: KeyId, new: NewApiKey, until: UnixMs, note: AuditRecord)
     -> StoreFuture<'_, RotateResult>;
 
-    /// Keeps a note by itself: of something that was refused.
+    /// Stores an audit record without a change: of a denied action.
     fn note(&self, note: AuditRecord) -> StoreFuture<'_, ()>;
 
-    /// Notes, the newest first.
+    /// Lists audit records, the newest first.
     fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>>;
 
-    /// Forgets notes from before this, and keys that have been over for as long; a small batch, and how many.
+    /// Deletes a small batch of audit records from before this time, and of keys invalid since before it. Returns their
+    /// number.
     fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64>;
 }

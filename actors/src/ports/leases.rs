@@ -1,35 +1,35 @@
-//! The port to leases: named locks with an end, which one holder at a time has, over all processes.
+//! Port to leases: named locks with an expiry, held by one holder at a time among all processes.
 //!
 //! ```text
-//!  acquire ──▶ Lease { token, fence, until } ──renew──▶ the same, with a later end ──release──▶ free
-//!                                     └── its end passes ──────────────────────────────────▶ free
+//!  acquire ──▶ Lease { token, fence, until } ──renew──▶ the same, with a later expiry ──release──▶ free
+//!                                     └── it expires ──────────────────────────────────────────▶ free
 //! ```
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use tokio::time::Instant;
 
-/// A call to leases under way.
+/// Pending call to the lease store.
 pub type LeaseFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LeaseError>> + Send + 'a>>;
 
-/// Why a lease could not be asked about.
+/// Why a call to the lease store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// There was no good answer in time. What was asked for may have been done all the same.
-    #[error("leases cannot be reached ({0}); count on a lease until its end and no longer, and ask again")]
+    /// There was no valid response in time. The call may have taken effect nevertheless.
+    #[error("the lease store is unreachable ({0}); rely on a lease only until it expires, and retry")]
     Unreachable(String),
-    /// There are no random bytes to make a token from. Nothing was asked.
-    #[error("the system gives no random bytes, so no lease can be told from another; see to its random source")]
+    /// There are no random bytes for a token. No call was made.
+    #[error("the system returned no random bytes, so no lease token can be created; check its random source")]
     Chance,
 }
 
-/// What a lease is called: 1 to 100 letters, digits, `_`, `-`, `.` and `:`.
+/// Name of a lease: 1 to 100 letters, digits, `_`, `-`, `.` and `:`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseName(String);
 
-/// A text that names no lease.
+/// A text that is not a valid lease name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no lease; use 1 to 100 letters, digits, and _ - . :")]
+#[error("{0:?} is not a valid lease name; use 1 to 100 letters, digits, and _ - . :")]
 pub struct InvalidLeaseName(
     /// The text.
     pub String,
@@ -38,11 +38,11 @@ pub struct InvalidLeaseName(
 impl LeaseName {
     const LONGEST: usize = 100;
 
-    /// Takes a text for a name.
+    /// Creates a name.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// When the text is not a valid name.
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidLeaseName> {
         let text = text.into();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':');
@@ -53,7 +53,7 @@ impl LeaseName {
         }
     }
 
-    /// The lease on a guild, for whoever changes much of it.
+    /// The lease on a guild, for bulk changes of it.
     #[must_use]
     pub fn of_guild(guild: u64) -> Self {
         Self(guild.to_string())
@@ -72,18 +72,18 @@ impl fmt::Display for LeaseName {
     }
 }
 
-/// Tells one acquisition from all others, and proves it: 128 random bits.
+/// Identifies one acquisition, and proves it: 128 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseToken([u8; 16]);
 
 impl LeaseToken {
-    /// The token of these bits, which should be random.
+    /// Creates a token from these bits, which should be random.
     #[must_use]
     pub const fn new(bits: [u8; 16]) -> Self {
         Self(bits)
     }
 
-    /// Its bits.
+    /// The bits.
     #[must_use]
     pub const fn bits(&self) -> &[u8; 16] {
         &self.0
@@ -91,76 +91,78 @@ impl LeaseToken {
 }
 
 impl fmt::Debug for LeaseToken {
-    /// Not the token itself: whoever reads it in a log could end the lease with it.
+    /// Hides the token: with it, a reader of the log could end the lease.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LeaseToken(…)")
     }
 }
 
-/// Grows with every acquisition of a name: what carries an older one comes from somebody who has lost the lease.
+/// Grows with every acquisition of a name: a request with an older fence comes from a process that has lost the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseFence(
     /// The number.
     pub u64,
 );
 
-/// A lease that was held when it was asked for.
+/// A lease that was held when it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Its name.
     pub name: LeaseName,
-    /// What it is renewed and released by.
+    /// Needed to renew and release it.
     pub token: LeaseToken,
-    /// What to pass on with all that is done under it.
+    /// To be passed on with everything that is done under the lease.
     pub fence: LeaseFence,
-    /// When to stop counting on it, by this process's clock. The lease itself ends no earlier.
+    /// Until when to rely on it, by the clock of this process. The lease itself expires no earlier.
     pub until: Instant,
 }
 
 impl Lease {
-    /// The longest that a lease is given for at once; whoever asks for more gets this.
+    /// The maximum time to live; longer requests get this.
     pub const LONGEST: Duration = Duration::from_secs(24 * 3_600);
-    /// The shortest.
+    /// The minimum time to live.
     pub const SHORTEST: Duration = Duration::from_millis(1);
 
-    /// What is given to whoever asks for so long: whole milliseconds within the bounds.
+    /// The time to live for a request: whole milliseconds within the bounds.
     #[must_use]
     pub fn given(ttl: Duration) -> Duration {
         let millis = ttl.clamp(Self::SHORTEST, Self::LONGEST).as_millis();
         Duration::from_millis(u64::try_from(millis).expect("invariant: a day has few milliseconds"))
     }
 
-    /// Whether it can still be counted on, with this much left for what is about to be done.
+    /// Whether the lease is still valid, with this margin for what is about to be done.
     #[must_use]
     pub fn holds(&self, now: Instant, margin: Duration) -> bool {
         now + margin < self.until
     }
 }
 
-/// Keeps leases for all processes, by one clock, which is the keeper's own: how the clocks of processes stand does not matter.
+/// Stores leases for all processes. It uses one clock of its own: the clocks of the processes do not matter.
 ///
-/// Holding a lease is never more than very likely. A process may be halted between looking at its lease and doing what the
-/// lease is for, and a keeper may lose what it knew. So a holder
+/// A held lease is never certain. A process may be stopped between the check of its lease and what the lease protects,
+/// and a store may lose its data. So a holder
 ///
-/// - counts on a lease until [`Lease::until`] and no longer. That is reckoned from *before* the call was sent, by a clock that
-///   is never set, so it is never later than the end that the keeper knows; and it looks at it again just before each step that
+/// - relies on a lease only until [`Lease::until`]. That is computed from *before* the call was sent, by a monotonic
+///   clock, so it is never later than the expiry in the store; the holder checks it again just before each step that
 ///   others must not take at the same time ([`Lease::holds`]);
-/// - passes the [fence](Lease::fence) on with what it does, to whoever can refuse an older one: fences grow with every
-///   acquisition of a name, over expiry, release, restarts and processes, and even when the keeper has forgotten the name;
-/// - renews well before the end, and takes an answer that does not come for no answer: the end stays where it was.
+/// - passes the [fence](Lease::fence) on with what it does, to receivers that can reject an older one: fences grow with
+///   every acquisition of a name, across expiry, release, restarts and processes, and even when the store has lost the
+///   name;
+/// - renews well before the expiry, and treats a missing response as a failure: the expiry does not change.
 ///
-/// An acquisition whose answer is lost may have been made. Nobody knows its token, so it ends by itself after its time.
+/// An acquisition whose response is lost may have succeeded. Its token is unknown, so it expires by itself.
 ///
-/// Every call ends within a time limit of the implementation's own.
+/// Every call ends within a timeout of the implementation.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// Takes a lease that nobody has. `holder` says who, for people to read. `None` if somebody has it, who may be the asker.
+    /// Acquires a free lease. `holder` identifies the holder for people. `None` if the lease is held, possibly by the
+    /// caller.
     fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>>;
 
-    /// Moves the end of a lease that is still held to `ttl` from now, which may be earlier than it was. `None` if it is lost:
-    /// it has ended, was released, or is somebody else's.
+    /// Sets the expiry of a held lease to `ttl` from now, which may be earlier than before. `None` if it is lost: it
+    /// has expired, was released, or has another holder.
     fn renew<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> LeaseFuture<'a, Option<Lease>>;
 
-    /// Gives a lease back. `false` if there was nothing to give back, and then nothing has changed, whoever holds it now.
+    /// Releases a lease. `false` if the caller did not hold it; then nothing has changed, whoever holds it now.
     fn release<'a>(&'a self, lease: &'a Lease) -> LeaseFuture<'a, bool>;
 }
 
@@ -190,6 +192,6 @@ mod tests {
         let lease = Lease { name, token: LeaseToken::new([7; 16]), fence: LeaseFence(1), until: now + 3 * second };
         assert!(lease.holds(now, 2 * second) && lease.holds(now + 2 * second, Duration::ZERO));
         assert!(!lease.holds(now + second, 2 * second) && !lease.holds(now + 3 * second, Duration::ZERO));
-        assert_eq!(format!("{:?}", lease.token), "LeaseToken(…)", "a token must not be told");
+        assert_eq!(format!("{:?}", lease.token), "LeaseToken(…)", "a token must not be shown");
     }
 }

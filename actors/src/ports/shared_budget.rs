@@ -1,4 +1,4 @@
-//! The port to the place where processes share their budgets.
+//! Port to the store in which processes share their budgets.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,33 +7,33 @@ use guildhall_core::budget::{
     BudgetDecision, BudgetError, BudgetName, BudgetReport, BudgetState, Observation, Points, SpendRequest,
 };
 
-/// An answer, and how the budget stands after it.
+/// A result, and the state of the budget after it.
 #[derive(Clone, Debug)]
 pub struct SharedReply<T> {
-    /// What was asked for.
+    /// Result of the request.
     pub answer: T,
-    /// How the budget stands.
+    /// State of the budget.
     pub standing: BudgetState,
 }
 
-/// There was no answer. What was asked for may have been done all the same.
+/// There was no response. The request may have taken effect nevertheless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shared budgets cannot be reached: {0}")]
+#[error("shared budgets are unreachable: {0}")]
 pub struct Unreachable(pub String);
 
-/// An answer under way.
+/// Pending [`SharedReply`].
 pub type SharedReplyFuture<'a, T> = Pin<Box<dyn Future<Output = Result<SharedReply<T>, Unreachable>> + Send + 'a>>;
 
-/// Keeps budgets for several processes, each like a [`Budget`](guildhall_core::budget::Budget) of its own and by one
-/// clock.
+/// Stores budgets for several processes. Each behaves like a [`Budget`](guildhall_core::budget::Budget), with one clock
+/// for all processes.
 ///
-/// A budget that is not there is made from the tidings. Whatever is asked, the tidings count first: a budget that the
-/// asker knew in another life starts empty, what was spent out of reach is taken from it once, and new defaults are taken
-/// over. Every call ends within a time limit of the implementation's own.
+/// A missing budget is created from the report. Every call applies the report first: a budget that the caller knew in
+/// another epoch starts empty, what was spent while unreachable is charged once, and new defaults are applied. Every
+/// call ends within a timeout of the implementation.
 pub trait SharedBudgets: Send + Sync + 'static {
-    /// Takes several costs, one after the other, as if each had been asked for by itself. There are as many answers as
-    /// asks, and the only error in them is a cost above the maximum. With no asks it only tells the tidings, and that the
-    /// asker is there: whoever asks nothing for half a minute no longer counts as one who shares.
+    /// Takes several costs, one after the other, as if each had been requested separately. Returns one result for each
+    /// request; the only error among them is a cost above the maximum. Without requests it only delivers the report and
+    /// acts as a heartbeat: a member that sends nothing for half a minute no longer counts.
     fn acquire<'a>(
         &'a self,
         name: &'a BudgetName,
@@ -41,7 +41,7 @@ pub trait SharedBudgets: Send + Sync + 'static {
         asks: &'a [SpendRequest],
     ) -> SharedReplyFuture<'a, Vec<Result<BudgetDecision, BudgetError>>>;
 
-    /// Takes over what the upstream said, which has been checked.
+    /// Applies what the upstream reported. The values are already checked.
     fn observe<'a>(
         &'a self,
         name: &'a BudgetName,
@@ -49,6 +49,6 @@ pub trait SharedBudgets: Send + Sync + 'static {
         seen: &'a Observation,
     ) -> SharedReplyFuture<'a, ()>;
 
-    /// Shows what was taken to be spent later.
+    /// Returns the points that are taken but not yet due.
     fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a BudgetReport) -> SharedReplyFuture<'a, Points>;
 }

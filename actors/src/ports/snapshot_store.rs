@@ -1,4 +1,4 @@
-//! The port to what outlives the process.
+//! Port to the store for snapshots.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,35 +8,35 @@ use guildhall_core::state_key::GATE;
 
 use crate::ports::OperationStore;
 
-/// A call to the memory under way.
+/// Pending call to the store.
 pub type SnapshotFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SnapshotError>> + Send + 'a>>;
 
-/// The memory cannot be read or written.
+/// The snapshot cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SnapshotError(
-    /// Why.
+    /// Description of the failure.
     pub String,
 );
 
-/// One text that outlives the process.
+/// Stores one text that survives the process.
 pub trait SnapshotStore: Send + Sync + 'static {
-    /// What was kept last; nothing if nothing was.
+    /// Returns the text that was last saved, if any.
     fn recall(&self) -> SnapshotFuture<'_, Option<String>>;
 
-    /// Keeps a text in place of the last.
+    /// Replaces the text.
     fn keep(&self, text: String) -> SnapshotFuture<'_, ()>;
 }
 
-/// A memory in the store of operations.
+/// Snapshot store in the operation store.
 pub struct StateSnapshotStore {
     store: Arc<dyn OperationStore>,
     key: String,
 }
 
 impl StateSnapshotStore {
-    /// The memory of an application's gate. Of several processes with the same store each should have a place of its own,
-    /// or the last to keep something is the one that is remembered; `seat` names it, and must be the same after a restart.
+    /// Creates the store for an application's gate. Processes that share an operation store should each have a `seat`;
+    /// otherwise only the last write counts. The seat must be the same after a restart.
     #[must_use]
     pub fn new(store: Arc<dyn OperationStore>, application: u64, seat: Option<&str>) -> Self {
         let key = match seat {

@@ -1,4 +1,4 @@
-//! What wakes the keeper.
+//! Wakes the snapshot task.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,7 +9,7 @@ const NOTHING: u8 = 0;
 const LATER: u8 = 1;
 const SOON: u8 = 2;
 
-/// Wakes the keeper. However often it rings, it is heard once.
+/// Coalescing wakeup for the snapshot task: several changes cause one wakeup.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyFlag {
     urgency: AtomicU8,
@@ -17,7 +17,7 @@ pub(crate) struct DirtyFlag {
 }
 
 impl DirtyFlag {
-    /// Something has changed that should be kept.
+    /// Marks that something has changed that must be saved.
     pub(crate) fn ring(&self, urgency: Urgency) {
         let urgency = match urgency {
             Urgency::Later => LATER,
@@ -28,12 +28,12 @@ impl DirtyFlag {
         }
     }
 
-    /// Waits until it rings, or rings more urgently than it did.
+    /// Waits until it is set, or set with a higher urgency.
     pub(super) async fn rung(&self) {
         self.rung.notified().await;
     }
 
-    /// What it has rung for since it was last silenced.
+    /// Highest urgency since the last reset.
     pub(super) fn urgency(&self) -> Option<Urgency> {
         match self.urgency.load(Ordering::Acquire) {
             NOTHING => None,
@@ -42,7 +42,7 @@ impl DirtyFlag {
         }
     }
 
-    /// What rings from now on is new.
+    /// Resets the flag: later changes count as new.
     pub(super) fn silence(&self) {
         self.urgency.store(NOTHING, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! What the gate must not forget over a restart: recalled before the first call, kept whenever it changes.
+//! State of the gate that survives a restart: restored before the first call, saved when it changes.
 //!
 //! ```text
-//!   store ──recall──▶ keeper ──RecallLimits──▶ token bucket ──bell──▶ keeper ──keep──▶ store
-//!                            └─RecallBreakers─▶ circuit breaker ─bell──▲
+//!   store ──▶ SnapshotTask ──RestoreLimits───▶ token bucket ────DirtyFlag──▶ SnapshotTask ──▶ store
+//!                         └──RestoreBreakers──▶ circuit breaker ─DirtyFlag────▲
 //! ```
 //!
-//! The gate lets nothing out before it has recalled, or has found that it cannot: then it starts all the same, as strict as
+//! The gate sends nothing before the snapshot is restored, or could not be: then it starts nevertheless, as strict as
 //! one that never ran before.
 
 mod dirty_flag;
@@ -24,26 +24,26 @@ use guildhall_core::response::Credential;
 
 use crate::wall_clock::WallClock;
 
-/// How a gate remembers.
+/// Configuration of snapshots.
 #[derive(Clone)]
 pub struct SnapshotConfig {
-    /// Where.
+    /// Store for the snapshot.
     pub memory: Arc<dyn SnapshotStore>,
-    /// The fingerprints of the tokens that it has, never the tokens: what is wrong with one concerns only the same. The
-    /// same fingerprints as other processes are told, if there are any.
+    /// Fingerprints of the tokens, never the tokens: state about a token applies only to the same token. Other
+    /// processes, if there are any, get the same fingerprints.
     pub tokens: Vec<(Credential, String)>,
-    /// Blocks, bans and the like are kept at once, and no more often than this.
+    /// Minimum interval between writes. Urgent changes, such as blocks and bans, are saved at once otherwise.
     pub soon: Duration,
-    /// What was learned is kept within this.
+    /// Maximum delay until other changes, such as learned limits, are saved.
     pub later: Duration,
-    /// How long the memory may take to answer. The first call waits for it.
+    /// Timeout of the store. The first call waits for it.
     pub timeout: Duration,
     /// The wall clock.
     pub wall: WallClock,
 }
 
 impl SnapshotConfig {
-    /// The usual times, and the clock of this machine.
+    /// The default intervals, and the clock of this machine.
     #[must_use]
     pub fn new(memory: Arc<dyn SnapshotStore>, tokens: Vec<(Credential, String)>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The task that recalls and keeps: one write at a time, and none that could be spared.
+//! Task that restores and saves the snapshot: one write at a time, and as few as possible.
 
 use std::sync::Arc;
 
@@ -15,30 +15,30 @@ use crate::telemetry::emit;
 use crate::telemetry::snapshot::{SnapshotRestored, SnapshotSaveFailed, SnapshotSaved, SnapshotUnreadable};
 use crate::token_bucket::TokenBucketHandle;
 
-/// Whether the gate has recalled, or found that it cannot: from then on calls may go.
+/// Whether the snapshot is restored, or could not be: from then on calls may be sent.
 pub(crate) type RestoredReceiver = watch::Receiver<bool>;
 
-/// Requests that wait for the task.
+/// Capacity of the request channel.
 const ASKS: usize = 8;
 
-/// The way to the task.
+/// Handle for the task.
 #[derive(Debug)]
 pub(crate) struct SnapshotHandle {
     asks: mpsc::Sender<SnapshotRequest>,
 }
 
-/// What the task is asked for; the sender is told when it is done.
+/// Requests to the task. The sender is notified when the request is done.
 #[derive(Debug)]
 enum SnapshotRequest {
-    /// To store everything now.
+    /// Save now.
     Keep(oneshot::Sender<()>),
-    /// To store everything a last time.
+    /// Save a last time.
     End(oneshot::Sender<()>),
 }
 
 impl SnapshotHandle {
-    /// Starts the task, which ends with the actors. `unkept` is how many invalid requests a life that ended suddenly may have
-    /// made and not kept.
+    /// Starts the task, which ends with the actors. `unsaved` is the number of invalid requests that a crashed process
+    /// may have made without saving them.
     pub(crate) fn start(
         config: SnapshotConfig,
         bell: Arc<DirtyFlag>,
@@ -53,12 +53,12 @@ impl SnapshotHandle {
         (Self { asks }, is_recalled)
     }
 
-    /// Keeps everything a last time, and says that this is all. Nothing is kept after that.
+    /// Saves a last time and marks the shutdown as clean. Nothing is saved after that.
     pub(crate) async fn end(&self) {
         self.ask(SnapshotRequest::End).await;
     }
 
-    /// Stores everything now; waits until it has been tried.
+    /// Saves now, and waits until that was tried.
     pub(crate) async fn keep_now(&self) {
         self.ask(SnapshotRequest::Keep).await;
     }
@@ -66,16 +66,16 @@ impl SnapshotHandle {
     async fn ask(&self, asked: fn(oneshot::Sender<()>) -> SnapshotRequest) {
         let (done, is_done) = oneshot::channel();
         if self.asks.send(asked(done)).await.is_ok() {
-            // It answers within its own time limit, or is gone.
+            // The task replies within its timeout, or has stopped.
             let _ = is_done.await;
         }
     }
 }
 
-/// The actors are gone: the process ends.
+/// The actors have stopped: the process ends.
 struct ActorsGone;
 
-/// What became of a write.
+/// Result of a write.
 enum WriteResult {
     Kept,
     Lost,
@@ -96,7 +96,7 @@ impl SnapshotTask {
             return;
         }
         recalled.send_replace(true);
-        // From now on a sudden end is known as one.
+        // Recorded so that a crash from now on is recognized as one.
         self.bell.ring(Urgency::Soon);
         let mut earliest = Instant::now();
         let mut gap = self.config.soon;
@@ -107,7 +107,7 @@ impl SnapshotTask {
                 () = self.due(earliest) => {
                     match self.keep(ShutdownKind::Sudden).await {
                         Ok(WriteResult::Kept) => gap = self.config.soon,
-                        // The longer it fails, the less often it is tried.
+                        // Back off while it fails.
                         Ok(WriteResult::Lost) => gap = (gap * 2).min(self.config.later.max(self.config.soon)),
                         Err(ActorsGone) => return,
                     }
@@ -118,7 +118,8 @@ impl SnapshotTask {
             match asked {
                 Some(SnapshotRequest::Keep(done)) => {
                     let kept = self.keep(ShutdownKind::Sudden).await;
-                    // Those that asked while it was written may have changed something since.
+                    // Other requests that arrived during the write may be about later changes, so they are not answered
+                    // with it.
                     let _ = done.send(());
                     if kept.is_err() {
                         return;
@@ -129,13 +130,13 @@ impl SnapshotTask {
                     let _ = done.send(());
                     return;
                 }
-                // Nobody is left who could ask.
+                // All handles are dropped.
                 None => return,
             }
         }
     }
 
-    /// Waits until something is to be kept.
+    /// Waits until a save is due.
     async fn due(&self, earliest: Instant) {
         let mut latest: Option<Instant> = None;
         loop {
@@ -154,7 +155,7 @@ impl SnapshotTask {
         }
     }
 
-    /// What was kept, if it can be read. What cannot is said loudly, and the gate starts without.
+    /// Loads the snapshot. If that fails it logs a warning, and the gate starts without.
     async fn recall(&self) -> Option<GateSnapshot> {
         let why = match timeout(self.config.timeout, self.config.memory.recall()).await {
             Ok(Ok(None)) => return None,
@@ -163,7 +164,7 @@ impl SnapshotTask {
                 Err(unreadable) => (unreadable.name(), unreadable.to_string()),
             },
             Ok(Err(error)) => ("unavailable", error.to_string()),
-            Err(_) => ("timed_out", format!("no answer within {} ms", self.config.timeout.as_millis())),
+            Err(_) => ("timed_out", format!("no response within {} ms", self.config.timeout.as_millis())),
         };
         emit(SnapshotUnreadable { reason: why.0, why: &why.1 });
         None
@@ -186,26 +187,26 @@ impl SnapshotTask {
             });
         }
         let unkept = match memory.ending {
-            // The first is kept at once; those that follow may not have been.
+            // The first is saved at once; those after it may not have been saved.
             ShutdownKind::Sudden if memory.invalid.total() > 0 => self.unkept,
             ShutdownKind::Sudden | ShutdownKind::Clean => 0,
         };
         self.tokens.recall(memory.limits, age).await.ok_or(ActorsGone)?;
-        // Even if nothing is remembered: it learns which tokens there are.
+        // Even without a snapshot: the breaker learns the current tokens.
         let tokens = self.config.tokens.clone();
         let GateSnapshot { breakers, invalid, invalid_holders, .. } = memory;
         let recall = RestoreBreakers { breakers, invalid, invalid_holders, unkept, tokens, age };
         self.breaker.send(recall).await.map_err(|_| ActorsGone)
     }
 
-    /// Keeps all there is. If that fails it is tried again.
+    /// Saves everything. On failure it is retried later.
     async fn keep(&self, ending: ShutdownKind) -> Result<WriteResult, ActorsGone> {
-        // Before it is asked for: what changes meanwhile is kept with the next.
+        // Reset before the state is read: what changes in the meantime is part of the next save.
         failpoint::message(Part::GateSnapshot);
         self.bell.silence();
         let limits = self.tokens.remember().await.ok_or(ActorsGone)?;
         let (breakers, invalid) = self.breaker.send(SnapshotBreakers).await.map_err(|_| ActorsGone)?;
-        // Stamped afterwards, so that nothing is taken to have passed which has not.
+        // The timestamp is taken afterwards, so that the age is never overestimated.
         let memory = GateSnapshot::new(self.config.wall.now(), ending, limits, breakers, invalid);
         let text = memory.encode();
         let (began, bytes) = (Instant::now(), text.len());
@@ -215,7 +216,7 @@ impl SnapshotTask {
                 return Ok(WriteResult::Kept);
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} ms", self.config.timeout.as_millis()),
+            Err(_) => format!("no response within {} ms", self.config.timeout.as_millis()),
         };
         emit(SnapshotSaveFailed { why: &why });
         self.bell.ring(Urgency::Soon);

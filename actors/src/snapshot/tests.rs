@@ -1,4 +1,4 @@
-//! A gate with a memory, under paused time, before a Discord that answers as it is told.
+//! A gate with snapshots, with paused time, and a fake Discord with a fixed response.
 
 use std::future::Future;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ use crate::lease_guard::LeaseGuard;
 
 const BOT: Credential = Credential::Application(42);
 
-/// Answers at once.
+/// Responds at once.
 #[derive(Clone)]
 struct Discord {
     class: ResponseClass,
@@ -56,11 +56,11 @@ impl Transport for Discord {
     }
 }
 
-/// A memory that a test keeps a hand on.
+/// A snapshot store that the test controls.
 struct Notes {
     text: Mutex<Option<String>>,
     writes: Mutex<u32>,
-    /// Each recall and each write takes one.
+    /// Each load and each save takes one permit.
     leave: Semaphore,
     is_lost: Mutex<bool>,
 }
@@ -179,7 +179,7 @@ fn a_block_is_kept_at_once_and_what_was_learned_in_a_while() {
         let (discord, notes) = (Discord::new(ResponseClass::Success), Notes::new(None));
         let first = gate(&discord, &notes);
         call(&first).await;
-        assert_eq!((notes.writes(), notes.kept().limits.routes()), (1, 0), "that it runs is all there is to keep");
+        assert_eq!((notes.writes(), notes.kept().limits.routes()), (1, 0), "only the start itself is saved");
         sleep(Duration::from_secs(31)).await;
         assert_eq!((notes.writes(), notes.kept().limits.routes()), (2, 1));
         drop(first);
@@ -188,7 +188,7 @@ fn a_block_is_kept_at_once_and_what_was_learned_in_a_while() {
         let limited = Discord::new(ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after });
         let second = gate(&limited, &notes);
         call(&second).await;
-        // It is written as soon as it can be, without any time passing.
+        // Written as soon as possible, without a delay.
         sleep(Duration::from_millis(1)).await;
         assert_eq!(notes.writes(), 4);
         assert_eq!(notes.kept().limits.closed(), 1);
@@ -230,11 +230,11 @@ fn a_write_that_fails_is_tried_again_and_what_changed_meanwhile_is_in_it() {
         call(&gate).await;
         sleep(Duration::from_secs(3_600)).await;
         let tries = notes.writes();
-        assert!((100..140).contains(&tries), "{tries}: less often the longer it lasts, but at least every half minute");
+        assert!((100..140).contains(&tries), "{tries}: less often the longer it fails, but at least every half minute");
         call(&gate).await;
         notes.lose(false);
         sleep(Duration::from_secs(31)).await;
-        assert_eq!(notes.kept().invalid.total(), 1, "the first has left the window");
+        assert_eq!(notes.kept().invalid.total(), 1, "the first is no longer in the window");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Whether a caller may submit an operation, or do one again.
+//! Whether a caller may submit an operation, or repeat one.
 
 use guildhall_core::access::{Bounds, MissingAccess, Owner, PermissionEffect, RoleGuild, Scope, no_such};
 use guildhall_core::operation::payload::Location;
@@ -11,15 +11,15 @@ use crate::ports::{DeadLetter, NewOperation, StoreError};
 use crate::telemetry::emit;
 use crate::telemetry::submission::{DangerRefused, ForeignTargetRefused};
 
-/// What a caller has to be allowed for an operation.
+/// What a caller needs for an operation.
 pub(super) struct Requirements {
-    /// What the caller lacks.
+    /// The permission that the caller lacks.
     pub(super) lack: Option<String>,
-    /// The places that it names, if not all of them are the caller's.
+    /// The locations that it names, if the caller may not use all of them.
     pub(super) names: Vec<Location>,
 }
 
-/// An operation that is to be done again.
+/// An operation to repeat.
 #[derive(Clone, Copy)]
 pub(super) struct RedriveCandidate<'a> {
     pub(super) id: OperationId,
@@ -41,8 +41,8 @@ impl<'a> From<&'a NewOperation> for RedriveCandidate<'a> {
 }
 
 impl OperationService {
-    /// What a caller has to be allowed for an operation, as far as it is known without a call to Discord. The effect is
-    /// checked again when the operation is dispatched.
+    /// What a caller needs for an operation, as far as it is known without a call to Discord. The effect is checked
+    /// again when the operation is dispatched.
     pub(super) fn needs(&self, caller: &Caller, payload: &Payload, guild: Option<u64>) -> Requirements {
         let lack = caller.grant.lacks(payload, guild).or_else(|| self.role_danger(caller, payload, guild));
         if let Some(MissingAccess::Danger(danger)) = &lack {
@@ -75,7 +75,7 @@ impl OperationService {
         }
     }
 
-    /// Checks that a caller may do an operation again: the same that is checked when it is submitted.
+    /// Checks that a caller may repeat an operation: the same checks as for a submission.
     pub(super) async fn check_again(&self, caller: &Caller, again: RedriveCandidate<'_>) -> Result<(), OperationError> {
         match self.refusals(caller, &[again]).await?.pop().flatten() {
             Some(refusal) => Err(refusal),
@@ -83,7 +83,7 @@ impl OperationService {
         }
     }
 
-    /// The same of several: for each, why it may not be done again.
+    /// The same for several: for each, why it may not be repeated.
     pub(super) async fn refusals(
         &self,
         caller: &Caller,
@@ -110,7 +110,7 @@ impl OperationService {
         Ok(refusals)
     }
 
-    /// Those of these places that the caller may not name, each with the operation that names it.
+    /// The locations that the caller may not use, each with the index of its operation.
     pub(super) async fn elsewhere(
         &self,
         caller: &Caller,
@@ -136,7 +136,7 @@ impl OperationService {
     }
 }
 
-/// The payload of an operation that the store has.
+/// The payload of a stored operation.
 pub(super) fn parse(again: &RedriveCandidate<'_>) -> Result<Payload, StoreError> {
     let unreadable = |why: String| StoreError::Corrupt(format!("the payload of operation {}: {why}", again.id));
     let value: Value = serde_json::from_str(again.payload).map_err(|error| unreadable(error.to_string()))?;

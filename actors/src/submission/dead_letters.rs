@@ -1,4 +1,4 @@
-//! Dead letters: looking at them, doing them again, throwing them away.
+//! Dead letters: listing, redriving and discarding them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,47 +12,47 @@ use crate::ports::{DeadLetter, DeadLetterFilter, NewOperation, OperationStore, S
 use crate::telemetry::emit;
 use crate::telemetry::submission::{DeadLettersDiscarded, DeadLettersRedriven};
 
-/// Letters that are read from the store at once.
+/// Number of dead letters in one read of the store.
 const PAGE: usize = 500;
 
-/// What became of letters that were to be done again.
+/// Result of redriving dead letters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedriveSummary {
-    /// Each letter with the operation that does it again, the oldest first.
+    /// Each dead letter with the operation that repeats it, the oldest first.
     pub redriven: Vec<(OperationId, OperationId)>,
-    /// Letters that cannot be done again.
+    /// Dead letters that cannot be redriven.
     pub skipped: Vec<SkippedLetter>,
-    /// Whether there are more that were not looked at: ask again.
+    /// Whether there are more that were not examined: repeat the call.
     pub more: bool,
-    /// Why it ended early, if it did. What was done by then is done.
+    /// Why it ended early, if it did. What was done by then stays done.
     pub stopped: Option<SubmitError>,
 }
 
-/// A letter that cannot be done again.
+/// A dead letter that cannot be redriven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedLetter {
-    /// Which.
+    /// Id of the dead letter.
     pub id: OperationId,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What became of letters that were to be thrown away.
+/// Result of discarding dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiscardSummary {
-    /// How many are gone.
+    /// Number of discarded dead letters.
     pub count: u64,
-    /// Whether there are more: ask again.
+    /// Whether there are more: repeat the call.
     pub more: bool,
 }
 
 impl OperationService {
-    /// Dead letters, the newest first: those of the filter that the caller may know of. `tenant` and `among` of the filter
-    /// are not looked at.
+    /// Dead letters, the newest first: those that match the filter and that the caller may see. `tenant` and `among` of
+    /// the filter are ignored.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell.
+    /// When the store fails.
     pub async fn letters(
         &self,
         caller: &Caller,
@@ -67,17 +67,17 @@ impl OperationService {
     ///
     /// # Errors
     ///
-    /// When there is none, or the store cannot tell.
+    /// When there is none, or the store fails.
     pub async fn letter(&self, caller: &Caller, id: OperationId) -> Result<DeadLetter, OperationError> {
         let filter = DeadLetterFilter { id: Some(id), limit: 1, ..DeadLetterFilter::default() };
         self.letters(caller, None, filter).await?.into_iter().next().ok_or(OperationError::NoLetter(id))
     }
 
-    /// Does a dead letter again, as the operation that this gives.
+    /// Redrives a dead letter. Returns the new operation.
     ///
     /// # Errors
     ///
-    /// When there is none, another operation does it already, or it is not accepted.
+    /// When there is none, it was already redriven, or it is not accepted.
     pub async fn redrive(&self, caller: &Caller, id: OperationId) -> Result<OperationId, OperationError> {
         self.redrive_as(caller, AuditAction::LettersRedrive, id).await
     }
@@ -102,12 +102,12 @@ impl OperationService {
         kept.first().copied().ok_or(OperationError::AlreadyRedriven { id, by: None })
     }
 
-    /// Does all dead letters again that a filter names and nothing does again yet, the oldest first, up to the bound of one
-    /// call. `id`, `redriven` and `before` of the filter are not looked at; `limit` may lower the bound.
+    /// Redrives all dead letters that match a filter and were not redriven yet, the oldest first, up to the limit of
+    /// one call. `id`, `redriven` and `before` of the filter are ignored; `limit` may lower the limit.
     ///
     /// # Errors
     ///
-    /// When the letters cannot be read.
+    /// When the dead letters cannot be read.
     pub async fn redrive_all(
         &self,
         caller: &Caller,
@@ -126,8 +126,8 @@ impl OperationService {
         Ok(summary)
     }
 
-    /// The oldest letters that nothing does again, and whether there are newer ones. They are listed the newest first, so
-    /// all are walked through, of very many those that are not the oldest.
+    /// The oldest dead letters that were not redriven, and whether there are newer ones. The store lists the newest
+    /// first, so all are read; if there are too many, the result may not be the oldest.
     async fn oldest(
         &self,
         caller: &Caller,
@@ -161,7 +161,7 @@ impl OperationService {
         }
     }
 
-    /// Hands letters to the store together. One that it cannot take is left out, and the others are tried again.
+    /// Passes dead letters to the store together. One that it rejects is skipped, and the others are tried again.
     async fn redrive_chunk(
         &self,
         caller: &Caller,
@@ -228,7 +228,7 @@ impl OperationService {
         }
     }
 
-    /// Has operations accepted that do others again, and wakes their queues. The ones that were kept.
+    /// Submits operations that repeat others, and wakes their queues. Returns the accepted ones.
     pub(super) async fn do_again(
         &self,
         store: &Arc<dyn OperationStore>,
@@ -243,11 +243,11 @@ impl OperationService {
         Ok(kept)
     }
 
-    /// Throws a dead letter away.
+    /// Discards a dead letter.
     ///
     /// # Errors
     ///
-    /// When there is none, or the store cannot do it.
+    /// When there is none, or the store fails.
     pub async fn discard(&self, caller: &Caller, id: OperationId) -> Result<(), OperationError> {
         let letter = self.letter(caller, id).await?;
         let note = caller.note(AuditAction::LettersDiscard, self.now()).in_guild(letter.guild).on(&id);
@@ -261,12 +261,12 @@ impl OperationService {
         }
     }
 
-    /// Throws all dead letters away that a filter names, the oldest first, up to the bound of one call. `id` and `before` of
-    /// the filter are not looked at; `limit` may lower the bound.
+    /// Discards all dead letters that match a filter, the oldest first, up to the limit of one call. `id` and `before`
+    /// of the filter are ignored; `limit` may lower the limit.
     ///
     /// # Errors
     ///
-    /// When the store cannot do it.
+    /// When the store fails.
     pub async fn discard_all(
         &self,
         caller: &Caller,
@@ -284,7 +284,7 @@ impl OperationService {
         if count > 0 {
             emit(DeadLettersDiscarded { count });
         }
-        // What is gone is gone: if nobody can tell whether there are more, there may be.
+        // They are already discarded: if the count fails, report that there may be more.
         let more = count >= most as u64 && {
             let store = self.store.of(caller);
             let left = store.letters(DeadLetterFilter { limit: 1, ..filter });
@@ -294,13 +294,13 @@ impl OperationService {
     }
 }
 
-/// Which letters were meant, in a few words.
+/// Describes a filter in a few words, for the audit log.
 fn filter_said(filter: &DeadLetterFilter) -> String {
     let kind = filter.kind.map(|kind| format!("kind {}", kind.name()));
     let class = filter.class.as_ref().map(|class| format!("class {class}"));
-    let says = filter.says.as_ref().map(|says| format!("saying {says:?}"));
-    let after = filter.died_after.map(|at| format!("died from {} ms on", at.millis()));
+    let says = filter.says.as_ref().map(|says| format!("message contains {says:?}"));
+    let after = filter.died_after.map(|at| format!("died at or after {} ms", at.millis()));
     let before = filter.died_before.map(|at| format!("died before {} ms", at.millis()));
     let said: Vec<_> = [kind, class, says, after, before].into_iter().flatten().collect();
-    if said.is_empty() { "all that match".to_owned() } else { said.join(", ") }
+    if said.is_empty() { "no filter".to_owned() } else { said.join(", ") }
 }

@@ -1,15 +1,15 @@
-//! Gives operations their names.
+//! Generates ids of operations.
 
 use guildhall_core::operation::OperationId;
 use guildhall_core::time::UnixMs;
 
-/// What a version 7 UUID has beside its time, its version and its variant.
+/// Bits of a version 7 UUID without its time, version and variant.
 const TAIL_BITS: u32 = 74;
-/// Names of one millisecond lie at most so far apart: far enough that one does not tell the next.
+/// Maximum distance of two ids of one millisecond: large enough that one does not reveal the next.
 const STEP_BITS: u32 = 48;
 
-/// Gives each operation of this process a name that sorts behind all before it, also within a millisecond and when the
-/// clock was set back.
+/// Generates ids that sort after all earlier ones of this process, also within a millisecond and when the clock was set
+/// back.
 #[derive(Debug, Default)]
 pub(super) struct IdGenerator {
     millis: u64,
@@ -17,11 +17,11 @@ pub(super) struct IdGenerator {
 }
 
 impl IdGenerator {
-    /// The next name. `random` must be evenly spread.
+    /// The next id. `random` must be uniformly distributed.
     pub(super) fn next(&mut self, now: UnixMs, random: u128) -> OperationId {
         if now.millis() > self.millis {
             self.millis = now.millis();
-            // The upper half stays free for those that follow within the same millisecond.
+            // The upper half stays free for the ids that follow within the same millisecond.
             self.tail = random & mask(TAIL_BITS - 1);
         } else {
             self.tail += 1 + (random & mask(STEP_BITS));
@@ -38,7 +38,7 @@ const fn mask(bits: u32) -> u128 {
     (1 << bits) - 1
 }
 
-/// The bytes that a UUID takes its tail from: it leaves out the places of its version and its variant.
+/// The bytes that a UUID takes its tail from, without the bits of its version and variant.
 fn laid_out(tail: u128) -> [u8; 10] {
     let low = (tail & mask(56)) as u64;
     let mut bytes = [0; 10];

@@ -1,8 +1,8 @@
 //! Checks that operations respond only to interactions that this deployment has received.
 //!
-//! A response with an invalid token counts against the ban budget, which all callers share. So the check is made before an
-//! operation is accepted, and the operation gets the token's expiry as its deadline: nothing is sent after it. Keys with the
-//! scope `interactions:any`, the operator's key and handlers are not checked.
+//! A response with an invalid token counts against the ban budget, which all callers share. So the check is made before
+//! an operation is accepted, and the operation gets the token's expiry as its deadline: nothing is sent after it. Keys
+//! with the scope `interactions:any`, the operator's key and handlers are not checked.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,8 +18,8 @@ use crate::ports::{NewOperation, StoreError};
 use crate::telemetry::emit;
 use crate::telemetry::submission::InteractionsNotReceived;
 
-/// The end of a message about an operation that responds to such an interaction. It does not say what is wrong with it, so
-/// that a caller cannot find out which interactions exist.
+/// The end of a message about an operation that responds to such an interaction. It gives no further reason, so that a
+/// caller cannot find out which interactions exist.
 pub(super) const NOT_RECEIVED: &str = "an interaction that this deployment has not received in this guild with this token \
      in the last 15 minutes. Respond to interactions of this bot, in their own guild, within 15 minutes; other interactions \
      need a key with the scope interactions:any";
@@ -55,8 +55,8 @@ impl OperationService {
         if wrong.is_empty() { Ok(()) } else { Err(SubmissionError::Invalid(wrong)) }
     }
 
-    /// Splits operations that repeat others into those that may respond to the interactions that they name, and the others.
-    /// The same holds as for new operations with their scopes.
+    /// Splits operations that repeat others into those that may respond to the interactions that they name, and the
+    /// others. The rules are those for new operations with the same scopes.
     pub(super) async fn split_received(
         &self,
         mut batch: Vec<NewOperation>,
@@ -110,7 +110,7 @@ impl OperationService {
     }
 }
 
-/// Operations that may not respond to the interactions that they name, by their index.
+/// Indexes of operations that may not respond to the interactions that they name.
 #[derive(Debug, Default)]
 struct RefusedTargets {
     not_received: BTreeSet<usize>,

@@ -1,14 +1,14 @@
-//! The one way in for operations.
+//! The entry point for operations.
 //!
 //! ```text
-//!  API, handlers ──Submission──▶ draft ──▶ cache? ──▶ store ──▶ Accepted
-//!                                  │                    └──▶ Hears::wake ──▶ supervisor
-//!                                  └─▶ every field of every operation that is wrong
-//!  people ──cancel, retry, redrive, pause──▶ store ──▶ Hears
+//!  API, handlers ──Submission──▶ validate ──▶ cache? ──▶ store ──▶ AcceptedOperation
+//!                                  │                      └──▶ QueueNotifier::wake ──▶ supervisor
+//!                                  └─▶ all errors in all fields of all operations
+//!  API ──cancel, retry, redrive, pause──▶ store ──▶ QueueNotifier
 //! ```
 //!
-//! The service decides nothing about order or limits: it validates, assigns ids and passes on. What it reports as accepted
-//! is in the store.
+//! The service decides nothing about order or limits: it validates, assigns ids and passes on. What it reports as
+//! accepted is in the store.
 
 mod authorize;
 pub(crate) mod completion;
@@ -43,42 +43,42 @@ pub use self::submit::SubmissionError;
 
 /// Is notified of changes to queues. No call may block or wait.
 pub trait QueueNotifier: Send + Sync {
-    /// There may be something to do in a queue.
+    /// There may be work in a queue.
     fn wake(&self, queue: Queue);
 
-    /// An operation was taken back.
+    /// An operation was cancelled.
     fn cancelled(&self, id: OperationId, queue: Queue);
 
-    /// An operation that waits is due now.
+    /// A waiting operation is due now.
     fn hastened(&self, id: OperationId, queue: Queue);
 
-    /// Something was paused, or goes on.
+    /// Something was paused or resumed.
     fn paused(&self, what: PauseTarget, paused: bool);
 }
 
-/// The present time by the wall clock.
+/// Source of the current wall clock time.
 pub type TimeSource = Arc<dyn Fn() -> UnixMs + Send + Sync>;
 
-/// Its bounds.
+/// Limits of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct SubmissionConfig {
-    /// Operations in one submission.
+    /// Maximum number of operations in one submission.
     pub batch_most: usize,
-    /// How often an operation is tried that does not say it.
+    /// Default number of attempts of an operation.
     pub max_attempts: u32,
-    /// How long the store may take to answer before it counts as unavailable.
+    /// Timeout of a call to the store, after which it counts as unavailable.
     pub store_within: Duration,
-    /// Dead letters that one call does again.
+    /// Maximum number of dead letters that one call redrives.
     pub redrive_most: usize,
-    /// How many of them are handed to the store at once.
+    /// Number of redriven dead letters in one call to the store.
     pub redrive_chunk: usize,
-    /// Dead letters that are looked through for the oldest.
+    /// Maximum number of dead letters that are searched for the oldest.
     pub redrive_walk: usize,
-    /// Dead letters that one call throws away.
+    /// Maximum number of dead letters that one call discards.
     pub discard_most: usize,
-    /// Operations of a guild that are counted for showing how deep its queue is.
+    /// Maximum number of operations that are counted for the depth of a guild's queue.
     pub depth_most: usize,
-    /// The application of this deployment's bot. Without it, every webhook with a token counts as an interaction.
+    /// Application id of this deployment's bot. Without it, every webhook with a token counts as an interaction.
     pub application: Option<u64>,
 }
 
@@ -98,60 +98,60 @@ impl Default for SubmissionConfig {
     }
 }
 
-/// Why the service did not do what a person asked of an operation, a letter or a guild.
+/// Why a request about an operation, a dead letter or a guild failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
-    /// There is none.
-    #[error("there is no operation {0}; it may have been done so long ago that it was forgotten")]
+    /// There is no such operation.
+    #[error("operation {0} not found; it may have been deleted after its retention period")]
     NoOperation(OperationId),
-    /// There is no such guild, as far as the caller may know.
-    #[error("there is no guild {0}, or this key is not for it")]
+    /// There is no such guild that the caller may see.
+    #[error("guild {0} not found, or this key has no access to it")]
     NoGuild(u64),
     /// There is no such dead letter.
-    #[error("there is no dead letter {0}; it may have been discarded, or have been kept for its time")]
+    #[error("dead letter {0} not found; it may have been discarded, or deleted after its retention period")]
     NoLetter(OperationId),
-    /// It is too late, or too early.
-    #[error("operation {id} is {}, and so cannot be {asked}", state.name())]
+    /// The state of the operation does not allow the request.
+    #[error("operation {id} is {}, so it cannot be {asked}", state.name())]
     Unfit {
-        /// Which.
+        /// The operation.
         id: OperationId,
-        /// What it is.
+        /// Its state.
         state: OperationState,
-        /// What should have become of it: `cancelled` or `retried`.
+        /// What was requested: `cancelled` or `retried`.
         asked: &'static str,
     },
-    /// It is not done, but calls of it were sent before.
-    #[error("operation {id} is {} and cannot be cancelled: {}; it continues by itself", state.name(), done_so_far(progress))]
+    /// The operation is not finished, but some of its calls were already sent.
+    #[error("operation {id} is {} and cannot be cancelled: {}; it continues", state.name(), done_so_far(progress))]
     Tried {
-        /// Which.
+        /// The operation.
         id: OperationId,
-        /// What it is.
+        /// Its state.
         state: OperationState,
-        /// What is known to be done of it.
+        /// Its steps that are known to be done.
         progress: Progress,
     },
-    /// Another operation does it again already.
-    #[error("{id} is done again already{}; look at that one instead", by.map_or_else(String::new, |by| format!(", as operation {by}")))]
+    /// Another operation already repeats it.
+    #[error("{id} was already redriven{}; see that operation instead", by.map_or_else(String::new, |by| format!(", as operation {by}")))]
     AlreadyRedriven {
-        /// What should have been done again.
+        /// What was to be redriven.
         id: OperationId,
-        /// What does it.
+        /// The operation that repeats it.
         by: Option<OperationId>,
     },
-    /// The caller's key does not allow what the operation does.
+    /// The caller's key does not permit what the operation does.
     #[error("operation {id} {lack}")]
     Forbidden {
-        /// Which.
+        /// The operation.
         id: OperationId,
         /// What the key lacks.
         lack: String,
     },
-    /// The operation names something that the caller may not name.
-    #[error("operation {id} cannot be done again: {why}")]
+    /// The operation names an object that the caller may not use.
+    #[error("operation {id} cannot be redriven: {why}")]
     Elsewhere {
-        /// Which.
+        /// The operation.
         id: OperationId,
-        /// What it names.
+        /// The object.
         why: String,
     },
     /// It responds to an interaction that was not received, or has expired.
@@ -162,10 +162,10 @@ pub enum OperationError {
     Submit(#[from] SubmitError),
 }
 
-/// What an operation that was tried has done, for people.
+/// Describes what an attempted operation has done, for people.
 fn done_so_far(progress: &Progress) -> String {
     if progress.is_empty() {
-        return "a call of it was sent before and may have had its effect".to_owned();
+        return "one of its calls was already sent and may have had an effect".to_owned();
     }
     format!("it already {progress}")
 }
@@ -176,7 +176,7 @@ impl From<StoreError> for OperationError {
     }
 }
 
-/// The one way in for operations. Share it as an `Arc`.
+/// The entry point for operations. Share it as an `Arc`.
 pub struct OperationService {
     store: TenantStore,
     hears: Arc<dyn QueueNotifier>,
@@ -188,7 +188,7 @@ pub struct OperationService {
 }
 
 impl OperationService {
-    /// A service in front of this store.
+    /// Creates a service for this store.
     #[must_use]
     pub fn new(
         store: Arc<dyn OperationStore>,
@@ -206,7 +206,7 @@ impl OperationService {
         Self { roles: Some(roles), ..self }
     }
 
-    /// Its bounds.
+    /// Limits of the service.
     #[must_use]
     pub fn config(&self) -> &SubmissionConfig {
         &self.config
@@ -217,17 +217,17 @@ impl OperationService {
     }
 
     fn name(&self, now: UnixMs) -> OperationId {
-        // Nobody panics while holding it.
+        // No code panics while it holds the lock.
         self.names.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
     }
 
-    /// Waits for the store, but not for ever.
+    /// Waits for the store, with a timeout.
     async fn ask<T, E: From<StoreError>>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         match tokio::time::timeout(self.config.store_within, call).await {
             Ok(answer) => answer,
             Err(_) => {
                 let waited = self.config.store_within.as_millis();
-                Err(StoreError::Unavailable(format!("it did not answer within {waited} ms")).into())
+                Err(StoreError::Unavailable(format!("no response within {waited} ms")).into())
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Looking at operations and guilds, and what people do to them.
+//! Queries about operations and guilds, and manual control of them.
 
 use std::collections::BTreeMap;
 
@@ -12,40 +12,40 @@ use crate::ports::{Instance, OperationDetails, OperationFilter, PauseTarget, Sto
 use crate::telemetry::emit;
 use crate::telemetry::submission::{OperationCancelled, OperationExpedited, PauseChanged};
 
-/// What became of an operation that a person wanted tried again.
+/// Result of a manual retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryResult {
-    /// It waited, and is due now.
+    /// The operation was waiting, and is due now.
     Hastened {
-        /// What it is.
+        /// Its state.
         state: OperationState,
     },
-    /// It was over, and another operation does it again.
+    /// The operation was finished, and another one repeats it.
     Again {
         /// That operation.
         id: OperationId,
     },
 }
 
-/// How things stand in a guild's queue.
+/// State of a guild's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuildStatus {
-    /// Whether a person has paused this guild.
+    /// Whether this guild is paused.
     pub paused: bool,
-    /// Whether a person has paused everything.
+    /// Whether everything is paused.
     pub all_paused: bool,
-    /// How many operations are in each state that is not final.
+    /// Number of operations in each state that is not final.
     pub pending: BTreeMap<&'static str, u64>,
     /// Whether there are more than were counted.
     pub more: bool,
 }
 
 impl OperationService {
-    /// One operation, with its tries.
+    /// One operation, with its attempts.
     ///
     /// # Errors
     ///
-    /// When there is none that the caller may know of, or the store cannot tell.
+    /// When there is none that the caller may see, or the store fails.
     pub async fn show(&self, caller: &Caller, id: OperationId) -> Result<OperationDetails, OperationError> {
         let shown = self.ask::<_, StoreError>(self.store.of(caller).show(id)).await?;
         let is_seen =
@@ -53,12 +53,12 @@ impl OperationService {
         shown.filter(is_seen).ok_or(OperationError::NoOperation(id))
     }
 
-    /// Operations, the newest first: those of the filter that the caller may know of. `tenant` and `among` of the filter are
-    /// not looked at.
+    /// Operations, the newest first: those that match the filter and that the caller may see. `tenant` and `among` of
+    /// the filter are ignored.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell.
+    /// When the store fails.
     pub async fn list(
         &self,
         caller: &Caller,
@@ -69,15 +69,15 @@ impl OperationService {
         Ok(self.ask::<_, StoreError>(self.store.of(caller).list(filter)).await?)
     }
 
-    /// Takes an operation back. To do so twice is as good as once.
+    /// Cancels an operation. Idempotent.
     ///
     /// # Errors
     ///
-    /// When there is none, or it was sent already or is over; with what was done of it.
+    /// When there is none, or it was already sent or is finished; with its progress.
     pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), OperationError> {
         let shown = self.show(caller, id).await?;
         if shown.stored.state == OperationState::Cancelled {
-            // Whoever did so may have ended before its guild heard of it.
+            // The process that cancelled it may have ended before it notified the guild.
             let operation = &shown.stored.operation;
             self.hears.cancelled(id, operation.queue.queue(&operation.tenant));
             return Ok(());
@@ -95,7 +95,7 @@ impl OperationService {
                 Err(OperationError::Unfit { id, state: OperationState::Succeeded, asked: "cancelled" })
             }
             (state, _) => {
-                // As it is by now: steps may have been done since it was looked at.
+                // Read again: steps may have been done since the first read.
                 let progress = self.show(caller, id).await?.stored.progress;
                 if state.waits() || !progress.is_empty() {
                     return Err(OperationError::Tried { id, state, progress });
@@ -105,15 +105,15 @@ impl OperationService {
         }
     }
 
-    /// Tries an operation again: one that waits is due now, one that was given up or needs a person is done again as
-    /// another.
+    /// Retries an operation: a waiting one is due now, a dead one or one that needs review is repeated by a new
+    /// operation.
     ///
     /// # Errors
     ///
-    /// When there is none, it is under way or has succeeded, or the caller could not submit it.
+    /// When there is none, it is running or has succeeded, or the caller could not submit it.
     pub async fn retry(&self, caller: &Caller, id: OperationId) -> Result<RetryResult, OperationError> {
         let shown = match self.show(caller, id).await {
-            // The letter of a dead operation outlives it.
+            // The dead letter of an operation outlives it.
             Err(OperationError::NoOperation(_)) => {
                 let again =
                     self.redrive_as(caller, AuditAction::OperationsRetry, id).await.map_err(|error| match error {
@@ -159,7 +159,7 @@ impl OperationService {
     async fn hasten(&self, caller: &Caller, note: AuditRecord, id: OperationId) -> Result<RetryResult, OperationError> {
         let answer = self.ask::<_, StoreError>(self.store.noting(caller, note).hasten(id, self.now())).await?;
         let (state, queue) = answer.ok_or(OperationError::NoOperation(id))?;
-        // It may have begun, or ended, in between.
+        // It may have started or finished in between.
         if !state.waits() {
             return Err(OperationError::Unfit { id, state, asked: "retried" });
         }
@@ -168,11 +168,11 @@ impl OperationService {
         Ok(RetryResult::Hastened { state })
     }
 
-    /// Pauses something, or lets it go on. What runs is not interrupted.
+    /// Pauses or resumes something. Running operations are not interrupted.
     ///
     /// # Errors
     ///
-    /// When it is a guild that the caller may not know of, or the store cannot keep it.
+    /// When it is a guild that the caller may not see, or the store fails.
     pub async fn pause(&self, caller: &Caller, what: PauseTarget, paused: bool) -> Result<(), OperationError> {
         let (action, guild) = match (what, paused) {
             (PauseTarget::All, true) => (AuditAction::FleetPause, None),
@@ -190,11 +190,11 @@ impl OperationService {
         Ok(())
     }
 
-    /// How things stand in a guild's queue.
+    /// State of a guild's queue.
     ///
     /// # Errors
     ///
-    /// When the caller may not know of it, or the store cannot tell.
+    /// When the caller may not see the guild, or the store fails.
     pub async fn guild(&self, caller: &Caller, guild: u64) -> Result<GuildStatus, OperationError> {
         self.check_guild(caller, guild).await?;
         let queue = Queue::Guild(guild);
@@ -216,7 +216,7 @@ impl OperationService {
         Ok(GuildStatus { paused: queues.contains(&queue), all_paused, pending, more })
     }
 
-    /// Whether the caller may know of a guild.
+    /// Checks that the caller may see a guild.
     async fn check_guild(&self, caller: &Caller, guild: u64) -> Result<(), OperationError> {
         if self.sees_guild(caller, guild).await? { Ok(()) } else { Err(OperationError::NoGuild(guild)) }
     }
@@ -226,16 +226,16 @@ impl OperationService {
         Ok(caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)))
     }
 
-    /// What a caller uses of the store: its key and its tenant, and for the operator everybody.
+    /// A caller's usage of the store: of its key and its tenant; for the operator, of all.
     ///
     /// # Errors
     ///
-    /// When the store cannot tell.
+    /// When the store fails.
     pub async fn usage(&self, caller: &Caller) -> Result<StoreUsage, OperationError> {
         let scopes = caller.tenant.as_ref().map(|tenant| UsageScope::of(&caller.key, tenant).collect::<Vec<_>>());
         let is_confined = scopes.is_some();
         let usage = self.ask::<_, StoreError>(self.store.judge().usage(scopes)).await?;
-        // How full the file is, is the operator's business.
+        // Only the operator may see how full the file is.
         Ok(if is_confined { StoreUsage { file: None, ..usage } } else { usage })
     }
 
@@ -243,7 +243,7 @@ impl OperationService {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell.
+    /// When the store fails.
     pub async fn instances(&self) -> Result<Vec<Instance>, OperationError> {
         Ok(self.ask::<_, StoreError>(self.store.judge().instances()).await?)
     }

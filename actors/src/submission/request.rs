@@ -1,4 +1,4 @@
-//! What is asked of the service, and how an operation is written as JSON.
+//! Requests to the service, and how an operation is written as JSON.
 
 use std::time::Duration;
 
@@ -10,89 +10,89 @@ use serde_json::{Map, Value};
 use crate::access::Caller;
 use crate::ports::DelayedBy;
 
-/// Operations that somebody asks for together: all of them are accepted, or none.
+/// Operations that are submitted together: all of them are accepted, or none.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Who asks. Idempotency keys are each caller's own.
+    /// The caller. Each caller has its own idempotency keys.
     pub caller: Caller,
-    /// Which guild they are about, if any.
+    /// The guild that they concern, if any.
     pub guild: Option<u64>,
-    /// The operations, in the order in which they are to be done; those that cannot even be read with what is wrong.
+    /// The operations in the order of execution; unreadable ones as their errors.
     pub operations: Vec<Result<OperationRequest, Vec<FieldError>>>,
 }
 
-/// An operation that somebody asks for.
+/// An operation to submit.
 #[derive(Clone, Debug)]
 pub struct OperationRequest {
-    /// What it does.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// Its payload, not looked at yet.
+    /// Payload, not validated yet.
     pub payload: Value,
-    /// Its caller's idempotency key.
+    /// Idempotency key of the caller.
     pub key: Option<String>,
-    /// How often it may be tried, if not as often as others.
+    /// Maximum number of attempts, if not the default.
     pub max_attempts: Option<u32>,
-    /// Not before so long from now.
+    /// Minimum delay from now.
     pub delay: Duration,
-    /// Who wants this delay.
+    /// Where the delay comes from.
     pub delayed_by: DelayedBy,
-    /// Not after so long from now.
+    /// Maximum time from now.
     pub deadline: Option<Duration>,
-    /// For Discord's audit log.
+    /// Reason for Discord's audit log.
     pub reason: Option<String>,
-    /// The trace it belongs to, if it is not that of whoever asks.
+    /// Trace context, if it is not that of the caller.
     pub trace: Option<TraceContext>,
 }
 
-/// What is wrong with one field of an operation.
+/// An error in one field of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Which field: `payload.role_id`; empty for the operation itself.
+    /// The field: `payload.role_id`; empty for the operation itself.
     pub field: String,
-    /// What is wrong with it, and what it should be.
+    /// What is wrong, and what is expected.
     pub message: String,
 }
 
 impl FieldError {
-    /// Something wrong with a field.
+    /// Creates an error for a field.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 }
 
-/// What became of one operation that was asked for.
+/// Result for one submitted operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptedOperation {
-    /// What it is called.
+    /// Id of the operation.
     pub id: OperationId,
-    /// What it does.
+    /// Kind of the operation.
     pub kind: OperationKind,
-    /// Which guild it is about.
+    /// The guild that it concerns.
     pub guild: Option<u64>,
-    /// What has become of it.
+    /// Current state.
     pub state: OperationState,
-    /// When it is due, unless it was there before.
+    /// When it is due. `None` if it existed before.
     pub eligible_at: Option<UnixMs>,
-    /// What came of it, as JSON.
+    /// Result of the operation, as JSON.
     pub result: Option<String>,
-    /// Whether its key was used before for the same, so that nothing new was accepted.
+    /// Whether its idempotency key was used before with the same payload, so that nothing new was accepted.
     pub replayed: bool,
 }
 
-/// The longest idempotency key.
+/// Maximum length of an idempotency key.
 const KEY_LONGEST: usize = 255;
-/// The longest reason: what Discord keeps of one, less the marker.
+/// Maximum length of a reason: what Discord stores, minus the marker.
 const REASON_LONGEST: usize = 480;
-/// The most attempts that may be asked for.
+/// Maximum number of attempts.
 const ATTEMPTS_MOST: u64 = 20;
-/// The longest delay or deadline that may be asked for: thirty days.
+/// Maximum delay or deadline: thirty days.
 const LATEST_MS: u64 = 30 * 24 * 3_600_000;
 
-/// What an operation may hold as JSON.
+/// Fields of an operation in JSON.
 const FIELDS: [&str; 8] = ["kind", "payload", "key", "max_attempts", "delay_ms", "deadline_ms", "reason", "trace"];
 
 impl OperationRequest {
-    /// An operation with nothing said but what it does.
+    /// Creates an operation with defaults.
     #[must_use]
     pub fn new(kind: OperationKind, payload: Value) -> Self {
         Self {
@@ -108,12 +108,12 @@ impl OperationRequest {
         }
     }
 
-    /// Reads an operation: `{"kind": …, "payload": {…}, "key"?, "max_attempts"?, "delay_ms"?, "deadline_ms"?, "reason"?,
-    /// "trace"?}`. The payload itself is looked at when it is submitted.
+    /// Reads an operation: `{"kind": …, "payload": {…}, "key"?, "max_attempts"?, "delay_ms"?, "deadline_ms"?,
+    /// "reason"?, "trace"?}`. The payload itself is validated at submission.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, at once.
+    /// All errors at once.
     pub fn read(value: Value) -> Result<Self, Vec<FieldError>> {
         let Value::Object(mut fields) = value else {
             return Err(vec![FieldError::new("", "must be an object with `kind` and `payload`")]);
@@ -123,7 +123,7 @@ impl OperationRequest {
             let shown: String = name.chars().take(64).collect();
             wrong.push(FieldError::new(
                 shown,
-                format!("is not a field of an operation; those are {}", FIELDS.join(", ")),
+                format!("is not a field of an operation; the fields are {}", FIELDS.join(", ")),
             ));
         }
         let kind = kind(&mut fields, &mut wrong);
@@ -161,17 +161,17 @@ fn kind(fields: &mut Map<String, Value>, wrong: &mut Vec<FieldError>) -> Option<
             Some(kind) => return Some(kind),
             None => {
                 let shown: String = name.chars().take(64).collect();
-                format!("`{shown}` is no kind of operation; those are {}", names())
+                format!("`{shown}` is not a kind of operation; the kinds are {}", names())
             }
         },
         Some(_) => format!("must be a string, one of {}", names()),
-        None => format!("is missing; it is one of {}", names()),
+        None => format!("is missing; it must be one of {}", names()),
     };
     wrong.push(FieldError::new("kind", message));
     None
 }
 
-/// A text that may be missing or `null`.
+/// A string that may be missing or `null`.
 fn text(
     fields: &mut Map<String, Value>,
     name: &str,
@@ -202,7 +202,7 @@ fn number(fields: &mut Map<String, Value>, name: &str, min: u64, max: u64, wrong
     given
 }
 
-/// What is wrong with an idempotency key, if anything is.
+/// The error in an idempotency key, if any.
 #[must_use]
 pub fn key_problem(key: &str) -> Option<String> {
     let fits = (1..=KEY_LONGEST).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte));

@@ -1,4 +1,4 @@
-//! Accepting operations.
+//! Accepts operations.
 
 use std::collections::BTreeSet;
 
@@ -16,34 +16,34 @@ use crate::telemetry::emit;
 use crate::telemetry::operations::OperationEnqueued;
 use crate::telemetry::submission::{IdempotencyKeyHit, IdempotencyKeyMiss};
 
-/// Why a submission was not accepted. Nothing of it was kept.
+/// Why a submission was not accepted. Nothing of it was stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmissionError {
-    /// There was nothing in it.
-    #[error("there is no operation in the submission; it takes at least one")]
+    /// It has no operations.
+    #[error("the submission has no operations; at least one is required")]
     Empty,
-    /// There was too much in it.
-    #[error("{count} operations are too many for one submission; it takes {most}")]
+    /// It has too many operations.
+    #[error("{count} operations are too many for one submission; the maximum is {most}")]
     TooMany {
-        /// How many there were.
+        /// Number of operations.
         count: usize,
-        /// How many there may be.
+        /// Maximum number.
         most: usize,
     },
-    /// Operations are not as they should be: which of the submission, from 0, and what is wrong.
+    /// Operations are invalid: the index of each, and the error.
     #[error("{}", told(.0))]
     Invalid(Vec<(usize, FieldError)>),
-    /// There is no such guild, as far as the caller may know.
-    #[error("there is no guild {0}, or this key is not for it")]
+    /// There is no such guild that the caller may see.
+    #[error("guild {0} not found, or this key has no access to it")]
     NoGuild(u64),
-    /// The caller's key is not good for them: which of the submission, from 0, and what it lacks.
+    /// The caller's key does not permit them: the index of each, and what the key lacks.
     #[error("{}", told(.0))]
     Forbidden(Vec<(usize, FieldError)>),
-    /// They name channels, webhooks or guilds that are not there, as far as the caller may know: which of the submission,
-    /// from 0, and what.
+    /// They name channels, webhooks or guilds that do not exist as far as the caller may see: the index of each, and
+    /// the error.
     #[error("{}", told(.0))]
     Elsewhere(Vec<(usize, FieldError)>),
-    /// The store did not take them.
+    /// The store rejected them.
     #[error(transparent)]
     Store(#[from] SubmitError),
 }
@@ -59,10 +59,10 @@ impl From<StoreError> for SubmissionError {
     }
 }
 
-/// What is left of an operation at the service once the store has it.
+/// What the service needs of an operation after the store has it.
 struct PendingAck {
     accepted: AcceptedOperation,
-    /// Its queue, if that is known without the store.
+    /// Its queue, if it is known without the store.
     queue: Option<Queue>,
     used: Option<(IdempotencyKey, IdempotencyRecord)>,
     trace: Option<TraceContext>,
@@ -82,7 +82,7 @@ impl PendingAck {
     }
 }
 
-/// What is kept of a submission beside its operations.
+/// The audit record of a submission.
 fn submit_note(caller: &Caller, guild: Option<u64>, drafts: &[NewOperation], now: UnixMs) -> AuditRecord {
     let note = caller.note(AuditAction::OperationsSubmit, now).in_guild(guild);
     match drafts {
@@ -97,11 +97,12 @@ fn submit_note(caller: &Caller, guild: Option<u64>, drafts: &[NewOperation], now
 }
 
 impl OperationService {
-    /// Accepts operations, all or none, in their order. Those whose key was used before for the same are what they were.
+    /// Accepts operations, all or none, in order. For a repeated idempotency key with the same payload it returns the
+    /// first operation.
     ///
     /// # Errors
     ///
-    /// When something is wrong with any of them, or the store does not take them.
+    /// When any of them is invalid, or the store rejects them.
     pub async fn submit(&self, submission: Submission) -> Result<Vec<AcceptedOperation>, SubmissionError> {
         let (caller, guild) = (submission.caller.clone(), submission.guild);
         if let Some(guild) = guild.filter(|_| !caller.grant.reaches(guild)) {
@@ -110,7 +111,7 @@ impl OperationService {
         let ValidatedSubmission { operations: mut drafts, names, interactions } = self.draft(submission)?;
         self.check_tenant(&caller, guild, &drafts).await?;
         self.check_names(&caller, guild, names).await?;
-        // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
+        // A batch is one write, whatever the cache has; for a single operation a cache hit saves the write.
         if let [only] = drafts.as_slice()
             && let Some(known) = self.recall(&caller, only).await
         {
@@ -124,7 +125,7 @@ impl OperationService {
             (submitted, _) => submitted?,
         };
         if submitted.len() != slips.len() {
-            let counts = format!("{} answers to {} operations", submitted.len(), slips.len());
+            let counts = format!("{} results for {} operations", submitted.len(), slips.len());
             return Err(StoreError::Corrupt(counts).into());
         }
         let queue_of = |(slip, submitted): (&PendingAck, &SubmitResult)| match submitted {
@@ -136,8 +137,8 @@ impl OperationService {
         Ok(self.file(slips, submitted))
     }
 
-    /// Checks that the guild is the caller's tenant's. The store checks it for operations in the guild's own queue; those in
-    /// queues of users and interactions do not touch that one.
+    /// Checks that the guild belongs to the caller's tenant. The store checks it for operations in the guild's own
+    /// queue; those in queues of users and interactions do not touch that one.
     async fn check_tenant(
         &self,
         caller: &Caller,
@@ -152,8 +153,8 @@ impl OperationService {
         Err(SubmissionError::NoGuild(guild))
     }
 
-    /// Whether what operations name may be named by whoever asks. Of a channel that nobody has looked up yet it is found out
-    /// before the operation is sent.
+    /// Checks that the caller may use the locations that operations name. A channel that was not looked up yet is
+    /// checked before the operation is sent.
     async fn check_names(
         &self,
         caller: &Caller,
@@ -169,12 +170,12 @@ impl OperationService {
         if wrong.is_empty() { Ok(()) } else { Err(SubmissionError::Elsewhere(wrong)) }
     }
 
-    /// Tells whoever carries operations out that these queues have new ones.
+    /// Notifies the supervisor that these queues have new operations.
     pub fn wake(&self, queues: impl IntoIterator<Item = Queue>) {
         queues.into_iter().for_each(|queue| self.hears.wake(queue));
     }
 
-    /// Notes what the store said of each, for callers, for the cache and for whoever watches.
+    /// Combines the results of the store for the caller, the cache and telemetry.
     fn file(&self, slips: Vec<PendingAck>, submitted: Vec<SubmitResult>) -> Vec<AcceptedOperation> {
         let mut used = Vec::new();
         let mut all = Vec::with_capacity(slips.len());
@@ -207,11 +208,11 @@ impl OperationService {
         all
     }
 
-    /// What the cache knows of an operation's key, if the store still has that operation.
+    /// The cached result for an operation's key, if the store still has that operation.
     async fn recall(&self, caller: &Caller, operation: &NewOperation) -> Option<AcceptedOperation> {
         let (cache, key) = (self.cache.as_ref()?, operation.idempotency.as_ref()?);
         let known = cache.get(key).await?;
-        // Used for something else, or forgotten since: only the store can tell.
+        // Used for another payload, or deleted since: only the store can decide.
         if known.payload_hash != operation.payload_hash {
             return None;
         }

@@ -1,12 +1,12 @@
-//! The store, as the service opens it for a tenant.
+//! The store, restricted to a tenant.
 
 use std::sync::Arc;
 
 use crate::access::{AuditRecord, Caller};
 use crate::ports::OperationStore;
 
-/// The store behind the service. Every access names the tenant that it is for, so that no forgotten filter shows a caller
-/// another tenant's rows.
+/// The store of the service. Every access names its tenant, so that a forgotten filter cannot show a caller the rows of
+/// another tenant.
 pub(super) struct TenantStore(Arc<dyn OperationStore>);
 
 impl TenantStore {
@@ -14,7 +14,7 @@ impl TenantStore {
         Self(store)
     }
 
-    /// For what is done for a caller: it sees and changes what belongs to the caller's tenant alone.
+    /// Access for a caller: it sees and changes only what belongs to the caller's tenant.
     pub(super) fn of(&self, caller: &Caller) -> Arc<dyn OperationStore> {
         let store = Arc::clone(&self.0);
         match &caller.tenant {
@@ -23,12 +23,12 @@ impl TenantStore {
         }
     }
 
-    /// The same for an errand that this is to be kept of.
+    /// The same for a change with an audit record.
     pub(super) fn noting(&self, caller: &Caller, note: AuditRecord) -> Arc<dyn OperationStore> {
         self.of(caller).noting(note)
     }
 
-    /// For finding out whether a caller may have something: what it says is for the service, and goes to nobody.
+    /// Unrestricted access for authorization checks: the results stay in the service and are not returned to callers.
     pub(super) fn judge(&self) -> &dyn OperationStore {
         &*self.0
     }

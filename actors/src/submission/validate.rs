@@ -1,4 +1,4 @@
-//! From what was asked to what the store keeps.
+//! Converts requests to operations for the store.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{OperationService, SubmissionError};
 use crate::access::Caller;
 use crate::ports::{DeadLetter, DelayedBy, IdempotencyKey, NewOperation, StoreError};
 
-/// Problems that are told of one submission.
+/// Maximum number of errors reported for one submission.
 pub(super) const TOLD_MOST: usize = 1_000;
 
 /// What the operations of one submission have in common.
@@ -28,7 +28,7 @@ struct SubmissionContext {
     guild: Option<u64>,
 }
 
-/// An operation, the places that it names if not all of them are its caller's, and what its caller lacks for it.
+/// An operation, the locations that it names if the caller may not use all of them, and the permission that it lacks.
 struct ValidatedOperation {
     operation: NewOperation,
     names: Vec<Location>,
@@ -39,14 +39,14 @@ struct ValidatedOperation {
 /// The operations of a submission.
 pub(super) struct ValidatedSubmission {
     pub(super) operations: Vec<NewOperation>,
-    /// The places that they name whose they have to be is not sure yet, each with which of them it is, from 0.
+    /// The locations that they name and whose owner has to be checked, each with the index of its operation.
     pub(super) names: Vec<(usize, Location)>,
     /// The interactions that they respond to and that must have been received, each with the index of its operation.
     pub(super) interactions: Vec<(usize, InteractionTarget)>,
 }
 
 impl OperationService {
-    /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
+    /// Converts all operations of a submission, or returns all errors.
     pub(super) fn draft(&self, submission: Submission) -> Result<ValidatedSubmission, SubmissionError> {
         let Submission { caller, guild, operations } = submission;
         let (bounds, scopes) = (caller.bounds(), ScopeSet::of(&caller.grant));
@@ -74,7 +74,7 @@ impl OperationService {
                 Err(found) => wrong.extend(found.into_iter().map(|found| (index, found))),
             }
         }
-        // What is not understood comes first: nobody can tell what it would need.
+        // Errors come before missing permissions: an invalid operation has no known requirements.
         wrong.truncate(TOLD_MOST);
         forbidden.truncate(TOLD_MOST);
         match (wrong.is_empty(), forbidden.is_empty()) {
@@ -84,11 +84,11 @@ impl OperationService {
         }
     }
 
-    /// What a handler asks for, as the store keeps it: in the event's guild and trace, and with keys of its own.
+    /// Converts the operations of a handler: in the event's guild and trace, and with idempotency keys of the handler.
     ///
     /// # Errors
     ///
-    /// When something is wrong with any of it.
+    /// When any of them is invalid.
     pub fn draft_given(
         &self,
         guild: Option<u64>,
@@ -100,7 +100,7 @@ impl OperationService {
             return Ok(Vec::new());
         }
         let operations = operations.into_iter().map(OperationRequest::read).collect();
-        // Whoever wrote the handlers runs the daemon; what they do belongs to whose the guild is.
+        // Handlers are written by the operator; their operations belong to the tenant of the guild.
         let caller = Caller { key: scope, trace: Some(trace), ..Caller::operator() };
         Ok(self.draft(Submission { caller, guild, operations })?.operations)
     }
@@ -156,7 +156,7 @@ impl OperationService {
         Ok(ValidatedOperation { operation, names, interactions, lack })
     }
 
-    /// A dead letter as an operation that does it again, from the end of its queue.
+    /// Creates an operation that repeats a dead letter, at the end of its queue.
     pub(super) fn draft_again(&self, caller: &Caller, letter: &DeadLetter) -> Result<NewOperation, StoreError> {
         let now = self.now();
         let payload = parse(&RedriveCandidate::from(letter))?;
@@ -165,7 +165,7 @@ impl OperationService {
             tenant: Arc::clone(&letter.tenant),
             queue: payload.queue(letter.guild),
             guild: letter.guild,
-            // Neither who redrives it nor who asked for it first can make it more than either could alone.
+            // It gets no more rights than either the redriving or the original caller has.
             caller: Arc::clone(&caller.key),
             bounds: letter.bounds.and(caller.bounds()),
             scopes: letter.scopes.and(ScopeSet::of(&caller.grant)),
@@ -187,7 +187,7 @@ impl OperationService {
         })
     }
 
-    /// An operation that needs a person as one that does it again, from the end of its queue.
+    /// Creates an operation that repeats one in need of review, at the end of its queue.
     pub(super) fn draft_from(&self, caller: &Caller, first: NewOperation) -> Result<NewOperation, StoreError> {
         let now = self.now();
         let payload = parse(&RedriveCandidate::from(&first))?;
@@ -210,8 +210,7 @@ impl OperationService {
     }
 }
 
-/// What tells whether two submissions ask for the same. No part can run over into the next: kinds and guilds hold no line
-/// break.
+/// Identifies equal submissions. The parts are separated by line breaks, which kinds and guilds do not contain.
 fn hash(kind: OperationKind, guild: Option<u64>, payload: &str) -> [u8; 32] {
     let guild = guild.map_or_else(String::new, |guild| guild.to_string());
     let mut hash = Sha256::new();

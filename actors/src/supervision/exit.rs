@@ -1,4 +1,4 @@
-//! The end of a process because of a part: within a second, whatever else is stuck.
+//! The exit of a process because a part has ended: within a second, whatever else is stuck.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -15,22 +15,22 @@ use crate::failpoint::{self, Ender};
 use crate::telemetry::emit;
 use crate::telemetry::supervision::ProcessEnding;
 
-/// How long the last steps may take together.
+/// Time limit of all exit hooks together.
 pub(super) const LAST_STEPS_WITHIN: Duration = Duration::from_millis(600);
 
-/// When the watchdog ends the process, if nothing else has.
+/// Time after which the watchdog ends the process, if nothing else has.
 const ENDS_WITHIN: Duration = Duration::from_millis(900);
 
-/// How long a better explanation is waited for: a part that waits for another one may be noticed first.
+/// How long to wait for a better explanation: the end of a part that waits for another one may be noticed first.
 const EXPLAINED_WITHIN: Duration = Duration::from_millis(20);
 
-/// Ends that may wait for the threads.
+/// Capacity of the channels to the threads.
 const ENDS: usize = 16;
 
 /// Exit code of a process that a part has ended.
 const EXIT_CODE: i32 = 1;
 
-/// How the process ends.
+/// How the process exits.
 #[derive(Clone)]
 pub(super) struct Exit(Arc<dyn Fn(i32) + Send + Sync>);
 
@@ -55,15 +55,15 @@ impl Supervision {
             announce: Mutex::default(),
             last_steps: Mutex::default(),
         }));
-        // Now, while there are file descriptors left.
+        // Now, while file descriptors are available.
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (own, its_exit) = (supervision.clone(), exit.clone());
-        #[expect(clippy::disallowed_methods, reason = "these threads watch over all others")]
+        #[expect(clippy::disallowed_methods, reason = "these threads watch all others")]
         thread::Builder::new().name("supervision".to_owned()).spawn(move || {
             end_in_order(&own, &reported, &runtime);
             its_exit.0(EXIT_CODE);
         })?;
-        #[expect(clippy::disallowed_methods, reason = "these threads watch over all others")]
+        #[expect(clippy::disallowed_methods, reason = "these threads watch all others")]
         thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
             if watched.recv().is_ok() {
                 thread::sleep(ENDS_WITHIN);
@@ -75,7 +75,7 @@ impl Supervision {
     }
 }
 
-/// Waits for the end of a part, then does what is left to do.
+/// Waits for the end of a part, then notifies the listeners and runs the exit hooks.
 fn end_in_order(supervision: &Supervision, ends: &Receiver<PartEnd>, runtime: &Runtime) {
     let Ok(first) = ends.recv() else { return };
     announce(supervision, &first);
@@ -87,7 +87,7 @@ fn end_in_order(supervision: &Supervision, ends: &Receiver<PartEnd>, runtime: &R
     failpoint::hold(Ender::Supervision);
     let steps = std::mem::take(&mut *lock(&supervision.0.last_steps));
     let steps = steps.into_iter().map(|step| step(end.clone()));
-    // A step that panics is one that could not be taken; the watchdog waits for none of them.
+    // A hook that panics counts as failed; the watchdog waits for none of them.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let steps: Vec<_> = steps.collect();
         runtime.block_on(async { timeout(LAST_STEPS_WITHIN, join_all(steps)).await })
@@ -100,7 +100,7 @@ fn announce(supervision: &Supervision, end: &PartEnd) {
     }
 }
 
-/// The first panic among the ends that are noticed together; else the first end.
+/// The first panic among the ends that are noticed together; otherwise the first end.
 fn best_explanation(first: PartEnd, ends: &Receiver<PartEnd>) -> PartEnd {
     let (mut best, until) = (first, Instant::now() + EXPLAINED_WITHIN);
     loop {

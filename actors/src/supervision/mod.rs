@@ -1,14 +1,14 @@
-//! Crash-only supervision: nothing that the daemon needs can end unseen.
+//! Crash-only supervision: nothing that the daemon needs can end unnoticed.
 //!
 //! ```text
 //!  actor, task, thread ── PartGuard ──drop──▶ Registry: expected? ──no──▶ supervision thread: not ready, one log line,
-//!                                                                  │      lease given back, exit code 1
+//!                                                                  │      lease released, exit code 1
 //!                                                                  └────▶ watchdog thread: exit code 1 in any case
 //! ```
 //!
-//! State is durable, so a restart of the process is the repair. A part registers when it starts, by a [guard](PartGuard) that
-//! it owns: whether it returns, panics or is dropped, the guard notices. Guild actors alone are [restarted](Policy::Restart)
-//! within the process, by their own supervisors.
+//! State is durable, so a restart of the process is the repair. A part registers when it starts, with a
+//! [guard](PartGuard) that it owns: whether it returns, panics or is dropped, the guard notices. Only guild actors are
+//! [restarted](Policy::Restart) within the process, by their own supervisors.
 //!
 //! Nothing is watched in a process that has not [installed](Supervision::install) this: tests and one-off commands.
 
@@ -34,16 +34,16 @@ pub use self::spawn::{
 use crate::telemetry::emit;
 use crate::telemetry::supervision::PartsCounted;
 
-/// The supervision of this process. The end of a process is a fact about the whole of it, as its panic hook is.
+/// The supervision of this process. The end of a process concerns all of it, as does its panic hook.
 static INSTALLED: OnceLock<Supervision> = OnceLock::new();
 
-/// Something to do before the process ends because of a part, such as giving back its lease.
+/// Called before the process ends because of a part, for example to release its lease.
 pub type ExitHook = Box<dyn FnOnce(PartEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// Told at once that the process ends because of a part. Must not block.
+/// Called as soon as the process ends because of a part. Must not block.
 pub type EndListener = Box<dyn Fn(&PartEnd) + Send>;
 
-/// Watches over the parts of a process. Clones watch over the same ones.
+/// Watches the parts of a process. Clones watch the same ones.
 #[derive(Clone)]
 pub struct Supervision(Arc<Shared>);
 
@@ -62,11 +62,11 @@ impl std::fmt::Debug for Supervision {
 }
 
 impl Supervision {
-    /// Watches over all parts of this process that start from now on.
+    /// Watches all parts of this process that start from now on.
     ///
     /// # Errors
     ///
-    /// When the operating system gives no threads.
+    /// When the operating system cannot start threads.
     pub fn install() -> std::io::Result<Self> {
         if let Some(installed) = INSTALLED.get() {
             return Ok(installed.clone());
@@ -81,25 +81,25 @@ impl Supervision {
         INSTALLED.get().cloned()
     }
 
-    /// An orderly shutdown begins: parts may end from now on.
+    /// Starts an orderly shutdown: parts may end from now on.
     pub fn stopping(&self) {
         self.registry().on_stopping();
     }
 
-    /// Reports how many parts run. To be called once metrics are recorded: parts start before that.
+    /// Reports how many parts run. Call it once metrics are recorded: parts start before that.
     pub fn count(&self) {
         for (part, running) in self.registry().running() {
             emit(PartsCounted { part, running });
         }
     }
 
-    /// Calls this as soon as a part ends that must not.
+    /// Adds a listener that is called as soon as a part ends that must not.
     pub fn announce_to(&self, announce: impl Fn(&PartEnd) + Send + 'static) {
         lock(&self.0.announce).push(Box::new(announce));
     }
 
-    /// Does this before the process ends because of a part. All last steps run at once, on a runtime of their own, and
-    /// share [`exit::LAST_STEPS_WITHIN`].
+    /// Adds a hook that runs before the process ends because of a part. All hooks run concurrently, on a runtime of
+    /// their own, and share one time limit.
     pub fn before_exit<F>(&self, step: impl FnOnce(PartEnd) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -126,7 +126,7 @@ impl Supervision {
             EndAction::Expected => {}
             EndAction::EndProcess | EndAction::EndsAlready => {
                 for ends in &self.0.ends {
-                    // Only the first ones matter: past the bound it is known well enough that the process ends.
+                    // Only the first ones matter: if the channel is full, it is known that the process ends.
                     let _ = ends.try_send(end.clone());
                 }
             }
@@ -147,11 +147,11 @@ enum Lifetime {
     Finite,
 }
 
-/// Owned by a part for as long as it runs. Its drop reports the end of the part.
+/// Owned by a part as long as it runs. A drop reports the end of the part.
 ///
-/// As a field of an actor it is the first one: fields are dropped in order, and what the others close ends other parts.
+/// As a field of an actor it must be the first: fields are dropped in order, and closing the others ends other parts.
 #[derive(Debug)]
-#[must_use = "a part that is not guarded is not watched"]
+#[must_use = "a part without a guard is not watched"]
 pub struct PartGuard {
     part: Part,
     lifetime: Lifetime,
@@ -165,7 +165,7 @@ impl PartGuard {
         Self::of(Supervision::installed(), part, Lifetime::Process)
     }
 
-    /// Guards a part that may end when it is done, but must not panic.
+    /// Guards a part that may finish, but must not panic.
     pub fn finite(part: Part) -> Self {
         Self::of(Supervision::installed(), part, Lifetime::Finite)
     }
@@ -177,7 +177,7 @@ impl PartGuard {
         Self { part, lifetime, error: None, supervision }
     }
 
-    /// The part did what it was started for: nothing is wrong.
+    /// The part finished its work: no error.
     pub fn finish(mut self) {
         self.lifetime = Lifetime::Finite;
     }

@@ -1,6 +1,6 @@
-//! What a panic was about, held for the part that it ends.
+//! The last panic of a thread, stored for the part that it ends.
 //!
-//! The panic hook runs before the stack unwinds; the guard of the part is dropped while it does, on the same thread.
+//! The panic hook runs before the stack unwinds; the guard of the part is dropped while it unwinds, on the same thread.
 
 use std::cell::RefCell;
 use std::panic::PanicHookInfo;
@@ -12,11 +12,11 @@ thread_local! {
     static LAST: RefCell<Option<PanicInfo>> = const { RefCell::new(None) };
 }
 
-/// Remembers where, with which message and on which input this thread panicked. To be called by the panic hook.
+/// Stores the location, message and input of a panic of this thread. To be called by the panic hook.
 pub fn note_panic(panic: &PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("no message").to_owned();
     let noted = PanicInfo { place: panic.location().map(ToString::to_string), message, input: crash::current() };
-    // A thread that is being torn down has no part any more.
+    // A thread that is being torn down no longer has a part.
     let _ = LAST.try_with(|last| last.replace(Some(noted)));
 }
 

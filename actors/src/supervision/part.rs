@@ -1,6 +1,6 @@
-//! The parts of a daemon: everything whose end must not go unnoticed.
+//! The parts of a daemon: everything whose end must be noticed.
 
-/// What `/readyz` reports on: several parts make up one component.
+/// What `/readyz` reports on: several parts form one component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
     /// The control API, the listener for interactions, and the process itself.
@@ -13,14 +13,14 @@ pub enum Component {
     Gateway,
     /// Operations.
     Operations,
-    /// What is shared over Redis.
+    /// State shared over Redis.
     Redis,
     /// The store.
     Store,
 }
 
 impl Component {
-    /// Its name in `/readyz`.
+    /// Name in `/readyz`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,10 +35,10 @@ impl Component {
     }
 }
 
-/// What the end of a part leads to.
+/// Consequence of the end of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Its supervisor starts it again, within a budget of restarts.
+    /// Its supervisor restarts it, within a budget of restarts.
     Restart,
     /// The process ends.
     EndProcess,
@@ -56,7 +56,7 @@ macro_rules! parts {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// Its name in logs, metrics and failpoints.
+            /// Name in logs, metrics and failpoints.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -64,7 +64,7 @@ macro_rules! parts {
                 }
             }
 
-            /// What `/readyz` reports it under.
+            /// Component in `/readyz`.
             #[must_use]
             pub const fn component(self) -> Component {
                 match self {
@@ -72,7 +72,7 @@ macro_rules! parts {
                 }
             }
 
-            /// What its end leads to.
+            /// Consequence of its end.
             #[must_use]
             pub const fn policy(self) -> Policy {
                 match self {
@@ -92,13 +92,13 @@ parts! {
     ApiListener = "api_listener", Api, EndProcess;
     /// The listener for interactions.
     InteractionsListener = "interactions_listener", Api, EndProcess;
-    /// Reads the certificate of the API again when it changes.
+    /// Reloads the certificate of the API when it changes.
     Certificates = "certificates", Api, EndProcess;
-    /// Folds what the metrics recorder has collected.
+    /// Runs the upkeep of the metrics recorder.
     MetricsUpkeep = "metrics_upkeep", Api, EndProcess;
     /// Exports spans to a collector.
     SpanExporter = "span_exporter", Api, EndProcess;
-    /// Wakes API callers that wait for the end of operations.
+    /// Wakes API callers that wait for the final state of operations.
     CompletionWaiters = "completion_waiters", Api, EndProcess;
     /// Looks up API keys in the store.
     KeyLookup = "key_lookup", Api, EndProcess;
@@ -111,35 +111,35 @@ parts! {
     Budgets = "budgets", Gate, EndProcess;
     /// Requests to the shared store of named budgets.
     BudgetRequests = "budget_requests", Gate, EndProcess;
-    /// Writes what named budgets spent to the store.
+    /// Saves the spend of named budgets to the store.
     BudgetSpend = "budget_spend", Gate, EndProcess;
-    /// Stores the state of the gate for the next process.
+    /// Saves the state of the gate for the next process.
     GateSnapshot = "gate_snapshot", Gate, EndProcess;
 
     /// The supervisor of operations.
     OperationSupervisor = "operation_supervisor", Operations, EndProcess;
-    /// The thread that guilds execute operations on.
+    /// The thread on which guilds execute operations.
     OperationThread = "operation_thread", Operations, EndProcess;
     /// An actor that executes the operations of one queue.
     OperationGuild = "operation_guild", Operations, Restart;
-    /// Passes on what other processes announce.
+    /// Forwards notifications of other processes.
     StoreNotices = "store_notices", Operations, EndProcess;
-    /// Counts what waits, for the gauges.
+    /// Counts queued work, for the gauges.
     DepthGauges = "depth_gauges", Operations, EndProcess;
-    /// Compares the clocks, and stores what the next process needs of them.
+    /// Compares the clocks, and stores what the next process needs for that.
     ClockWatch = "clock_watch", Store, EndProcess;
-    /// Removes what was stored long enough.
+    /// Deletes what has exceeded its retention period.
     Sweeper = "sweeper", Operations, EndProcess;
     /// Takes a share of the work once the gate is open.
     Arrival = "arrival", Operations, EndProcess;
 
     /// The router of events.
     EventRouter = "event_router", Events, EndProcess;
-    /// The thread that it runs on.
+    /// The thread of the router.
     RouterThread = "router_thread", Events, EndProcess;
     /// The supervisor of guilds that handle events.
     EventSupervisor = "event_supervisor", Events, EndProcess;
-    /// The thread that guilds handle events on.
+    /// The thread on which guilds handle events.
     EventThread = "event_thread", Events, EndProcess;
     /// An actor that handles the events of one guild.
     EventGuild = "event_guild", Events, Restart;
@@ -150,25 +150,25 @@ parts! {
     StoreWriter = "store_writer", Store, EndProcess;
     /// Renews the lease of this process.
     Heartbeat = "heartbeat", Store, EndProcess;
-    /// Listens for what other processes announce.
+    /// Listens for notifications of other processes.
     StoreListener = "store_listener", Store, EndProcess;
     /// Follows whether the store is available.
     StoreHealth = "store_health", Store, EndProcess;
 
-    /// Keeps the connection to Redis up.
+    /// Maintains the connection to Redis.
     RedisConnection = "redis_connection", Redis, EndProcess;
     /// Shares breakers and the budget of invalid requests.
     RedisState = "redis_state", Redis, EndProcess;
     /// Writes idempotency keys to Redis.
     RedisIdempotency = "redis_idempotency", Redis, EndProcess;
-    /// Follows how this process shares the limit.
+    /// Follows the mode in which this process shares the limit.
     RedisHealth = "redis_health", Redis, EndProcess;
-    /// Reports processes of this machine that died.
+    /// Reports crashed processes of this machine.
     DeadProcesses = "dead_processes", Redis, EndProcess;
 
-    /// Claims shards and gives them back.
+    /// Claims shards and releases them.
     ShardClaims = "shard_claims", Gateway, EndProcess;
-    /// A thread that shards run on.
+    /// A thread on which shards run.
     ShardThread = "shard_thread", Gateway, EndProcess;
     /// One shard.
     Shard = "shard", Gateway, EndProcess;

@@ -1,4 +1,5 @@
-//! Which parts run, and whether the end of one ends the process. It decides; the [shell](super::Supervision) acts.
+//! Which parts run, and whether the end of one ends the process. It only decides; [`Supervision`](super::Supervision)
+//! acts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +14,7 @@ pub enum EndCause {
     Panicked(PanicInfo),
     /// It returned, with this error if it had one.
     Returned(Option<String>),
-    /// It was dropped before it had returned: its runtime, its arbiter or all its addresses are gone.
+    /// It was dropped before it returned: its runtime, its arbiter or all its addresses are gone.
     Dropped,
 }
 
@@ -28,7 +29,8 @@ impl fmt::Display for EndCause {
 }
 
 impl EndCause {
-    /// The cause without any message: a message may quote what is not for everybody, and only the log removes secrets.
+    /// The cause without the message: a message may contain data that not every reader may see, and only the log
+    /// removes secrets.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
@@ -40,29 +42,29 @@ impl EndCause {
     }
 }
 
-/// Where and why a thread panicked.
+/// Location and message of a panic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PanicInfo {
     /// File, line and column, if they are known.
     pub place: Option<String>,
-    /// Its message.
+    /// The message.
     pub message: String,
-    /// What the thread was working on, if a restart would hand it to the next process again.
+    /// The input of the thread, if a restart would give it to the next process again.
     pub input: Option<Input>,
 }
 
-/// The end of a part that the process cannot go on without.
+/// The end of a part that the process cannot continue without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartEnd {
-    /// Which part.
+    /// The part.
     pub part: Part,
     /// Why it ended.
     pub cause: EndCause,
 }
 
 impl PartEnd {
-    /// Whether this, noticed after `other`, explains the end of the process better: what panicked takes down what waits for
-    /// it, and a thread that panics takes down what runs on it. Both may be noticed first.
+    /// Whether this, noticed after `other`, explains the end of the process better: a panic ends the parts that wait
+    /// for the panicking one, and a thread that panics ends what runs on it. Either may be noticed first.
     #[must_use]
     pub fn explains_better_than(&self, other: &Self) -> bool {
         match (&self.cause, &other.cause) {
@@ -84,24 +86,24 @@ enum Phase {
     /// No part may end.
     #[default]
     Running,
-    /// Parts end because the process shuts down in order.
+    /// Parts end because of an orderly shutdown.
     Stopping,
-    /// The process ends because a part did.
+    /// The process ends because a part ended.
     Ending,
 }
 
-/// What the end of a part means for the process.
+/// Consequence of the end of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndAction {
     /// The process shuts down anyway.
     Expected,
     /// The process has to end.
     EndProcess,
-    /// The process ends already; this may be why.
+    /// The process is already ending; this may be the cause.
     EndsAlready,
 }
 
-/// The parts that run.
+/// The running parts.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     phase: Phase,
@@ -109,19 +111,19 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// How many of each kind run.
+    /// Number of running parts, by part.
     pub(super) fn running(&self) -> impl Iterator<Item = (Part, usize)> {
         self.running.iter().map(|(part, running)| (*part, *running))
     }
 
-    /// A part started. How many of its kind run now.
+    /// A part started. Returns how many of its kind run now.
     pub(super) fn on_started(&mut self, part: Part) -> usize {
         let running = self.running.entry(part).or_default();
         *running += 1;
         *running
     }
 
-    /// A part did what it was started for. How many of its kind still run.
+    /// A part finished its work. Returns how many of its kind still run.
     pub(super) fn on_finished(&mut self, part: Part) -> usize {
         let running = self.running.entry(part).or_default();
         *running = running.saturating_sub(1);
@@ -141,7 +143,8 @@ impl Registry {
         }
     }
 
-    /// An orderly shutdown begins: from now on parts may end. `false` if the process ends already because of a part.
+    /// An orderly shutdown starts: from now on parts may end. `false` if the process is already ending because of a
+    /// part.
     pub(super) fn on_stopping(&mut self) -> bool {
         match self.phase {
             Phase::Running | Phase::Stopping => {
@@ -164,7 +167,7 @@ mod tests {
         registry.on_started(Part::GateSnapshot);
         assert_eq!(registry.on_ended(Part::TokenBucket), EndAction::EndProcess);
         assert_eq!(registry.on_ended(Part::GateSnapshot), EndAction::EndsAlready);
-        assert!(!registry.on_stopping(), "a shutdown cannot take over any more");
+        assert!(!registry.on_stopping(), "a shutdown can no longer take over");
     }
 
     #[test]
@@ -174,7 +177,7 @@ mod tests {
         assert_eq!(registry.on_finished(Part::Shard), 1);
         assert!(registry.on_stopping());
         assert_eq!(registry.on_ended(Part::Shard), EndAction::Expected);
-        assert!(registry.on_stopping(), "to stop twice is to stop once");
+        assert!(registry.on_stopping(), "idempotent");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | [`spawn_finite`] and the like: a part with an end | yes | no |
 //! | [`spawn_work`] and the like: short-lived work that a caller waits for, or that may get lost | yes | yes |
 
-#![expect(clippy::disallowed_methods, reason = "these are the ways that all others take")]
+#![expect(clippy::disallowed_methods, reason = "the wrappers that all other code uses")]
 
 use std::future::Future;
 use std::io;
@@ -21,13 +21,13 @@ use crate::failpoint;
 
 /// Runs a part that ends with the process.
 ///
-/// The guard is dropped by the body, so that a panic still unwinds when it is. The task is boxed: a body that awaits what it
-/// captured has room for it twice.
+/// The guard is dropped by the body, so that a panic still unwinds when it is. The task is boxed: a body that awaits
+/// what it captured would have room for it twice.
 fn guarded<F: Future>(part: Part, task: F) -> impl Future<Output = F::Output> {
     let guard = PartGuard::new(part);
     let task = Box::pin(task);
     async move {
-        // The whole of it is moved here, and dropped here.
+        // Moves the whole guard here, so that it is dropped here.
         let guard = guard;
         let output = task.await;
         guard.returned(None);
@@ -47,7 +47,7 @@ fn finite<F: Future>(part: Part, task: F) -> impl Future<Output = F::Output> {
     }
 }
 
-/// Starts a task that the process cannot go on without.
+/// Starts a task that the process cannot continue without.
 pub fn spawn<F>(part: Part, task: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -56,8 +56,8 @@ where
     tokio::spawn(guarded(part, task))
 }
 
-/// The same on the thread of the caller, which must be an actix `System`, an arbiter or a `LocalSet`. What it returns is its
-/// error, if it had one.
+/// The same on the thread of the caller, which must run an actix `System`, an arbiter or a `LocalSet`. The result is
+/// the error of the task, if any.
 pub fn spawn_local<E: std::fmt::Display + 'static>(
     part: Part,
     task: impl Future<Output = Result<(), E>> + 'static,
@@ -72,7 +72,7 @@ pub fn spawn_local<E: std::fmt::Display + 'static>(
     })
 }
 
-/// Starts a task that ends when it is done, and whose panic ends the process.
+/// Starts a task that may finish, and whose panic ends the process.
 pub fn spawn_finite<F>(part: Part, task: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -131,11 +131,11 @@ pub fn spawn_blocking_work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 
     tokio::task::spawn_blocking(work)
 }
 
-/// Starts a thread that the process cannot go on without.
+/// Starts a thread that the process cannot continue without.
 ///
 /// # Errors
 ///
-/// When the operating system gives none.
+/// When the operating system cannot start a thread.
 pub fn thread(part: Part, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let guard = PartGuard::new(part);
     std::thread::Builder::new().name(name).spawn(move || {
@@ -146,7 +146,7 @@ pub fn thread(part: Part, name: String, work: impl FnOnce() + Send + 'static) ->
     Ok(())
 }
 
-/// Starts an arbiter whose thread the process cannot go on without. Must be called within an actix `System`.
+/// Starts an arbiter whose thread the process cannot continue without. Must be called within an actix `System`.
 #[must_use]
 pub fn arbiter(part: Part) -> Arbiter {
     let arbiter = Arbiter::new();
@@ -156,7 +156,7 @@ pub fn arbiter(part: Part) -> Arbiter {
 
 fn watch_arbiter(part: Part, arbiter: &ArbiterHandle) {
     let guard = PartGuard::new(part);
-    // If it is gone already, the guard is dropped here, and says so.
+    // If the arbiter has already stopped, the guard is dropped here and reports that.
     arbiter.spawn(async move {
         let _guard = guard;
         match failpoint::ticks(part).await {}

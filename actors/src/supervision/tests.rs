@@ -8,10 +8,10 @@ use tokio::task::LocalSet;
 use super::exit::Exit;
 use super::*;
 
-/// Long enough that only something broken takes longer.
+/// Long enough that only a defect takes longer.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// A supervision whose process does not end, and its exits.
+/// A supervision that does not end the process, and its exit codes.
 fn supervision() -> (Supervision, Receiver<i32>) {
     let (tell, exits) = channel();
     let exit = Exit::call(move |code| {
@@ -24,7 +24,7 @@ fn guard(supervision: &Supervision, part: Part) -> PartGuard {
     PartGuard::of(Some(supervision.clone()), part, Lifetime::Process)
 }
 
-/// The end that is announced last before the process exits.
+/// The end that is reported last before the process exits.
 fn announced(supervision: &Supervision) -> Arc<Mutex<Option<PartEnd>>> {
     let last = Arc::new(Mutex::new(None));
     let told = Arc::clone(&last);
@@ -70,7 +70,7 @@ fn an_orderly_shutdown_ends_parts_and_not_the_process() {
     assert_eq!(
         supervision.registry().on_ended(Part::Main),
         EndAction::Expected,
-        "nothing has begun to end the process"
+        "nothing ends the process yet"
     );
     assert!(exits.try_recv().is_err());
 }
@@ -117,7 +117,7 @@ fn a_last_step_that_hangs_or_panics_does_not_stop_the_exit() {
     supervision.before_exit(|_| std::future::pending());
     drop(guard(&supervision, Part::Heartbeat));
     assert_eq!(exits.recv_timeout(STUCK), Ok(1));
-    assert_eq!(exits.recv_timeout(STUCK), Ok(1), "the watchdog does not rely on the other thread");
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1), "the watchdog does not depend on the other thread");
 
     let (supervision, exits) = self::supervision();
     supervision.announce_to(|_| panic!("on purpose"));
@@ -133,7 +133,7 @@ fn the_panic_is_named_though_what_it_took_down_was_noticed_first() {
     let (first, second) = (guard(&supervision, Part::GateSnapshot), guard(&supervision, Part::TokenBucket));
     let thread = std::thread::spawn(move || {
         let _guard = second;
-        // While this thread unwinds, what waited for it returns.
+        // While this thread unwinds, a part that waited for it returns.
         first.returned(None);
         panic!("on purpose");
     });

@@ -1,4 +1,4 @@
-//! What is told of breakers and of the ledger of invalid requests.
+//! Logs and metrics of breakers and of the ledger of invalid requests.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,75 +11,76 @@ use tracing::{debug, info, warn};
 
 use super::{InternalEvent, Metric};
 
-/// The state of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open. Routes and ids have one series each, which shows
-/// the worst of them.
+/// State of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open. Routes and ids share one series for each kind,
+/// which shows the worst of them.
 pub const STATE: &str = "guildhall_breaker_state";
-/// Changes of a breaker's state, by the state that it went to.
+/// Transitions of breakers, by new state.
 pub const TRANSITIONS: &str = "guildhall_breaker_transitions_total";
-/// Breakers that exist.
+/// Number of breakers.
 pub const WATCHED: &str = "guildhall_breakers_watched";
-/// Breakers forgotten early because others needed the room.
+/// Breakers evicted early to make room for others.
 pub const EVICTED: &str = "guildhall_breakers_evicted_total";
-/// Failures that no breaker of their own could be made for.
+/// Failures without a breaker, because there was no room for one.
 pub const UNWATCHED: &str = "guildhall_breakers_unwatched_total";
-/// The share of the invalid requests that Discord allows which is used.
+/// Used share of the invalid requests that Discord allows.
 pub const INVALID_RATIO: &str = "guildhall_invalid_requests_used_ratio";
-/// Whether the other processes that share the budget of invalid requests were heard in time: 1, or 0 while nothing may go
-/// out for want of that. Not there if nothing is shared.
+/// Whether the ledger is in sync with the other processes that share the budget of invalid requests: 1, or 0 while
+/// nothing may be sent because it is not. Absent if nothing is shared.
 pub const INVALID_HEARD: &str = "guildhall_invalid_requests_heard";
-/// How much of its share of the invalid requests the largest key, tenant or guild has used.
+/// Used part of its share of the invalid requests, for the largest key, tenant or guild.
 pub const INVALID_LARGEST_SHARE: &str = "guildhall_invalid_requests_largest_share_ratio";
-/// Calls held back because a key, tenant or guild has used up its share of the invalid requests.
+/// Calls delayed because a key, tenant or guild has used up its share of the invalid requests.
 pub const INVALID_SHARE_HELD: &str = "guildhall_invalid_requests_share_held_total";
-/// Calls to Discord that were not let out, by why.
+/// Calls to Discord that were refused, by reason.
 pub const REFUSED: &str = "guildhall_rest_refused_total";
-/// Calls to other upstreams that were not let out, by why.
+/// Calls to other upstreams that were refused, by reason.
 pub const TARGET_REFUSED: &str = "guildhall_target_refused_total";
-/// Probes that a breaker sent itself.
+/// Probes sent by breakers.
 pub const PROBES: &str = "guildhall_breaker_probes_sent_total";
-/// Answers to claims to probe a breaker that processes share, by result: `granted`, `elsewhere`, or `unreachable` if this
-/// process probes because it cannot reach the others.
+/// Responses to claims to probe a shared breaker, by result: `granted`, `elsewhere`, or `unreachable` if this process
+/// probes because it cannot reach the others.
 pub const PROBE_CLAIMS: &str = "guildhall_breaker_probe_claims_total";
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
     Metric::gauge(STATE, &["key"], "State of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open."),
-    Metric::counter(TRANSITIONS, &["key", "to"], "Changes of a breaker's state."),
-    Metric::gauge(WATCHED, &[], "Breakers that exist."),
-    Metric::counter(EVICTED, &[], "Breakers forgotten early because others needed the room."),
-    Metric::counter(UNWATCHED, &[], "Failures that no breaker of their own could be made for."),
-    Metric::gauge(INVALID_RATIO, &[], "Share used of the invalid requests that Discord allows."),
+    Metric::counter(TRANSITIONS, &["key", "to"], "Transitions of breakers."),
+    Metric::gauge(WATCHED, &[], "Number of breakers."),
+    Metric::counter(EVICTED, &[], "Breakers evicted early to make room for others."),
+    Metric::counter(UNWATCHED, &[], "Failures without a breaker, because there was no room for one."),
+    Metric::gauge(INVALID_RATIO, &[], "Used share of the invalid requests that Discord allows."),
     Metric::gauge(
         INVALID_HEARD,
         &[],
-        "1 while what others spend of a shared budget of invalid requests is known, else 0: then nothing goes out.",
+        "1 while the use of a shared budget of invalid requests by other processes is known, else 0: then nothing is \
+         sent.",
     ),
     Metric::gauge(
         INVALID_LARGEST_SHARE,
         &[],
-        "How much of its share of the invalid requests the largest key, tenant or guild has used.",
+        "Used part of its share of the invalid requests, for the largest key, tenant or guild.",
     ),
     Metric::counter(
         INVALID_SHARE_HELD,
         &["by"],
-        "Calls held back because a key, tenant or guild has used up its share of the invalid requests.",
+        "Calls delayed because a key, tenant or guild has used up its share of the invalid requests.",
     ),
-    Metric::counter(REFUSED, &["reason"], "Calls to Discord that were not let out."),
-    Metric::counter(TARGET_REFUSED, &["reason"], "Calls to other upstreams that were not let out."),
-    Metric::counter(PROBES, &[], "Probes that a breaker sent itself."),
+    Metric::counter(REFUSED, &["reason"], "Calls to Discord that were refused."),
+    Metric::counter(TARGET_REFUSED, &["reason"], "Calls to other upstreams that were refused."),
+    Metric::counter(PROBES, &[], "Probes sent by breakers."),
     Metric::counter(
         PROBE_CLAIMS,
         &["result"],
-        "Answers to claims to probe a breaker that processes share: granted, elsewhere, unreachable.",
+        "Responses to claims to probe a shared breaker: granted, elsewhere, unreachable.",
     ),
 ];
 
-/// Breakers are there, all closed. Makes the series that alerts look at exist.
+/// The breakers started, all closed. Creates the series that alerts use.
 pub(crate) struct BreakersStarted;
 
 impl InternalEvent for BreakersStarted {
     fn emit(self) {
-        debug!("breakers start");
+        debug!("breakers started");
         gauge!(STATE, "key" => "discord").set(0.0);
         gauge!(WATCHED).set(0.0);
         gauge!(INVALID_RATIO).set(0.0);
@@ -94,9 +95,9 @@ pub(crate) struct BreakerTransitioned<'a> {
     pub(crate) to: BreakerState,
     pub(crate) why: BreakerReason,
     pub(crate) origin: ChangeOrigin,
-    /// How long it is open.
+    /// Time in the open state.
     pub(crate) retry_after_ms: Option<u64>,
-    /// The key as a label: out of a bounded set.
+    /// The key as a label, out of a bounded set.
     pub(crate) label: Cow<'static, str>,
     /// The worst state under that label.
     pub(crate) severity: u8,
@@ -110,7 +111,7 @@ impl InternalEvent for BreakerTransitioned<'_> {
             BreakerState::Open { .. } | BreakerState::ForcedOpen { .. } => {
                 warn!(%key, from, to, why, origin, retry_after_ms = self.retry_after_ms, "breaker opened");
             }
-            BreakerState::HalfOpen => info!(%key, from, to, why, origin, "breaker lets probes through"),
+            BreakerState::HalfOpen => info!(%key, from, to, why, origin, "breaker half-open; probing"),
             BreakerState::Closed => info!(%key, from, to, why, origin, "breaker closed"),
         }
         counter!(TRANSITIONS, "key" => self.label.clone(), "to" => to).increment(1);
@@ -121,7 +122,7 @@ impl InternalEvent for BreakerTransitioned<'_> {
 /// A claim to probe a shared breaker was answered.
 pub(crate) struct ProbeClaimAnswered<'a> {
     pub(crate) key: &'a BreakerKey,
-    /// Nothing if the other processes cannot be reached.
+    /// `None` if the other processes cannot be reached.
     pub(crate) answer: Option<ClaimResponse>,
 }
 
@@ -137,19 +138,19 @@ impl InternalEvent for ProbeClaimAnswered<'_> {
     }
 }
 
-/// A breaker sends a probe, because no call came that could be one.
+/// A breaker sends a probe, because no suitable call came.
 pub(crate) struct ProbeSent<'a> {
     pub(crate) key: &'a BreakerKey,
 }
 
 impl InternalEvent for ProbeSent<'_> {
     fn emit(self) {
-        debug!(key = %self.key, "breaker sends a probe");
+        debug!(key = %self.key, "breaker probe sent");
         counter!(PROBES).increment(1);
     }
 }
 
-/// A call to Discord was not let out.
+/// A call to Discord was refused.
 pub(crate) struct CallRefused<'a> {
     pub(crate) refused: &'a CallRejection,
     pub(crate) lane: Lane,
@@ -164,7 +165,7 @@ impl InternalEvent for CallRefused<'_> {
     }
 }
 
-/// A call to another upstream was not let out.
+/// A call to another upstream was refused.
 pub(crate) struct TargetRefused<'a> {
     pub(crate) refused: &'a CallRejection,
 }
@@ -193,7 +194,7 @@ impl InternalEvent for BreakersCounted {
     }
 }
 
-/// More or less of the budget of invalid requests is used.
+/// The used part of the budget of invalid requests has changed.
 pub(crate) struct InvalidRatioChanged {
     pub(crate) ratio: f64,
 }
@@ -204,7 +205,7 @@ impl InternalEvent for InvalidRatioChanged {
     }
 }
 
-/// The largest holder has more or less of its share than before.
+/// The use of its share by the largest holder has changed.
 pub(crate) struct LargestShareChanged {
     pub(crate) ratio: f64,
 }
@@ -215,7 +216,7 @@ impl InternalEvent for LargestShareChanged {
     }
 }
 
-/// A call was held back because its key, tenant or guild has used up its share.
+/// A call was delayed because its key, tenant or guild has used up its share.
 pub(crate) struct CallHeldByShare<'a> {
     pub(crate) over: &'a ShareExceeded,
     pub(crate) wait: Duration,
@@ -228,16 +229,16 @@ impl InternalEvent for CallHeldByShare<'_> {
         if *is_first {
             warn!(by, id, used, cap, wait_ms, "share of invalid requests used up");
         } else {
-            debug!(by, id, used, cap, wait_ms, "call held back by its share of invalid requests");
+            debug!(by, id, used, cap, wait_ms, "call delayed by its share of invalid requests");
         }
         counter!(INVALID_SHARE_HELD, "by" => by).increment(1);
     }
 }
 
-/// The budget of invalid requests stops other lanes than before.
+/// The lanes that the budget of invalid requests stops have changed.
 pub(crate) struct InvalidThresholdCrossed {
     pub(crate) ratio: f64,
-    /// The most urgent lane that is stopped now.
+    /// The most urgent stopped lane.
     pub(crate) stopped: Option<Lane>,
 }
 
@@ -245,30 +246,31 @@ impl InternalEvent for InvalidThresholdCrossed {
     fn emit(self) {
         match self.stopped {
             Some(lane) => {
-                warn!(ratio = self.ratio, stopped = lane.name(), "invalid requests stop this lane and those below it");
+                warn!(ratio = self.ratio, stopped = lane.name(), "invalid requests stop this lane and less urgent \
+                    ones");
             }
-            None => info!(ratio = self.ratio, "invalid requests stop no lane any more"),
+            None => info!(ratio = self.ratio, "invalid requests no longer stop any lane"),
         }
     }
 }
 
-/// Nothing was heard for too long of those who share the budget of invalid requests.
+/// The ledger had no update of the other processes for too long.
 pub(crate) struct LedgerOutOfSync;
 
 impl InternalEvent for LedgerOutOfSync {
     fn emit(self) {
-        // As it begins and as it ends, too; that Redis cannot be reached is told elsewhere, and louder.
-        info!("what other processes spend of the invalid requests is unknown until they are heard");
+        // Also at the start and the end of a process, so not a warning. An unreachable Redis is reported elsewhere.
+        info!("invalid requests of other processes unknown until the next sync");
         gauge!(INVALID_HEARD).set(0.0);
     }
 }
 
-/// Those who share the budget of invalid requests are heard.
+/// The ledger is in sync with the other processes.
 pub(crate) struct LedgerInSync;
 
 impl InternalEvent for LedgerInSync {
     fn emit(self) {
-        info!("what other processes spend of the invalid requests is known");
+        info!("invalid requests of other processes known");
         gauge!(INVALID_HEARD).set(1.0);
     }
 }

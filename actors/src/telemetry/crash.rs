@@ -1,4 +1,4 @@
-//! What is told of inputs that ended a process.
+//! Logs and metrics of inputs that ended a process.
 
 use guildhall_core::operation::{FailureClass, OperationKind, OperationState, Queue};
 use metrics::counter;
@@ -9,22 +9,22 @@ use super::{InternalEvent, Metric};
 use crate::crash::{Crash, CrashedInput, Input};
 use crate::ports::UnreadableOperation;
 
-/// Inputs that were set aside because they had ended the process twice or cannot be read, by what they are.
+/// Inputs set aside because they ended the process twice or cannot be read, by kind.
 pub const SET_ASIDE: &str = "guildhall_inputs_set_aside_total";
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[Metric::counter(
     SET_ASIDE,
     &["kind"],
-    "Events, inbox entries and operations that were set aside: they ended the process twice, or cannot be read.",
+    "Events, inbox entries and operations set aside because they ended the process twice or cannot be read.",
 )];
 
 /// The process ends because a part of it panicked on an input.
 #[derive(Debug)]
 pub struct CrashRecorded<'a> {
-    /// What happened.
+    /// The crash.
     pub crash: &'a Crash,
-    /// How often the input has ended a process; or why that is not recorded.
+    /// How often the input has ended a process, or why that is not recorded.
     pub crashes: Result<u32, String>,
 }
 
@@ -37,7 +37,8 @@ impl InternalEvent for CrashRecorded<'_> {
                     crate::crash::CRASHES_BEFORE_SET_ASIDE);
             }
             Err(error) => {
-                error!(%input, part, cause, error, "input ended the process; that could not be recorded, so it is tried again");
+                error!(%input, part, cause, error, "input ended the process; recording that failed, so the input is \
+                    retried");
             }
         }
     }
@@ -60,13 +61,13 @@ impl InternalEvent for EventSetAside<'_> {
 /// An operation was set aside.
 #[derive(Debug)]
 pub struct OperationSetAside<'a> {
-    /// Which, and why.
+    /// The input and its crashes.
     pub crashed: &'a CrashedInput,
-    /// What it does, if this version knows.
+    /// Kind of the operation, if this version knows it.
     pub kind: Option<OperationKind>,
     /// Its guild.
     pub guild: Option<u64>,
-    /// What became of it.
+    /// Final state of the operation.
     pub result: OperationState,
 }
 
@@ -99,15 +100,15 @@ impl InternalEvent for UnreadableSetAside<'_> {
     }
 }
 
-/// A row is left out of what is shown.
+/// A row that cannot be read was skipped.
 #[derive(Debug)]
 pub struct UnreadableSkipped<'a> {
-    /// What cannot be read.
+    /// Why it cannot be read.
     pub problem: &'a str,
 }
 
 impl InternalEvent for UnreadableSkipped<'_> {
     fn emit(self) {
-        warn!(problem = self.problem, "row cannot be read and is left out; a newer version may have written it");
+        warn!(problem = self.problem, "row cannot be read and was skipped; a newer version may have written it");
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of events.
+//! Logs and metrics of events.
 
 use std::time::Duration;
 
@@ -14,72 +14,74 @@ use super::{InternalEvent, Metric};
 
 /// Events that arrived at the router.
 pub const RECEIVED: &str = "guildhall_events_received_total";
-/// How long it took from reading an event until its guild had it.
+/// Time from reading an event to its delivery to the guild.
 pub const LATENCY: &str = "guildhall_gateway_event_latency_seconds";
-/// How long it took from reading an event until all its handlers were done with it.
+/// Time from reading an event until all its handlers have finished.
 pub const HANDLING: &str = "guildhall_event_handling_seconds";
-/// How long handlers took.
+/// Duration of handlers.
 pub const HANDLER_SECONDS: &str = "guildhall_handler_seconds";
-/// Events and handlers that are done with each other, by outcome.
+/// Events finished by a handler, by outcome.
 pub const HANDLED: &str = "guildhall_events_handled_total";
-/// Events that were put off, by handler.
+/// Events postponed, by handler.
 pub const PUT_OFF: &str = "guildhall_events_put_off_total";
-/// Events that were given up, by handler.
+/// Dead events, by handler.
 pub const BURIED: &str = "guildhall_events_dead_total";
-/// Sequences that are missing.
+/// Missing sequence numbers.
 pub const GAPS: &str = "guildhall_gateway_gaps_total";
-/// Guilds that have had events lately.
+/// Guilds with recent events.
 pub const GUILDS: &str = "guildhall_event_guilds_active";
 /// Events in the inbox.
 pub const INBOX: &str = "guildhall_inbox_events";
-/// Reserved state keys that handlers named, by handler and source.
+/// Uses of reserved state keys by handlers, by handler and source.
 pub const RESERVED_KEYS: &str = "guildhall_reserved_state_keys_refused_total";
-/// Operations that handlers gave.
+/// Operations submitted by handlers.
 pub const GIVEN: &str = "guildhall_handler_operations_total";
-/// Received interactions that were not recorded, since too many wait for the store.
+/// Received interactions that were not recorded because too many wait for the store.
 pub const NOT_RECORDED: &str = "guildhall_interactions_not_recorded_total";
-/// Interactions, by how they were answered at first.
+/// Interactions, by how they were first answered.
 pub const INTERACTIONS: &str = "guildhall_interactions_total";
-/// What waits: operations by their state, and the events of this process.
+/// Queued work: operations by state, and the events of this process.
 pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
-/// How far what is confirmed of a shard's session is behind what was received.
+/// How far the confirmed sequence of a shard is behind the received one.
 pub const LAG: &str = "guildhall_gateway_sequence_lag";
-/// Guilds that broke while they handled events.
+/// Crashes of guilds while they handled events.
 pub const BROKEN: &str = "guildhall_event_guilds_broken_total";
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
     Metric::counter(RECEIVED, &[], "Events that arrived at the router."),
     Metric::histogram(
         LATENCY,
         &[],
-        "From reading events until their guilds had them, once for each batch, by the first of it.",
+        "Time from reading events to their delivery to the guilds, once for each batch, measured from its first \
+         event.",
     )
     .in_unit(Unit::Seconds),
     Metric::histogram(
         HANDLING,
         &[],
-        "From reading events until all their handlers were done with them and that was kept, once for each batch that was read, each time that some of it was done.",
+        "Time from reading events until all their handlers have finished and the results are stored; once for each \
+         batch read, each time that a part of it finishes.",
     )
     .in_unit(Unit::Seconds),
     Metric::histogram(
         HANDLER_SECONDS,
         &["handler"],
-        "How long handlers took with an event, by handler; rules once for all events that were done together, by the mean.",
+        "Duration of handlers for an event, by handler; rules once for all events that ran together, as the mean.",
     )
     .in_unit(Unit::Seconds),
-    Metric::counter(HANDLED, &["handler", "outcome"], "Handlers that are done with an event, by handler and outcome."),
+    Metric::counter(HANDLED, &["handler", "outcome"], "Events that a handler has finished, by handler and outcome."),
     Metric::counter(PUT_OFF, &["handler"], "Events that wait in the inbox for a slow or failing handler, by handler."),
-    Metric::counter(BURIED, &["handler"], "Events that were given up for a handler, by handler."),
-    Metric::counter(GAPS, &[], "Gaps in what Discord told: sequences that never came."),
-    Metric::gauge(GUILDS, &[], "Guilds that have had events lately."),
+    Metric::counter(BURIED, &["handler"], "Events that became dead for a handler, by handler."),
+    Metric::counter(GAPS, &[], "Gaps in the events of Discord: sequence numbers that never arrived."),
+    Metric::gauge(GUILDS, &[], "Guilds with recent events."),
     Metric::gauge(INBOX, &[], "Events that wait in the inbox."),
     Metric::counter(
         RESERVED_KEYS,
         &["handler", "source"],
-        "Uses of reserved state keys that were refused, by handler and by where the key came from: needs, set, answer.",
+        "Uses of reserved state keys that were refused, by handler and by source of the key: needs, set, answer.",
     ),
-    Metric::counter(GIVEN, &[], "Operations that handlers gave."),
+    Metric::counter(GIVEN, &[], "Operations submitted by handlers."),
     Metric::counter(INTERACTIONS, &["how"], "Interactions, by how they were first answered."),
     Metric::counter(
         NOT_RECORDED,
@@ -89,17 +91,17 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::gauge(
         QUEUE_DEPTH,
         &["queue"],
-        "What waits: operations that are not done, by their state, and interactions and events that no handler is done with.",
+        "Queued work: unfinished operations by state, and interactions and events that no handler has finished.",
     ),
     Metric::gauge(
         LAG,
         &["shard"],
-        "Dispatches of a shard that were read and are not confirmed: what a restart would ask for again.",
+        "Dispatches of a shard that were read and are not confirmed: what a restart would request again.",
     ),
-    Metric::counter(BROKEN, &[], "Guilds that broke while they handled events."),
+    Metric::counter(BROKEN, &[], "Crashes of guilds while they handled events."),
 ];
 
-/// What is counted of all events. It is registered once: there are too many events to look it up for each.
+/// Metrics of all events. Registered once: there are too many events to look the metrics up for each.
 pub(crate) struct FlowMeters {
     received: Counter,
     latency: Histogram,
@@ -112,7 +114,7 @@ impl FlowMeters {
     }
 }
 
-/// What is counted of a handler's events, registered once, too.
+/// Metrics of a handler's events, also registered once.
 pub(crate) struct HandlerMeters {
     handled: Counter,
     handled_later: Counter,
@@ -144,10 +146,10 @@ impl InternalEvent for EventsReceived<'_> {
     }
 }
 
-/// Events that were read together are with their guilds.
+/// A batch of events was delivered to the guilds.
 pub(crate) struct EventsDispatched<'a> {
     pub(crate) meters: &'a FlowMeters,
-    /// Since the first of them was read.
+    /// Time since the first of them was read.
     pub(crate) took: Duration,
 }
 
@@ -157,10 +159,10 @@ impl InternalEvent for EventsDispatched<'_> {
     }
 }
 
-/// Guilds are done with events that were read together.
+/// Guilds have finished events of a batch.
 pub(crate) struct EventsCompleted<'a> {
     pub(crate) meters: &'a FlowMeters,
-    /// Since they were read.
+    /// Time since they were read.
     pub(crate) took: Duration,
 }
 
@@ -170,18 +172,18 @@ impl InternalEvent for EventsCompleted<'_> {
     }
 }
 
-/// How a handler came to be done with an event.
+/// How a handler finished an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HandlingOutcome {
-    /// At once.
+    /// Immediately.
     Handled,
-    /// After the event had waited in the inbox.
+    /// After the event waited in the inbox.
     HandledLater,
-    /// It has heard of such an event just now.
+    /// Skipped: such an event was handled a short time ago.
     Cooldown,
 }
 
-/// A handler is done with events.
+/// A handler finished an event.
 pub(crate) struct EventHandled<'a> {
     pub(crate) meters: &'a HandlerMeters,
     pub(crate) outcome: HandlingOutcome,
@@ -210,7 +212,7 @@ impl InternalEvent for HandlerRan<'_> {
     }
 }
 
-/// What handlers gave was kept.
+/// Results of handlers were stored.
 pub(crate) struct EventsCommitted {
     pub(crate) items: usize,
     pub(crate) operations: usize,
@@ -218,16 +220,16 @@ pub(crate) struct EventsCommitted {
 
 impl InternalEvent for EventsCommitted {
     fn emit(self) {
-        debug!(items = self.items, operations = self.operations, "what handlers gave is kept");
+        debug!(items = self.items, operations = self.operations, "results of handlers stored");
         counter!(GIVEN).increment(self.operations as u64);
     }
 }
 
-/// A handler gave something that is to be kept.
+/// A handler produced something to store.
 pub(crate) struct HandlerProduced<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
-    /// The part of the event's trace that the handler is.
+    /// Trace context of the handler.
     pub(crate) trace: TraceContext,
     pub(crate) operations: usize,
     pub(crate) now: UnixMs,
@@ -236,7 +238,8 @@ pub(crate) struct HandlerProduced<'a> {
 impl InternalEvent for HandlerProduced<'_> {
     fn emit(self) {
         let Self { handler, event, trace: own, operations, now } = self;
-        debug!(handler, event = %event.name, guild_id = event.guild, operations, trace_id = %own.id, "a handler is done with an event");
+        debug!(handler, event = %event.name, guild_id = event.guild, operations, trace_id = %own.id, "handler finished \
+            an event");
         span::record(Some(own), |own| {
             let (parent, name) = (trace(&event.origin).span, format!("handler {handler}"));
             let span = Span::over(own, Some(parent), name, event.received_at, now).guild(event.guild);
@@ -245,7 +248,7 @@ impl InternalEvent for HandlerProduced<'_> {
     }
 }
 
-/// The handlers of an event have heard of it, or will out of the inbox.
+/// An event was delivered to its handlers, or waits for them in the inbox.
 pub(crate) struct EventDelivered<'a> {
     pub(crate) event: &'a Event,
     pub(crate) now: UnixMs,
@@ -262,7 +265,7 @@ impl InternalEvent for EventDelivered<'_> {
     }
 }
 
-/// A handler runs in the shadow: what it would do is told, and not done.
+/// A shadow handler ran: its results are logged, not applied.
 pub(crate) struct ShadowHandlerRan<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
@@ -277,7 +280,7 @@ impl InternalEvent for ShadowHandlerRan<'_> {
             handler = self.handler, event = %self.event.name, guild_id = self.event.guild,
             trace_id = %trace(&self.event.origin).id, %operations,
             replies = reply.is_some(), sets = set.len(), cooldown = cooldown.is_some(),
-            "a handler in the shadow would do this"
+            "shadow handler ran; results not applied"
         );
         counter!(HANDLED, "handler" => self.handler.to_owned(), "outcome" => "shadow").increment(1);
     }
@@ -294,16 +297,17 @@ impl InternalEvent for EventPostponed<'_> {
     fn emit(self) {
         let Self { handler, event, why } = self;
         let name = &event.name;
-        debug!(handler, event = %name, guild_id = event.guild, why, trace_id = %trace(&event.origin).id, "an event waits in the inbox");
+        debug!(handler, event = %name, guild_id = event.guild, why, trace_id = %trace(&event.origin).id, "event \
+            postponed to the inbox");
         counter!(PUT_OFF, "handler" => handler.to_owned()).increment(1);
     }
 }
 
-/// An event was given up.
+/// An event became dead.
 pub(crate) struct EventDeadLettered<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a str,
-    /// The part of a trace that the event is.
+    /// Trace context of the event.
     pub(crate) trace: TraceContext,
     pub(crate) why: &'a str,
 }
@@ -311,12 +315,12 @@ pub(crate) struct EventDeadLettered<'a> {
 impl InternalEvent for EventDeadLettered<'_> {
     fn emit(self) {
         let Self { handler, event, trace, why } = self;
-        warn!(handler, event, why, trace_id = %trace.id, "an event was given up for a handler");
+        warn!(handler, event, why, trace_id = %trace.id, "event became dead for a handler");
         counter!(BURIED, "handler" => self.handler.to_owned()).increment(1);
     }
 }
 
-/// A handler named a state key that belongs to the daemon.
+/// A handler used a state key that is reserved for the daemon.
 pub(crate) struct ReservedKeyRefused<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a Event,
@@ -336,18 +340,18 @@ impl InternalEvent for ReservedKeyRefused<'_> {
     }
 }
 
-/// Events wait for a handler that there is not.
+/// Events wait for a handler that does not exist.
 pub(crate) struct HandlerMissing<'a> {
     pub(crate) handler: &'a str,
 }
 
 impl InternalEvent for HandlerMissing<'_> {
     fn emit(self) {
-        warn!(handler = self.handler, "events wait in the inbox for a handler that is not in handlers.file any more");
+        warn!(handler = self.handler, "events wait in the inbox for a handler that is no longer in handlers.file");
     }
 }
 
-/// Discord never told some of what happened.
+/// Discord never sent some events.
 pub(crate) struct EventGap<'a> {
     pub(crate) shard: u32,
     pub(crate) session: &'a str,
@@ -358,19 +362,19 @@ pub(crate) struct EventGap<'a> {
 impl InternalEvent for EventGap<'_> {
     fn emit(self) {
         let Self { shard, session, first, last } = self;
-        warn!(shard, session, first, last, "events are missing: Discord has forgotten them");
+        warn!(shard, session, first, last, "events missing: Discord no longer has them");
         counter!(GAPS).increment(1);
     }
 }
 
-/// How many guilds there are, and how much waits.
+/// Number of active guilds, and of queued events.
 pub(crate) struct EventGuildsCounted {
     pub(crate) active: usize,
-    /// What waits in the inbox.
+    /// Events in the inbox.
     pub(crate) inbox: usize,
-    /// All that waits, interactions aside.
+    /// All queued events except interactions.
     pub(crate) events: usize,
-    /// The interactions that wait.
+    /// Queued interactions.
     pub(crate) interactions: usize,
 }
 
@@ -383,7 +387,7 @@ impl InternalEvent for EventGuildsCounted {
     }
 }
 
-/// How far what is confirmed of a shard's session is behind.
+/// How far the confirmed sequence of a shard is behind.
 pub(crate) struct SessionLagMeasured {
     pub(crate) shard: u32,
     pub(crate) lag: u64,
@@ -395,18 +399,18 @@ impl InternalEvent for SessionLagMeasured {
     }
 }
 
-/// It was kept how far sessions are confirmed.
+/// The confirmed sequences of sessions were saved.
 pub(crate) struct SessionsSaved {
     pub(crate) sessions: usize,
 }
 
 impl InternalEvent for SessionsSaved {
     fn emit(self) {
-        debug!(sessions = self.sessions, "how far sessions are confirmed is kept");
+        debug!(sessions = self.sessions, "confirmed sequences of sessions saved");
     }
 }
 
-/// A guild broke while it handled an event.
+/// A guild crashed while it handled an event.
 pub(crate) struct EventGuildCrashed<'a> {
     pub(crate) lane: i64,
     pub(crate) executing: Option<&'a str>,
@@ -416,12 +420,12 @@ pub(crate) struct EventGuildCrashed<'a> {
 impl InternalEvent for EventGuildCrashed<'_> {
     fn emit(self) {
         let Self { lane, executing, rests } = self;
-        warn!(lane, executing, ?rests, "what handles a guild's events broke; it starts again without what broke it");
+        warn!(lane, executing, ?rests, "event guild crashed; restarting it without the event that it was handling");
         counter!(BROKEN).increment(1);
     }
 }
 
-/// Interactions were not recorded, since too many wait for the store.
+/// Interactions were not recorded, because too many wait for the store.
 pub(crate) struct InteractionsNotRecorded {
     pub(crate) count: usize,
 }
@@ -433,7 +437,7 @@ impl InternalEvent for InteractionsNotRecorded {
     }
 }
 
-/// An interaction was answered, or could not be.
+/// An interaction was answered, or that failed.
 pub(crate) struct InteractionAnswered {
     pub(crate) how: &'static str,
 }
@@ -444,14 +448,14 @@ impl InternalEvent for InteractionAnswered {
     }
 }
 
-/// Discord could not be told anything of an interaction.
+/// Discord could not be sent any response to an interaction.
 pub(crate) struct InteractionResponseFailed<'a> {
     pub(crate) why: &'a str,
 }
 
 impl InternalEvent for InteractionResponseFailed<'_> {
     fn emit(self) {
-        warn!(why = self.why, "an interaction was neither deferred nor answered");
+        warn!(why = self.why, "interaction neither deferred nor answered");
         counter!(INTERACTIONS, "how" => "failed").increment(1);
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of the token bucket and of Discord's limits.
+//! Logs and metrics of the token bucket and of Discord's limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,58 +17,58 @@ use super::{InternalEvent, Metric, trace_id};
 
 /// Permits granted, by lane.
 pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
-/// Permits that somebody had to wait for, by lane.
+/// Permits granted after a wait, by lane.
 pub const WAITS: &str = "guildhall_token_bucket_waits_total";
-/// Calls that got no permit, by lane and why.
+/// Calls without a permit, by lane and reason.
 pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
-/// Tokens of the global limit that are free.
+/// Free tokens of the global limit.
 pub const AVAILABLE: &str = "guildhall_token_bucket_available";
 /// Callers that wait for a permit.
 pub const WAITING: &str = "guildhall_token_bucket_waiting";
-/// How long permits were waited for, by lane.
+/// Wait time for permits, by lane.
 pub const WAIT_SECONDS: &str = "guildhall_token_bucket_wait_seconds";
-/// 429s of Discord, by route and scope.
+/// 429 responses of Discord, by route and scope.
 pub const LIMITED: &str = "guildhall_discord_429_total";
-/// 429s of Discord's global limit.
+/// 429 responses of Discord's global limit.
 pub const LIMITED_GLOBALLY: &str = "guildhall_discord_429_global_total";
-/// What 429s said to wait.
+/// Retry-After values of 429 responses.
 pub const RETRY_AFTER: &str = "guildhall_discord_429_retry_after_seconds";
-/// Calls to Discord that were answered, by route and class of status.
+/// Duration of calls to Discord that were answered, by route and status class.
 pub const REQUEST_SECONDS: &str = "guildhall_rest_request_seconds";
-/// Calls that were not sent because whoever wanted to make them had lost the right to.
+/// Calls that were not sent because their caller had lost its lease.
 pub const DENIED: &str = "guildhall_rest_denied_total";
-/// Calls to Discord that had no answer, by why.
+/// Calls to Discord without a response, by reason.
 pub const LOST: &str = "guildhall_rest_lost_total";
 
-/// Routes that have a label of their own; the others share one.
+/// Number of routes with a label of their own; the others share one.
 const ROUTE_LABELS: usize = 200;
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
     Metric::counter(
         ACQUIRED,
         &["lane", "bucket"],
         "Permits granted; with `bucket`, costs taken from that named budget.",
     ),
-    Metric::counter(WAITS, &["lane", "bucket"], "Permits that somebody had to wait for."),
-    Metric::counter(EXHAUSTED, &["lane", "bucket", "reason"], "Calls that got no permit."),
+    Metric::counter(WAITS, &["lane", "bucket"], "Permits granted after a wait."),
+    Metric::counter(EXHAUSTED, &["lane", "bucket", "reason"], "Calls without a permit."),
     Metric::gauge(
         AVAILABLE,
         &["bucket"],
-        "Tokens of the global limit that are free; with `bucket`, what is left of that named budget.",
+        "Free tokens of the global limit; with `bucket`, points available in that named budget.",
     ),
     Metric::gauge(WAITING, &[], "Callers that wait for a permit."),
-    Metric::histogram(WAIT_SECONDS, &["lane"], "How long permits were waited for.").in_unit(Unit::Seconds),
-    Metric::counter(LIMITED, &["route", "scope"], "Answers of 429, by route and scope."),
-    Metric::counter(LIMITED_GLOBALLY, &[], "Answers of 429 for the global limit. There should never be one."),
-    Metric::histogram(RETRY_AFTER, &["scope"], "What 429s said to wait.").in_unit(Unit::Seconds),
-    Metric::counter(DENIED, &[], "Calls that were not sent because the right to make them was lost."),
-    Metric::counter(LOST, &["why"], "Calls to Discord that had no answer: unreachable, timed_out or broken."),
-    Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "How long Discord took to answer.")
+    Metric::histogram(WAIT_SECONDS, &["lane"], "Wait time for permits.").in_unit(Unit::Seconds),
+    Metric::counter(LIMITED, &["route", "scope"], "429 responses, by route and scope."),
+    Metric::counter(LIMITED_GLOBALLY, &[], "429 responses for the global limit. There should be none."),
+    Metric::histogram(RETRY_AFTER, &["scope"], "Retry-After values of 429 responses.").in_unit(Unit::Seconds),
+    Metric::counter(DENIED, &[], "Calls that were not sent because the lease of their caller was lost."),
+    Metric::counter(LOST, &["why"], "Calls to Discord without a response: unreachable, timed_out or broken."),
+    Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "Response time of Discord.")
         .in_unit(Unit::Seconds),
 ];
 
-/// A call was not sent: whoever wanted to make it may not any more.
+/// A call was not sent, because its caller has lost its lease.
 pub(crate) struct SendDenied {
     pub(crate) guild: Option<u64>,
     pub(crate) trace: Option<TraceContext>,
@@ -79,7 +79,7 @@ impl InternalEvent for SendDenied {
         let trace_id = trace_id(self.trace);
         warn!(
             guild_id = self.guild,
-            trace_id, "a call was not sent: the lease has run out, or another process has the guild now"
+            trace_id, "call not sent: the lease has expired, or another process owns the guild"
         );
         counter!(DENIED).increment(1);
     }
@@ -105,10 +105,10 @@ impl RouteLabels {
     }
 }
 
-/// A call may go.
+/// A permit was granted.
 pub(crate) struct PermitGranted {
     pub(crate) lane: Lane,
-    /// How long it waited; nothing if it did not have to.
+    /// Wait time. `None` if there was no wait.
     pub(crate) waited: Option<Duration>,
 }
 
@@ -123,7 +123,7 @@ impl InternalEvent for PermitGranted {
     }
 }
 
-/// A call may not go in time.
+/// A permit was not available in time.
 pub(crate) struct PermitRefused {
     pub(crate) lane: Lane,
     pub(crate) reason: DelayReason,
@@ -137,7 +137,7 @@ impl InternalEvent for PermitRefused {
     }
 }
 
-/// Discord answered 429.
+/// Discord responded with 429.
 pub(crate) struct RateLimitHit {
     pub(crate) route: SharedString,
     pub(crate) scope: RateLimitScope,
@@ -147,7 +147,7 @@ pub(crate) struct RateLimitHit {
 impl InternalEvent for RateLimitHit {
     fn emit(self) {
         let (scope, seconds) = (self.scope.name(), self.retry_after.as_secs_f64());
-        warn!(route = %self.route, scope, retry_after_s = seconds, "Discord answered 429");
+        warn!(route = %self.route, scope, retry_after_s = seconds, "Discord responded with 429");
         counter!(LIMITED, "route" => self.route, "scope" => scope).increment(1);
         histogram!(RETRY_AFTER, "scope" => scope).record(seconds);
         if self.scope == RateLimitScope::Global {
@@ -156,7 +156,7 @@ impl InternalEvent for RateLimitHit {
     }
 }
 
-/// The number of free tokens or of those who wait has changed.
+/// The number of free tokens or of waiting callers has changed.
 pub(crate) struct TokensCounted {
     pub(crate) waiting: usize,
     pub(crate) available: u32,
@@ -169,13 +169,13 @@ impl InternalEvent for TokensCounted {
     }
 }
 
-/// Which call is meant.
+/// Identifies a call.
 pub(crate) struct CallRecord {
     pub(crate) route: SharedString,
     pub(crate) guild: Option<u64>,
     pub(crate) took: Duration,
     pub(crate) trace: Option<TraceContext>,
-    /// The part of the trace that made it.
+    /// Span of the caller.
     pub(crate) asked_by: Option<SpanId>,
 }
 
@@ -220,10 +220,10 @@ impl InternalEvent for CallAnswered {
     }
 }
 
-/// A call had no answer.
+/// A call had no response.
 pub(crate) struct CallLost<'a> {
     pub(crate) of: CallRecord,
-    /// How it ended, out of a fixed set.
+    /// Result, out of a fixed set.
     pub(crate) result: &'static str,
     pub(crate) why: &'a str,
 }
@@ -232,7 +232,7 @@ impl InternalEvent for CallLost<'_> {
     fn emit(self) {
         let Self { of, result, why } = self;
         let (duration_ms, trace_id) = (of.duration_ms(), trace_id(of.trace));
-        debug!(route = %of.route, result, why, guild_id = of.guild, duration_ms, trace_id, "call had no answer");
+        debug!(route = %of.route, result, why, guild_id = of.guild, duration_ms, trace_id, "call had no response");
         of.record(|span| span.text("guildhall.result", result).failed(Some(why.to_owned())));
         counter!(LOST, "why" => result).increment(1);
     }

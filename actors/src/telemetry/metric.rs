@@ -1,21 +1,21 @@
-//! What a metric is: its name, what it counts and which labels it has, once, for the recorder, the documentation and the
-//! tests alike.
+//! Definition of a metric: name, type, labels and help text, in one place for the recorder, the documentation and the
+//! tests.
 
 use metrics::{Key, Level, Metadata, Unit, with_recorder};
 
-/// How a metric moves.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
-    /// It only grows.
+    /// Only increases.
     Counter,
-    /// It goes up and down.
+    /// Goes up and down.
     Gauge,
-    /// It tells how observations are spread.
+    /// Distribution of observations.
     Histogram,
 }
 
 impl MetricType {
-    /// As Prometheus calls it.
+    /// Name of the type in Prometheus.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,45 +29,45 @@ impl MetricType {
 /// A metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// What it is called.
+    /// Name of the metric.
     pub name: &'static str,
-    /// How it moves.
+    /// Type of the metric.
     pub kind: MetricType,
-    /// In what, if it is no bare number.
+    /// Unit, if any.
     pub unit: Option<Unit>,
-    /// The labels that its series may have. The values of each are bounded.
+    /// Labels that its series may have. The values of each are bounded.
     pub labels: &'static [&'static str],
-    /// What it tells.
+    /// Help text.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// One that only grows.
+    /// Defines a counter.
     #[must_use]
     pub const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
         Self { name, kind: MetricType::Counter, unit: None, labels, help }
     }
 
-    /// One that goes up and down.
+    /// Defines a gauge.
     #[must_use]
     pub const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
         Self { name, kind: MetricType::Gauge, unit: None, labels, help }
     }
 
-    /// How observations are spread.
+    /// Defines a histogram.
     #[must_use]
     pub const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
         Self { name, kind: MetricType::Histogram, unit: None, labels, help }
     }
 
-    /// The same, in this unit.
+    /// Sets the unit.
     #[must_use]
     pub const fn in_unit(self, unit: Unit) -> Self {
         Self { unit: Some(unit), ..self }
     }
 
-    /// Describes it to the recorder. A counter that has no labels is there from now on, as 0: nobody could tell the first
-    /// increase of one that appears with it.
+    /// Describes the metric to the recorder. A counter without labels starts at 0: otherwise its first increment could
+    /// not be seen as an increase.
     pub fn describe(&self) {
         let (name, help) = (self.name.into(), self.help.into());
         with_recorder(|recorder| match self.kind {

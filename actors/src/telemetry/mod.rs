@@ -1,5 +1,5 @@
-//! What the actors have to say. One event, one emission: the log line and the metric come from the same fields, so they
-//! cannot disagree.
+//! Logs and metrics of the actors. Each event is emitted once: the log line and the metric come from the same fields,
+//! so they cannot disagree.
 
 pub mod breaker;
 pub mod crash;
@@ -18,24 +18,24 @@ use tracing::field::{DisplayValue, display};
 
 pub use metric::{Metric, MetricType};
 
-/// Something worth a log line, a metric, or both.
+/// An event with a log line, a metric, or both.
 pub trait InternalEvent {
-    /// Writes the line and moves the metric.
+    /// Writes the log line and updates the metric.
     fn emit(self);
 }
 
-/// A trace's id, as lines of the log have it.
+/// A trace id as a field of log lines.
 #[must_use]
 pub fn trace_id(trace: Option<TraceContext>) -> Option<DisplayValue<TraceId>> {
     trace.map(|trace| display(trace.id))
 }
 
-/// Says that something happened.
+/// Emits an event.
 pub fn emit(event: impl InternalEvent) {
     event.emit();
 }
 
-/// Every metric of the actors.
+/// All metrics of the actors.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     [
         crate::budget::METRICS,

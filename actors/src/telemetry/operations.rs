@@ -1,4 +1,4 @@
-//! What is told of operations.
+//! Logs and metrics of operations.
 
 use std::time::Duration;
 
@@ -12,67 +12,68 @@ use tracing::{debug, error, info, warn};
 use super::span::{self, Span};
 use super::{InternalEvent, Metric, trace_id};
 
-/// Operations that were accepted, by kind.
+/// Operations accepted, by kind.
 pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
 /// Operations that succeeded, by kind.
 pub const COMPLETED: &str = "guildhall_operations_completed_total";
-/// Operations that were given up or need a person, by kind and why.
+/// Operations that failed or need review, by kind and reason.
 pub const FAILED: &str = "guildhall_operations_failed_total";
-/// Times that operations were held back, by kind and why.
+/// Delays of operations, by kind and reason.
 pub const DELAYED: &str = "guildhall_operations_delayed_total";
-/// Operations that a change of the gate made due before their time.
+/// Operations that became due early because the gate changed.
 pub const RELEASED: &str = "guildhall_operations_released_total";
-/// Times that operations are to be tried again, by kind and why.
+/// Retries of operations, by kind and reason.
 pub const RETRIED: &str = "guildhall_operations_retried_total";
-/// Times that operations were sent with nobody knowing what came of it, by kind.
+/// Operations sent with an unknown outcome, by kind.
 pub const AMBIGUOUS: &str = "guildhall_operations_ambiguous_total";
 /// Checks of unknown outcomes in Discord, by kind and result.
 pub const CHECKED: &str = "guildhall_operations_checked_total";
-/// From an operation's acceptance to its end, by kind.
+/// Time from the acceptance of an operation to its final state, by kind.
 pub const DURATION: &str = "guildhall_operation_duration_seconds";
-/// Queues that are looked after.
+/// Active queues.
 pub const ACTIVE: &str = "guildhall_guilds_active";
-/// Queues that wait until there is room to look after them.
+/// Queues that wait for a free slot to become active.
 pub const WAITING: &str = "guildhall_guilds_waiting";
-/// Times that what looks after a queue broke and was started again.
+/// Restarts of queues after a crash.
 pub const RESTARTS: &str = "guildhall_guild_restarts_total";
-/// Calls to the store that are made again, by what they were for.
+/// Retried calls to the store, by purpose.
 pub const STORE_RETRIES: &str = "guildhall_operation_store_retries_total";
-/// Times that a queue turned out to belong to another process.
+/// Queues lost to another process.
 pub const FENCED: &str = "guildhall_guilds_fenced_total";
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(ENQUEUED, &["kind"], "Operations that were accepted."),
+    Metric::counter(ENQUEUED, &["kind"], "Operations accepted."),
     Metric::counter(COMPLETED, &["kind"], "Operations that succeeded."),
-    Metric::counter(FAILED, &["kind", "reason"], "Operations that were given up or need a person."),
-    Metric::counter(DELAYED, &["kind", "reason"], "Times that operations were held back."),
-    Metric::counter(RELEASED, &[], "Held-back operations that a change of the gate made due early."),
-    Metric::counter(RETRIED, &["kind", "reason"], "Times that operations are to be tried again."),
-    Metric::counter(AMBIGUOUS, &["kind"], "Times that nobody knew what came of an operation."),
+    Metric::counter(FAILED, &["kind", "reason"], "Operations that failed or need review."),
+    Metric::counter(DELAYED, &["kind", "reason"], "Delays of operations."),
+    Metric::counter(RELEASED, &[], "Delayed operations that became due early because the gate changed."),
+    Metric::counter(RETRIED, &["kind", "reason"], "Retries of operations."),
+    Metric::counter(AMBIGUOUS, &["kind"], "Operations sent with an unknown outcome."),
     Metric::counter(
         CHECKED,
         &["kind", "result"],
         "Checks of unknown outcomes in Discord; `result` is `found`, `absent`, `unclear`, `failed` or `held`.",
     ),
-    Metric::histogram(DURATION, &["kind"], "From an operation's acceptance to its end.").in_unit(Unit::Seconds),
-    Metric::gauge(ACTIVE, &[], "Queues that are looked after."),
-    Metric::gauge(WAITING, &[], "Queues that wait until there is room to look after them."),
-    Metric::counter(RESTARTS, &[], "Times that what looks after a queue broke and was started again."),
-    Metric::counter(STORE_RETRIES, &["what"], "Calls to the store that are made again."),
-    Metric::counter(FENCED, &[], "Times that a queue turned out to belong to another process."),
+    Metric::histogram(DURATION, &["kind"], "Time from the acceptance of an operation to its final state.")
+        .in_unit(Unit::Seconds),
+    Metric::gauge(ACTIVE, &[], "Active queues."),
+    Metric::gauge(WAITING, &[], "Queues that wait for a free slot to become active."),
+    Metric::counter(RESTARTS, &[], "Restarts of queues after a crash."),
+    Metric::counter(STORE_RETRIES, &["what"], "Retried calls to the store."),
+    Metric::counter(FENCED, &[], "Queues lost to another process."),
 ];
 
 /// An operation was accepted.
 #[derive(Debug)]
 pub struct OperationEnqueued {
-    /// Which.
+    /// Id of the operation.
     pub id: OperationId,
-    /// What it does.
+    /// Kind of the operation.
     pub kind: OperationKind,
     /// Its guild.
     pub guild: Option<u64>,
-    /// The part of a trace that asked for it.
+    /// Trace context of the caller.
     pub trace: Option<TraceContext>,
 }
 
@@ -84,19 +85,19 @@ impl InternalEvent for OperationEnqueued {
     }
 }
 
-/// Which operation is meant, in every line about it.
+/// Identifies an operation in every log line about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationRef {
     pub(crate) id: OperationId,
     pub(crate) kind: OperationKind,
     pub(crate) guild: Option<u64>,
     pub(crate) attempt: u32,
-    /// The part of a trace that asked for it.
+    /// Trace context of the caller.
     pub(crate) asked_by: Option<TraceContext>,
 }
 
 impl OperationRef {
-    /// The part of the trace that the operation is, from its acceptance to its end.
+    /// Trace context of the operation, from its acceptance to its final state.
     pub(crate) fn trace(self) -> Option<TraceContext> {
         let (_, low) = self.id.uuid().as_u64_pair();
         self.asked_by.map(|trace| trace.child(low))
@@ -112,7 +113,7 @@ impl OperationRef {
     }
 }
 
-/// An operation came to its end.
+/// An operation reached a final state.
 pub(crate) struct OperationEnded<'a> {
     pub(crate) of: OperationRef,
     pub(crate) state: OperationState,
@@ -129,12 +130,14 @@ impl InternalEvent for OperationEnded<'_> {
         let duration_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         match self.error {
             None => {
-                debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, trace_id, "operation done");
+                debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, trace_id, "operation \
+                    succeeded");
                 counter!(COMPLETED, "kind" => kind).increment(1);
             }
             Some(failure) => {
                 let reason = failure.class.name();
-                warn!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, reason, error = %failure, trace_id, "operation given up");
+                warn!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, reason, error = %failure, trace_id,
+                    "operation failed");
                 counter!(FAILED, "kind" => kind, "reason" => reason).increment(1);
             }
         }
@@ -147,28 +150,28 @@ impl InternalEvent for OperationEnded<'_> {
     }
 }
 
-/// What a try of an operation was for.
+/// Purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptPurpose {
-    /// To do it.
+    /// To execute the operation.
     Perform,
-    /// To find what an earlier one may have done.
+    /// To find the effect of an earlier attempt.
     Reconcile,
-    /// To check whether the effect is in place before it ends.
+    /// To check whether the effect is in place before the operation is final.
     Verify,
 }
 
-/// An operation was tried once, or looked for.
+/// An attempt of an operation finished.
 pub(crate) struct OperationAttempted<'a> {
     pub(crate) of: OperationRef,
     pub(crate) to: AttemptPurpose,
-    /// The part of the trace that the try was.
+    /// Trace context of the attempt.
     pub(crate) trace: Option<TraceContext>,
     pub(crate) began: UnixMs,
     pub(crate) ended: UnixMs,
-    /// How it ended, out of a fixed set.
+    /// Result, out of a fixed set.
     pub(crate) result: &'static str,
-    /// Why it did not end well, if it did not.
+    /// Description of the failure, if any.
     pub(crate) why: Option<&'a str>,
 }
 
@@ -183,7 +186,8 @@ impl InternalEvent for OperationAttempted<'_> {
             AttemptPurpose::Reconcile => "reconcile",
             AttemptPurpose::Verify => "verify",
         };
-        debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation tried: {name}");
+        debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation \
+            attempt finished: {name}");
         match to {
             AttemptPurpose::Perform => {}
             AttemptPurpose::Reconcile | AttemptPurpose::Verify => {
@@ -197,7 +201,7 @@ impl InternalEvent for OperationAttempted<'_> {
     }
 }
 
-/// An operation was held back.
+/// An operation was delayed.
 pub(crate) struct OperationDelayed<'a> {
     pub(crate) of: OperationRef,
     pub(crate) reason: &'static str,
@@ -215,7 +219,7 @@ impl InternalEvent for OperationDelayed<'_> {
     }
 }
 
-/// The gate has changed: operations of a queue that it held back are due.
+/// The gate has changed: delayed operations of a queue are due.
 pub(crate) struct OperationsReleased {
     pub(crate) queue: Queue,
     pub(crate) count: usize,
@@ -229,7 +233,7 @@ impl InternalEvent for OperationsReleased {
     }
 }
 
-/// An operation failed, and is tried again.
+/// An operation failed, and will be retried.
 pub(crate) struct OperationRetried<'a> {
     pub(crate) of: OperationRef,
     pub(crate) error: &'a Failure,
@@ -240,12 +244,13 @@ impl InternalEvent for OperationRetried<'_> {
     fn emit(self) {
         let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, reason, trace_id) = (kind.name(), self.error.class.name(), self.of.trace_id());
-        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, trace_id, "operation failed; it is tried again");
+        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, trace_id,
+            "operation failed; will retry");
         counter!(RETRIED, "kind" => kind, "reason" => reason).increment(1);
     }
 }
 
-/// An operation was sent, and nobody knows what came of it.
+/// An operation was sent, and its outcome is unknown.
 pub(crate) struct OperationAmbiguous<'a> {
     pub(crate) of: OperationRef,
     pub(crate) why: &'a str,
@@ -256,12 +261,13 @@ impl InternalEvent for OperationAmbiguous<'_> {
     fn emit(self) {
         let OperationRef { id, kind, guild, attempt, .. } = self.of;
         let (kind, trace_id) = (kind.name(), self.of.trace_id());
-        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, trace_id, "an operation may have happened; it is looked for");
+        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, trace_id,
+            "operation outcome unknown; checking Discord");
         counter!(AMBIGUOUS, "kind" => kind).increment(1);
     }
 }
 
-/// How many queues are looked after, and how many wait for it, has changed.
+/// The number of active or waiting queues has changed.
 pub(crate) struct GuildsCounted {
     pub(crate) active: usize,
     pub(crate) waiting: usize,
@@ -274,11 +280,11 @@ impl InternalEvent for GuildsCounted {
     }
 }
 
-/// What looks after a queue broke.
+/// The actor of a queue crashed.
 pub(crate) struct GuildCrashed {
     pub(crate) queue: Queue,
     pub(crate) executing: Option<OperationId>,
-    /// How long the queue is left alone; nothing if it goes on at once.
+    /// How long the queue pauses. `None` if it restarts at once.
     pub(crate) rests: Option<Duration>,
 }
 
@@ -287,22 +293,22 @@ impl InternalEvent for GuildCrashed {
         let Self { queue, executing, rests } = self;
         match rests {
             None => {
-                error!(?queue, ?executing, "a guild broke while it executed an operation; it is started again");
+                error!(?queue, ?executing, "guild crashed while it executed an operation; restarting it");
             }
             Some(rest) => {
-                error!(?queue, ?executing, ?rest, "a guild breaks again and again; it is left alone for a while");
+                error!(?queue, ?executing, ?rest, "guild crashes repeatedly; pausing it");
             }
         }
         counter!(RESTARTS).increment(1);
     }
 }
 
-/// The store did not answer, and is asked again.
+/// A call to the store failed and is retried.
 pub(crate) struct StoreRetried<'a> {
     pub(crate) queue: Option<Queue>,
     pub(crate) what: &'static str,
     pub(crate) error: &'a dyn std::error::Error,
-    /// How often it did not answer. Said aloud once: every guild has the same trouble.
+    /// Number of failures. Only the first is a warning, because every guild has the same problem.
     pub(crate) tried: u32,
     pub(crate) wait: Duration,
 }
@@ -311,9 +317,9 @@ impl InternalEvent for StoreRetried<'_> {
     fn emit(self) {
         let Self { queue, what, error, tried, wait } = self;
         if tried == 1 {
-            warn!(?queue, what, %error, tried, ?wait, "the store did not answer; it is asked again");
+            warn!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
         } else {
-            debug!(?queue, what, %error, tried, ?wait, "the store did not answer; it is asked again");
+            debug!(?queue, what, %error, tried, ?wait, "store call failed; will retry");
         }
         counter!(STORE_RETRIES, "what" => what).increment(1);
     }
@@ -326,7 +332,7 @@ pub(crate) struct GuildFenced {
 
 impl InternalEvent for GuildFenced {
     fn emit(self) {
-        warn!(queue = ?self.queue, "a queue belongs to another process now; this one stops");
+        warn!(queue = ?self.queue, "queue now belongs to another process; stopping it here");
         counter!(FENCED).increment(1);
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of limits that processes share.
+//! Logs and metrics of limits that processes share.
 
 use guildhall_core::limit::shared::SharingMode;
 use guildhall_core::response::Credential;
@@ -7,32 +7,33 @@ use tracing::{info, warn};
 
 use super::{InternalEvent, Metric};
 
-/// How this process stands to those it shares a limit with: 1 for what it is, 0 for what it is not.
+/// Sharing mode of this process: 1 for the current mode, 0 for the others.
 pub const MODE: &str = "guildhall_shared_limit_mode";
-/// Processes that share a limit, those that are cut off included, as last heard.
+/// Processes that share a limit, including unreachable ones, as last reported.
 pub const MEMBERS: &str = "guildhall_shared_limit_members";
-/// What this process may use by itself when it cannot reach the others.
+/// What this process may use alone while the others are unreachable.
 pub const SHARE: &str = "guildhall_shared_limit_share";
-/// Questions to what the processes share, by whether there was an answer.
+/// Calls to the shared window, by whether there was a response.
 pub const CALLS: &str = "guildhall_shared_limit_calls_total";
 
-/// What this process may use of a limit that the processes of a store divide.
+/// Share of this process in a limit that the processes of a store divide.
 pub const LIMIT_SHARE: &str = "guildhall_limit_share";
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::gauge(MODE, &["limit", "mode"], "How this process stands to those it shares a limit with."),
+    Metric::gauge(MODE, &["limit", "mode"], "Mode in which this process shares a limit with others: 1 for the current \
+        mode."),
     Metric::gauge(MEMBERS, &["limit"], "Processes that share a limit."),
-    Metric::gauge(SHARE, &["limit"], "What this process may use by itself when it cannot reach the others."),
+    Metric::gauge(SHARE, &["limit"], "What this process may use alone while the others are unreachable."),
     Metric::gauge(
         LIMIT_SHARE,
         &[],
-        "Calls in any window that this process may make of a limit divided among processes.",
+        "Calls in any window that this process may make under a limit divided among processes.",
     ),
-    Metric::counter(CALLS, &["result"], "Questions to what the processes share."),
+    Metric::counter(CALLS, &["result"], "Calls to the window that processes share."),
 ];
 
-/// Whose limit it is, as a label.
+/// The credential of a limit as a label.
 fn label(credential: Credential) -> &'static str {
     match credential {
         Credential::Application(_) => "bot",
@@ -40,7 +41,7 @@ fn label(credential: Credential) -> &'static str {
     }
 }
 
-/// A process stands differently to the others than before.
+/// The sharing mode of a process has changed.
 pub(crate) struct SharedModeChanged {
     pub(crate) credential: Credential,
     pub(crate) from: SharingMode,
@@ -54,13 +55,13 @@ impl InternalEvent for SharedModeChanged {
         let Self { credential, from, to, members, share } = self;
         let (limit, is_new, from, name) = (label(credential), from == to, from.name(), to.name());
         match to {
-            // How it begins is no news.
+            // The initial mode is not reported.
             _ if is_new => {}
             SharingMode::Unreached | SharingMode::Joining | SharingMode::Shared => {
-                info!(limit, from, to = name, members, share, "the limit is shared");
+                info!(limit, from, to = name, members, share, "limit shared with other processes");
             }
             SharingMode::Waiting | SharingMode::Share | SharingMode::Closed => {
-                warn!(limit, from, to = name, members, share, "the others cannot be reached");
+                warn!(limit, from, to = name, members, share, "other processes unreachable; limit no longer shared");
             }
             SharingMode::Open => {
                 warn!(
@@ -69,7 +70,7 @@ impl InternalEvent for SharedModeChanged {
                     to = name,
                     members,
                     share,
-                    "the others cannot be reached, and the limit may be passed"
+                    "other processes unreachable; the limit may be exceeded"
                 );
             }
         }
@@ -79,7 +80,7 @@ impl InternalEvent for SharedModeChanged {
     }
 }
 
-/// How many share the limit, or what this process may use by itself, has changed.
+/// The number of members, or the share of this process, has changed.
 pub(crate) struct MembersCounted {
     pub(crate) credential: Credential,
     pub(crate) members: u32,
@@ -94,7 +95,7 @@ impl InternalEvent for MembersCounted {
     }
 }
 
-/// A question was answered, or was not.
+/// A call to the shared window finished, with or without a response.
 pub(crate) struct SharedCallEnded {
     pub(crate) answered: bool,
 }

@@ -1,4 +1,4 @@
-//! What is told of what the gate remembers.
+//! Logs and metrics of the gate's snapshot.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use tracing::{debug, info, warn};
 
 use super::{InternalEvent, Metric};
 
-/// Writes of the gate's memory, by result.
+/// Writes of the snapshot, by result.
 pub const KEPT: &str = "guildhall_gate_memory_writes_total";
-/// How long they took.
+/// Duration of writes.
 pub const KEPT_SECONDS: &str = "guildhall_gate_memory_write_seconds";
-/// How large the last was.
+/// Size of the last snapshot.
 pub const BYTES: &str = "guildhall_gate_memory_bytes";
-/// Starts of the gate that could not read its memory, by why.
+/// Starts of the gate without a readable snapshot, by reason.
 pub const UNREAD: &str = "guildhall_gate_memory_unread_total";
 
-/// A clock that is behind by more was set back.
+/// A snapshot further in the future means that the clock was set back.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(KEPT, &["result"], "Writes of what the gate must not forget."),
-    Metric::histogram(KEPT_SECONDS, &[], "How long writes of the gate's memory took.").in_unit(Unit::Seconds),
-    Metric::gauge(BYTES, &[], "Size of what the gate remembers.").in_unit(Unit::Bytes),
-    Metric::counter(UNREAD, &["reason"], "Starts of the gate without its memory, because it could not be read."),
+    Metric::counter(KEPT, &["result"], "Writes of the gate's snapshot."),
+    Metric::histogram(KEPT_SECONDS, &[], "Duration of writes of the gate's snapshot.").in_unit(Unit::Seconds),
+    Metric::gauge(BYTES, &[], "Size of the gate's snapshot.").in_unit(Unit::Bytes),
+    Metric::counter(UNREAD, &["reason"], "Starts of the gate without its snapshot, because it could not be read."),
 ];
 
-/// What an earlier life remembered is known again.
+/// The snapshot of an earlier run is restored.
 pub(crate) struct SnapshotRestored {
-    /// How old it is.
+    /// Age of the snapshot.
     pub(crate) age: Duration,
-    /// By how much it lies ahead, if it does.
+    /// How far it is in the future, if it is.
     pub(crate) ahead: Duration,
     pub(crate) ending: ShutdownKind,
     pub(crate) routes: usize,
@@ -48,14 +48,15 @@ impl InternalEvent for SnapshotRestored {
         if ahead > SKEW {
             warn!(
                 ahead_s,
-                "the gate's memory is from the future: this machine's clock was set back, and blocks may last longer"
+                "snapshot of the gate is from the future: the clock of this machine was set back, and blocks may last \
+                 longer"
             );
         }
-        info!(age_s, ?ending, routes, closed, breakers, invalid, "the gate remembers");
+        info!(age_s, ?ending, routes, closed, breakers, invalid, "snapshot of the gate restored");
     }
 }
 
-/// The memory cannot be read. The gate starts without it.
+/// The snapshot cannot be read. The gate starts without it.
 pub(crate) struct SnapshotUnreadable<'a> {
     pub(crate) reason: &'static str,
     pub(crate) why: &'a str,
@@ -64,12 +65,12 @@ pub(crate) struct SnapshotUnreadable<'a> {
 impl InternalEvent for SnapshotUnreadable<'_> {
     fn emit(self) {
         let Self { reason, why } = self;
-        warn!(reason, why, "the gate's memory cannot be read: it starts without knowing what was closed before");
+        warn!(reason, why, "snapshot of the gate unreadable; starting without the earlier limits and breakers");
         counter!(UNREAD, "reason" => reason).increment(1);
     }
 }
 
-/// What must not be forgotten is kept.
+/// The snapshot was saved.
 pub(crate) struct SnapshotSaved {
     pub(crate) bytes: usize,
     pub(crate) took: Duration,
@@ -78,14 +79,14 @@ pub(crate) struct SnapshotSaved {
 impl InternalEvent for SnapshotSaved {
     fn emit(self) {
         let Self { bytes, took } = self;
-        debug!(bytes, duration_ms = took.as_millis(), "the gate's memory is kept");
+        debug!(bytes, duration_ms = took.as_millis(), "snapshot of the gate saved");
         counter!(KEPT, "result" => "kept").increment(1);
         histogram!(KEPT_SECONDS).record(took.as_secs_f64());
         gauge!(BYTES).set(bytes as f64);
     }
 }
 
-/// It could not be kept, and will be tried again.
+/// The snapshot could not be saved; it is retried.
 pub(crate) struct SnapshotSaveFailed<'a> {
     pub(crate) why: &'a str,
 }
@@ -93,7 +94,7 @@ pub(crate) struct SnapshotSaveFailed<'a> {
 impl InternalEvent for SnapshotSaveFailed<'_> {
     fn emit(self) {
         let why = self.why;
-        warn!(why, "the gate's memory cannot be kept: a restart now would forget what is closed");
+        warn!(why, "saving the snapshot of the gate failed; a restart now would lose limits and breakers");
         counter!(KEPT, "result" => "lost").increment(1);
     }
 }

@@ -1,8 +1,7 @@
-//! Parts of traces that are over, for whoever collects them.
+//! Finished spans of traces, for a collector.
 //!
-//! They are told when they have ended, with both their times: what an operation waits for may outlive the process that
-//! accepted it. Nothing is put together unless somebody listens; one listener for the process, as there is one recorder of
-//! metrics.
+//! A span is reported when it has ended, with both of its times: an operation may outlive the process that accepted it.
+//! Nothing is built unless there is a listener. There is one listener for each process, like the recorder of metrics.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -11,51 +10,51 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::{SpanId, TraceContext};
 
-/// What kind of part it is.
+/// Kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Something that goes on inside.
+    /// Work inside the process.
     Internal,
-    /// Somebody asked us.
+    /// A request to this process.
     Server,
-    /// We asked somebody.
+    /// A request by this process.
     Client,
-    /// Somebody told us, and waits for no answer.
+    /// A message to this process that expects no response.
     Consumer,
 }
 
-/// What is told of a part.
+/// Attribute of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
-    /// A word.
+    /// A text.
     Text(Cow<'static, str>),
     /// A number.
     Number(i64),
 }
 
-/// A part of a trace that is over.
+/// A finished span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Which part of which trace.
+    /// Trace and span id.
     pub trace: TraceContext,
-    /// The part that it belongs to, if it is not the first.
+    /// Parent span, if there is one.
     pub parent: Option<SpanId>,
-    /// What it did, out of a small set of names.
+    /// Name, out of a small set.
     pub name: Cow<'static, str>,
-    /// What kind of part it is.
+    /// Kind of the span.
     pub kind: SpanKind,
-    /// When it began, in nanoseconds since 1970.
+    /// Start, in nanoseconds since 1970.
     pub began: u64,
-    /// When it ended, likewise.
+    /// End, in nanoseconds since 1970.
     pub ended: u64,
-    /// What else there is to tell.
+    /// Further attributes.
     pub attributes: Vec<(&'static str, Attribute)>,
-    /// What went wrong, if something did.
+    /// Error message, if it failed.
     pub failed: Option<String>,
 }
 
 impl Span {
-    /// A part of a trace that has ended just now.
+    /// Creates a span that has just ended.
     #[must_use]
     pub fn just_now(
         trace: TraceContext,
@@ -67,7 +66,7 @@ impl Span {
         Self::between(trace, parent, name, ended.saturating_sub(nanos(took)), ended)
     }
 
-    /// A part of a trace that lasted from then to then.
+    /// Creates a span from its start and end.
     #[must_use]
     pub fn over(
         trace: TraceContext,
@@ -91,27 +90,27 @@ impl Span {
         Self { trace, parent, name, kind, began, ended, attributes: Vec::new(), failed: None }
     }
 
-    /// The same, of this kind.
+    /// Sets the kind.
     #[must_use]
     pub fn kind(self, kind: SpanKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The same, with a word.
+    /// Adds a text attribute.
     #[must_use]
     pub fn text(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
         self.attributes.push((name, Attribute::Text(value.into())));
         self
     }
 
-    /// The same, with a number.
+    /// Adds a number attribute.
     #[must_use]
     pub fn number(mut self, name: &'static str, value: impl Into<i64>) -> Self {
         self.attributes.push((name, Attribute::Number(value.into())));
         self
     }
 
-    /// The same, with a guild, if it is about one.
+    /// Adds the guild, if there is one.
     #[must_use]
     pub fn guild(self, guild: Option<u64>) -> Self {
         match guild {
@@ -120,7 +119,7 @@ impl Span {
         }
     }
 
-    /// The same, but it went wrong, if it did.
+    /// Sets the error message, if any.
     #[must_use]
     pub fn failed(self, why: Option<String>) -> Self {
         Self { failed: why, ..self }
@@ -131,27 +130,27 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whoever collects parts of traces.
+/// Collector of spans.
 pub trait SpanListener: Send + Sync {
-    /// A part is over. Must not wait.
+    /// Receives a finished span. Must not block.
     fn on_ended(&self, span: Span);
 }
 
 static LISTENER: OnceLock<Arc<dyn SpanListener>> = OnceLock::new();
 
-/// From now on parts of traces go there. `false` if they go elsewhere already.
+/// Sets the listener. Returns `false` if there is one already.
 pub fn listen(listener: Arc<dyn SpanListener>) -> bool {
     LISTENER.set(listener).is_ok()
 }
 
-/// Tells of a part of a trace that somebody wants kept, if anybody listens.
+/// Reports a span of a sampled trace, if there is a listener.
 pub fn record(trace: Option<TraceContext>, span: impl FnOnce(TraceContext) -> Span) {
     if let Some(trace) = trace.filter(|trace| trace.is_sampled()) {
         record_if_heard(|| span(trace));
     }
 }
 
-/// The same of a part whose trace is worth finding out only then.
+/// Reports a span without a check for sampling. `span` is called only if there is a listener.
 pub fn record_if_heard(span: impl FnOnce() -> Span) {
     if let Some(listener) = LISTENER.get() {
         listener.on_ended(span());

@@ -1,4 +1,4 @@
-//! Events of submitting and managing operations.
+//! Logs and metrics of submitting and managing operations.
 
 use guildhall_core::access::Danger;
 use guildhall_core::operation::{OperationId, Queue};
@@ -8,39 +8,41 @@ use tracing::{debug, info};
 use super::{InternalEvent, Metric};
 use crate::ports::PauseTarget;
 
-/// Operations whose idempotency key was used before for the same, by who knew it: the cache or the store.
+/// Operations with a repeated idempotency key and the same payload, by where the key was found: cache or store.
 pub const KEY_HITS: &str = "guildhall_idempotency_hits_total";
-/// Operations whose idempotency key was new.
+/// Operations with a new idempotency key.
 pub const KEY_MISSES: &str = "guildhall_idempotency_misses_total";
-/// Operations that a person took back.
+/// Operations cancelled.
 pub const CANCELLED: &str = "guildhall_operations_cancelled_total";
-/// Dead letters and operations in need of a person that were done again.
+/// Dead letters and operations in need of review that were redriven.
 pub const REDRIVEN: &str = "guildhall_dead_letters_redriven_total";
-/// Dead letters that were thrown away.
+/// Dead letters that were discarded.
 pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
-/// Callers that wait for the end of what they have submitted.
+/// Callers that wait for the final state of their operations.
 pub const WAITERS: &str = "guildhall_api_waiters";
 
-/// Operations that named a channel, a webhook or a guild that their caller may not, by where it was found out.
+/// Operations refused because they name a channel, webhook or guild that their caller may not use, by where that was
+/// detected.
 pub const NAMED_ELSEWHERE: &str = "guildhall_operations_elsewhere_total";
 
-/// Operations that were refused because their key lacks the scope `danger`, by where it was found out.
+/// Operations refused because their key lacks the scope `danger`, by where that was detected.
 pub const DANGER_REFUSED: &str = "guildhall_operations_danger_refused_total";
 
-/// Operations that were refused since they respond to interactions that this deployment has not received, by where.
+/// Operations refused because their interaction was not received by this deployment, by where.
 pub const NOT_RECEIVED: &str = "guildhall_operations_interaction_not_received_total";
 
-/// All of them.
+/// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(KEY_HITS, &["by"], "Idempotency keys used before, by who knew: cache or store."),
+    Metric::counter(KEY_HITS, &["by"], "Repeated idempotency keys, by where they were found: cache or store."),
     Metric::counter(KEY_MISSES, &[], "Idempotency keys used for the first time."),
-    Metric::counter(CANCELLED, &[], "Operations that a person took back."),
-    Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of a person that were done again."),
-    Metric::counter(DISCARDED, &[], "Dead letters that were thrown away."),
+    Metric::counter(CANCELLED, &[], "Operations cancelled."),
+    Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of review that were redriven."),
+    Metric::counter(DISCARDED, &[], "Dead letters discarded."),
     Metric::counter(
         NAMED_ELSEWHERE,
         &["at"],
-        "Operations that named a channel, webhook or guild that is not their caller's, by where it was found out.",
+        "Operations refused because they name a channel, webhook or guild of another caller, by where that was \
+         detected.",
     ),
     Metric::counter(
         DANGER_REFUSED,
@@ -52,10 +54,10 @@ pub(super) const METRICS: &[Metric] = &[
         &["at"],
         "Operations refused because their interaction was not received or has expired, by where: submission or redrive.",
     ),
-    Metric::gauge(WAITERS, &[], "Callers that wait for the end of what they have submitted."),
+    Metric::gauge(WAITERS, &[], "Callers that wait for the final state of their operations."),
 ];
 
-/// A key was used before for the same.
+/// An idempotency key was repeated with the same payload.
 pub(crate) struct IdempotencyKeyHit {
     pub(crate) by: &'static str,
 }
@@ -66,7 +68,7 @@ impl InternalEvent for IdempotencyKeyHit {
     }
 }
 
-/// A key was used for the first time.
+/// An idempotency key was used for the first time.
 pub(crate) struct IdempotencyKeyMiss;
 
 impl InternalEvent for IdempotencyKeyMiss {
@@ -75,16 +77,16 @@ impl InternalEvent for IdempotencyKeyMiss {
     }
 }
 
-/// Somebody named a channel, a webhook or a guild that is not theirs.
+/// A caller named a channel, webhook or guild that it may not use.
 #[derive(Debug)]
 pub struct ForeignTargetRefused {
-    /// Where it was found out: `submission` or `dispatch`.
+    /// Where it was detected: `submission` or `dispatch`.
     pub at: &'static str,
 }
 
 impl InternalEvent for ForeignTargetRefused {
     fn emit(self) {
-        info!(at = self.at, "an operation names something that is not its caller's, and is not done");
+        info!(at = self.at, "operation refused: it names an object that its caller may not use");
         counter!(NAMED_ELSEWHERE, "at" => self.at).increment(1);
     }
 }
@@ -92,21 +94,21 @@ impl InternalEvent for ForeignTargetRefused {
 /// An operation needs the scope `danger`, and its key does not have it.
 #[derive(Debug)]
 pub struct DangerRefused<'a> {
-    /// Where it was found out: `submission` or `dispatch`.
+    /// Where it was detected: `submission` or `dispatch`.
     pub at: &'static str,
-    /// What the operation does.
+    /// Effect of the operation.
     pub danger: &'a Danger,
 }
 
 impl InternalEvent for DangerRefused<'_> {
     fn emit(self) {
-        // One submission can hold many.
+        // Not a warning: one submission can have many.
         debug!(at = self.at, effect = %self.danger, "operation refused: its key lacks the scope danger");
         counter!(DANGER_REFUSED, "at" => self.at).increment(1);
     }
 }
 
-/// Operations were refused, since they respond to interactions that were not received or have expired.
+/// Operations were refused because their interactions were not received or have expired.
 pub(crate) struct InteractionsNotReceived {
     /// `submission` or `redrive`.
     pub(crate) at: &'static str,
@@ -120,19 +122,19 @@ impl InternalEvent for InteractionsNotReceived {
     }
 }
 
-/// So many callers wait for the end of what they have submitted.
+/// The number of waiting callers has changed.
 pub(crate) struct WaitersCounted {
     pub(crate) count: usize,
 }
 
 impl InternalEvent for WaitersCounted {
     fn emit(self) {
-        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        #[expect(clippy::cast_precision_loss, reason = "the number is small")]
         gauge!(WAITERS).set(self.count as f64);
     }
 }
 
-/// A person took an operation back.
+/// An operation was cancelled by a caller.
 pub(crate) struct OperationCancelled {
     pub(crate) id: OperationId,
 }
@@ -144,18 +146,18 @@ impl InternalEvent for OperationCancelled {
     }
 }
 
-/// A person made an operation due.
+/// An operation was made due by a caller.
 pub(crate) struct OperationExpedited {
     pub(crate) id: OperationId,
 }
 
 impl InternalEvent for OperationExpedited {
     fn emit(self) {
-        info!(operation_id = %self.id, "operation is due by a person's word");
+        info!(operation_id = %self.id, "operation expedited by the API");
     }
 }
 
-/// A person paused something, or let it go on.
+/// Operations were paused or resumed by a caller.
 pub(crate) struct PauseChanged {
     pub(crate) what: PauseTarget,
     pub(crate) paused: bool,
@@ -170,24 +172,24 @@ impl InternalEvent for PauseChanged {
         let everything = self.what == PauseTarget::All;
         match self.paused {
             true => info!(guild_id, everything, "operations paused"),
-            false => info!(guild_id, everything, "operations go on"),
+            false => info!(guild_id, everything, "operations resumed"),
         }
     }
 }
 
-/// Letters are done again.
+/// Dead letters were redriven.
 pub(crate) struct DeadLettersRedriven {
     pub(crate) count: u64,
 }
 
 impl InternalEvent for DeadLettersRedriven {
     fn emit(self) {
-        info!(count = self.count, "operations are done again");
+        info!(count = self.count, "operations redriven");
         counter!(REDRIVEN).increment(self.count);
     }
 }
 
-/// Letters were thrown away.
+/// Dead letters were discarded.
 pub(crate) struct DeadLettersDiscarded {
     pub(crate) count: u64,
 }

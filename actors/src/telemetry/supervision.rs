@@ -1,4 +1,4 @@
-//! What supervision reports: which parts run, and the one line of a process that a part has ended.
+//! Logs and metrics of supervision: which parts run, and the end of the process when a part has ended.
 
 use metrics::gauge;
 use tracing::error;
@@ -6,7 +6,7 @@ use tracing::error;
 use super::{InternalEvent, Metric};
 use crate::supervision::{Part, PartEnd};
 
-/// How many actors, tasks and threads of each kind run.
+/// Number of actors, tasks and threads that run, by part.
 pub const PARTS: &str = "guildhall_parts_running";
 
 /// The metrics of supervision.

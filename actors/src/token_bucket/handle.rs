@@ -1,4 +1,4 @@
-//! The way to the actor: asking for a permit, and taking that back by no longer waiting.
+//! Handle for the actor: requests permits, and cancels a request when its future is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,17 +21,17 @@ use crate::clock::Clock;
 use crate::crash;
 use crate::gate::ReleaseListener;
 
-/// Why there is no permit.
+/// Reason why no permit was granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no permit: {reason}")]
 pub struct PermitError {
-    /// How long to wait before there may be one; nothing if waiting does not help.
+    /// Time until a permit may be available. `None` if waiting does not help.
     pub retry_after: Option<Duration>,
-    /// The reason, for metrics: a short word.
+    /// Short reason, for metrics.
     pub reason: &'static str,
 }
 
-/// Asks the token bucket for permits. Cheap to clone.
+/// Client of the token bucket. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TokenBucketHandle {
     pub(super) bucket: Addr<TokenBucket>,
@@ -40,18 +40,18 @@ pub struct TokenBucketHandle {
 }
 
 impl TokenBucketHandle {
-    /// The way to a running actor; `clock` must be the actor's own.
+    /// Creates a handle for a running actor. `clock` must be the clock of the actor.
     #[must_use]
     pub fn new(bucket: Addr<TokenBucket>, clock: Clock) -> Self {
         Self { bucket, clock, names: Arc::default() }
     }
 
-    /// Waits for a permit, at most `max_wait`. If that cannot suffice, the answer comes at once. Whoever stops waiting
-    /// gives up its place.
+    /// Waits for a permit, at most `max_wait`. If that cannot suffice, it returns at once. Dropping the future cancels
+    /// the request.
     ///
     /// # Errors
     ///
-    /// When there is no permit in time, or too many wait already.
+    /// When no permit is available in time, or too many callers already wait.
     pub async fn acquire(
         &self,
         credential: Credential,
@@ -62,7 +62,7 @@ impl TokenBucketHandle {
         self.acquire_or_wait(credential, route, lane, max_wait, None).await
     }
 
-    /// As [`Tokens::acquire`]. Calls `on_wait` if the permit cannot be granted immediately.
+    /// Like `acquire`. Calls `on_wait` if the permit cannot be granted immediately.
     pub(crate) async fn acquire_or_wait(
         &self,
         credential: Credential,
@@ -98,45 +98,45 @@ impl TokenBucketHandle {
         }
     }
 
-    /// Another process was told by Discord to leave it alone for so long.
+    /// Another process was blocked by Discord for this time.
     pub fn blocked(&self, credential: Credential, lasts: Duration) {
-        // Rare, and state elsewhere is the truth: what finds no room is heard with the next answer.
+        // Rare, and the shared state is authoritative: a lost message is made up for by the next reply.
         let _ = self.bucket.try_send(BlockedElsewhere { credential, lasts });
     }
 
-    /// From now on `listener` is told when callers may come again before the time that they were told.
+    /// Sets the listener that is notified when callers may retry earlier than they were told.
     pub(crate) fn on_release(&self, listener: ReleaseListener) {
-        // Once, at the start: there is room in the mailbox.
+        // Once, at the start: the mailbox has room.
         self.bucket.do_send(SetLimitReleaseListener(listener));
     }
 
-    /// Members of a shared limit that are certainly dead.
+    /// Removes members of a shared limit that are certainly dead.
     pub fn bury(&self, dead: Vec<String>) {
-        // Whoever finds no room reports them again.
+        // If the mailbox is full, they are reported again.
         let _ = self.bucket.try_send(RemoveMembers(dead));
     }
 
-    /// Says goodbye to the processes that share the limits. Nothing is granted under them from now on.
+    /// Leaves the shared limits. Nothing is granted under them from now on.
     pub async fn leave(&self) {
-        // Fails only if the actor is gone, and then the others find out by the silence.
+        // Fails only if the actor has stopped; then the other members notice the missing heartbeats.
         let _ = self.bucket.send(LeaveSharedLimits).await;
     }
 
-    /// What is to be seen of the limits; `None` if the process is ending.
+    /// Snapshot of the limits. `None` if the process is shutting down.
     pub async fn observe(&self) -> Option<LimiterView> {
         self.bucket.send(ObserveTokenBucket).await.ok()
     }
 
-    /// A page of buckets, from a place on; `None` if the process is ending.
+    /// A page of buckets, starting at a position. `None` if the process is shutting down.
     pub async fn list(&self, from: u32, most: usize) -> Option<BucketPage> {
         self.bucket.send(ListBuckets { from, most }).await.ok()
     }
 }
 
-/// The actor is gone, as the process soon will be: the next one can send it.
+/// The actor has stopped, as the process soon will: the next process can send the call.
 const GONE: PermitError = PermitError { retry_after: Some(Duration::from_secs(1)), reason: "shutting_down" };
 
-/// A place among those who wait, given up when it is dropped while its owner still waits.
+/// A waiting request. Cancelled when dropped while it still waits.
 struct CancelOnDrop<'a> {
     bucket: &'a Addr<TokenBucket>,
     name: AcquireId,
@@ -146,7 +146,7 @@ struct CancelOnDrop<'a> {
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if self.waits {
-            // Once for each that waits, so bounded as they are.
+            // At most once for each waiting request, so bounded by their number.
             self.bucket.do_send(CancelAcquire(self.name));
         }
     }

@@ -1,12 +1,12 @@
-//! The actor that every call to Discord gets its permit from. One a process.
+//! Actor that grants the permit for every call to Discord. One for each process.
 //!
 //! ```text
-//!  Tokens::acquire ──Acquire──▶ Limiter ──▶ Permit ──▶ … the call … ──▶ Permit::answered | lost | (dropped)
-//!                                  │ ▲                                         │
-//!                               timer └────────────── Ended ───────────────────┘
+//!  TokenBucketHandle::acquire ──AcquirePermit──▶ Limiter ──▶ Permit ──▶ … the call … ──▶ answered, lost or dropped
+//!                                                 │   ▲                                              │
+//!                                               timer └────────────── PermitEnded ───────────────────┘
 //! ```
 //!
-//! [`Limiter`] decides; the actor carries messages to it, wakes it when time has something for it, and tells what it did.
+//! [`Limiter`] decides. The actor passes messages to it, wakes it when a timer is due, and reports what it did.
 
 mod handle;
 mod permit;
@@ -52,50 +52,50 @@ use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, RouteLabels, TokensCounted};
 
-/// Messages that wait for the actor at most, for each sender.
+/// Mailbox capacity for each sender.
 const MAILBOX: usize = 4_096;
 
-/// Numbers that change with every call are told no more often than this.
+/// Minimum interval between reports of numbers that change with every call.
 const TELL_WITHIN: Duration = Duration::from_millis(10);
 
-/// Hands out permits under Discord's limits.
+/// Grants permits within Discord's limits.
 pub struct TokenBucket {
-    /// First, so that its end is noticed before that of what waits for it.
+    /// The first field, so that its drop is noticed before that of anything that waits for this actor.
     _guard: PartGuard,
     clock: Clock,
     limiter: Limiter,
-    /// Who waits: where to tell it, by the name that its caller gave it.
+    /// Waiting callers, with their ids and reply channels.
     waiting: HashMap<Ticket, (AcquireId, Lane, Reply)>,
     tickets: HashMap<AcquireId, Ticket>,
     timer: Option<(Timestamp, SpawnHandle)>,
     labels: RouteLabels,
     told: Option<(usize, u32)>,
-    /// Whether it has a timer set to tell.
+    /// Whether a timer for the next report is set.
     will_tell: bool,
     /// What it shares with other processes, if it does.
     window: Option<Arc<dyn SharedWindow>>,
-    /// Its share of the limits, if other processes use the rest, and where the next one comes from.
+    /// Its share of the limits if other processes use the rest, and the source of the next share.
     share: Option<ShareState>,
     allowance: Option<watch::Receiver<Allowance>>,
-    /// What wakes whoever keeps what must not be forgotten, if anybody does.
+    /// Wakes the task that saves the snapshot, if there is one.
     bell: Option<Arc<DirtyFlag>>,
-    /// How each shared limit stood when it was last told.
+    /// Last reported state of each shared limit.
     modes: HashMap<Credential, (SharingMode, u32, u32)>,
-    /// Is told when callers may come again before the time that they were told.
+    /// Notified when callers may retry earlier than they were told.
     release: Option<ReleaseListener>,
 }
 
-/// A caller's own name for its wish, so that it can take it back.
+/// A caller's id for its request, so that the caller can cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AcquireId(pub(crate) u64);
 
 /// Called once if a permit cannot be granted immediately and its caller has to wait.
 pub(crate) type OnWait = Box<dyn FnOnce() + Send>;
 
-/// Where a caller waits for its answer.
+/// Reply channel of a caller.
 type Reply = oneshot::Sender<Result<Permit, Delay>>;
 
-/// Asks for a permit.
+/// Requests a permit.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct AcquirePermit {
@@ -103,23 +103,23 @@ pub(crate) struct AcquirePermit {
     pub(crate) ask: PermitRequest,
     pub(crate) reply: Reply,
     pub(crate) on_wait: Option<OnWait>,
-    /// What the caller works on.
+    /// The input that the caller processes.
     pub(crate) input: Option<Input>,
 }
 
-/// A caller no longer wants what it asked for.
+/// Cancels a request.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct CancelAcquire(pub(crate) AcquireId);
 
-/// A permit has ended.
+/// A permit is no longer in use.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PermitEnded {
     pub(crate) permit: PermitId,
     pub(crate) route: RouteKey,
     pub(crate) how: PermitEnd,
-    /// What the call was made for.
+    /// The input that the call was made for.
     pub(crate) input: Option<Input>,
 }
 
@@ -128,34 +128,34 @@ pub(crate) struct PermitEnded {
 pub(crate) enum PermitEnd {
     /// The call was answered.
     Answered(ResponseInfo),
-    /// It was sent, and no answer will come.
+    /// The call was sent, and no response will come.
     Lost,
-    /// It was never sent.
+    /// The call was never sent.
     Unused,
 }
 
-/// Says who is told when callers may come again before the time that they were told.
+/// Sets the listener that is notified when callers may retry earlier than they were told.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct SetLimitReleaseListener(pub(crate) ReleaseListener);
 
-/// Asks for what is to be seen.
+/// Requests a snapshot of the limits.
 #[derive(Message)]
 #[rtype(result = "LimiterView")]
 pub struct ObserveTokenBucket;
 
-/// Asks for a page of buckets.
+/// Requests a page of buckets.
 #[derive(Message)]
 #[rtype(result = "BucketPage")]
 pub struct ListBuckets {
-    /// Where it begins; 0, or what the page before said.
+    /// Start of the page: 0, or the value from the previous page.
     pub from: u32,
-    /// How many at most.
+    /// Maximum number of buckets.
     pub most: usize,
 }
 
 impl TokenBucket {
-    /// An actor that grants nothing under a global limit for its first window, to be started.
+    /// Creates an actor that grants nothing under a global limit during its first window.
     #[must_use]
     pub fn new(clock: Clock, config: LimitConfig) -> Self {
         Self {
@@ -177,7 +177,7 @@ impl TokenBucket {
         }
     }
 
-    /// Shares its global limits with other processes, from its start on.
+    /// Shares its global limits with other processes.
     #[must_use]
     pub fn sharing(mut self, SharedLimits { window, sharing, credential }: SharedLimits) -> Self {
         self.limiter.share(sharing, credential);
@@ -185,10 +185,10 @@ impl TokenBucket {
         self
     }
 
-    /// Starts it where the caller runs, with room in its mailbox from the first message on: an actor that makes room only
-    /// once it runs turns away those who come before.
+    /// Starts the actor on the current thread. The mailbox capacity is set before the first message: an actor that sets
+    /// it when it starts would reject earlier messages.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
+    #[expect(clippy::disallowed_methods, reason = "the guard is a field of the actor")]
     pub fn run(self) -> Addr<Self> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
@@ -196,12 +196,12 @@ impl TokenBucket {
         })
     }
 
-    /// Does a step, then carries out what it led to.
+    /// Runs one step, then its effects.
     fn step(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, &mut Context<Self>, Timestamp)) {
         failpoint::message(Part::TokenBucket);
         let now = self.clock.now();
         act(self, ctx, now);
-        // Mostly none, and then nothing is allocated.
+        // Usually there are none, and then nothing is allocated.
         let effects: Vec<LimiterEffect> = self.limiter.take_effects().collect();
         for effect in effects {
             match effect {
@@ -209,7 +209,7 @@ impl TokenBucket {
                     if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
                         self.tickets.remove(&name);
                         emit(PermitGranted { lane, waited: Some(waited) });
-                        // If the caller is gone, the permit comes back unsent and is given back by its drop.
+                        // If the caller is gone, the drop of the permit returns it unused.
                         let _ = reply.send(Ok(Permit::new(permit, true, ctx.address())));
                     }
                 }
@@ -232,14 +232,14 @@ impl TokenBucket {
         self.arm(ctx);
     }
 
-    /// Calls that the global limit held back may come again.
+    /// Notifies the listener that calls which the global limit delayed may retry.
     fn released(&self) {
         if let Some(release) = &self.release {
             release(GateCondition::GlobalLimit);
         }
     }
 
-    /// Sees to it that whatever changed is told, together with what else changes until then.
+    /// Schedules a report of all changes until then.
     fn tell_soon(&mut self, ctx: &mut Context<Self>) {
         if !self.will_tell {
             self.will_tell = true;
@@ -258,10 +258,10 @@ impl TokenBucket {
         }
     }
 
-    /// Sees to it that it wakes when time has something for it.
+    /// Sets the timer to the next wakeup.
     fn arm(&mut self, ctx: &mut Context<Self>) {
         let Some(next) = self.limiter.next_wake() else { return };
-        // A timer that goes off too early costs less than setting another for each call; the next is set then.
+        // A timer that fires too early costs less than setting a new one for each call; it sets the next one.
         if self.timer.is_some_and(|(at, _)| at <= next) {
             return;
         }

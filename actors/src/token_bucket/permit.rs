@@ -1,4 +1,4 @@
-//! Permits as values: given back by a word, or by being dropped.
+//! Permits: returned explicitly, or by a drop.
 
 use actix::Addr;
 use guildhall_core::limit::PermitId;
@@ -8,10 +8,10 @@ use guildhall_core::route::RouteKey;
 use super::{PermitEnd, PermitEnded, TokenBucket};
 use crate::crash;
 
-/// Leave to send one call now. Dropped before [`Permit::sent`], it is given back unused; dropped after, it counts as a
-/// call whose answer was lost.
+/// Permission to send one call now. If dropped before [`Permit::sent`], it is returned unused; if dropped after, it
+/// counts as a call whose response was lost.
 #[derive(Debug)]
-#[must_use = "a permit that is dropped is given back unused"]
+#[must_use = "a permit that is dropped is returned unused"]
 pub struct Permit {
     id: PermitId,
     route: Option<RouteKey>,
@@ -37,23 +37,23 @@ impl Permit {
         self
     }
 
-    /// Whether it had to be waited for, and so whether anything can have happened in between.
+    /// Whether the caller had to wait for it, so that state may have changed in between.
     #[must_use]
     pub const fn has_waited(&self) -> bool {
         self.waited
     }
 
-    /// The call goes out now.
+    /// Marks the call as sent.
     pub fn sent(&mut self) {
         self.state = PermitState::Sent;
     }
 
-    /// The call was answered.
+    /// Reports the response of the call.
     pub fn answered(mut self, answer: ResponseInfo) {
         self.end(PermitEnd::Answered(answer));
     }
 
-    /// It is certain that the call never left, although it was meant to.
+    /// Reports that the call certainly was not sent.
     pub fn unused(mut self) {
         self.end(PermitEnd::Unused);
     }
@@ -61,7 +61,7 @@ impl Permit {
     fn end(&mut self, how: PermitEnd) {
         self.state = PermitState::Ended;
         let route = self.route.clone().unwrap_or_else(|| RouteKey::new(""));
-        // Past the mailbox's bound, but no more often than permits were granted; one that was lost would never come back.
+        // Ignores the mailbox capacity, but is sent once for each granted permit: a lost message would lose the permit.
         self.bucket.do_send(PermitEnded { permit: self.id, route, how, input: crash::current() });
     }
 }

@@ -8,7 +8,7 @@ use super::TokenBucket;
 use crate::telemetry::emit;
 use crate::telemetry::shared_limits::ShareApplied;
 
-/// Where the share of a process comes from, and where it hears that a share is applied.
+/// Source of the share of this process, and feedback about its use.
 #[derive(Clone, Debug)]
 pub struct DividedLimit {
     /// What the process may use.
@@ -17,7 +17,7 @@ pub struct DividedLimit {
     pub usage: watch::Sender<ShareUsage>,
 }
 
-/// What the actor knows of its share.
+/// State of the share in the actor.
 #[derive(Debug)]
 pub(super) struct ShareState {
     usage: watch::Sender<ShareUsage>,
@@ -25,7 +25,7 @@ pub(super) struct ShareState {
 }
 
 impl TokenBucket {
-    /// Uses only a share of its global limits, from its start on.
+    /// Uses only a share of its global limits.
     #[must_use]
     pub fn divided(mut self, limit: DividedLimit) -> Self {
         let nothing = DivisionView { members: 0, share: 0 };
@@ -35,13 +35,13 @@ impl TokenBucket {
         self
     }
 
-    /// Follows the allowance for as long as there is one.
+    /// Follows the allowance until its sender is dropped.
     pub(super) fn follow_allowance(&mut self, ctx: &mut Context<Self>) {
         let Some(mut allowance) = self.allowance.take() else { return };
         self.apply(*allowance.borrow_and_update(), ctx);
         let next = async move { allowance.changed().await.is_ok().then_some(allowance) };
         ctx.spawn(next.into_actor(self).map(|allowance, bucket, ctx| {
-            // Without a source nothing changes any more: the lease ends, and with it every send.
+            // Without a source the share no longer changes: the lease ends, and with it every send.
             bucket.allowance = allowance;
             bucket.follow_allowance(ctx);
         }));
@@ -57,7 +57,7 @@ impl TokenBucket {
         emit(ShareApplied { share: allowance.share });
     }
 
-    /// Tells whether the tokens in use fit into the share, when that has changed.
+    /// Reports whether the tokens in use fit into the share, when that has changed.
     pub(super) fn tell_usage(&mut self) {
         let Some(state) = &self.share else { return };
         let is_within = self.limiter.is_within_share(self.clock.now());

@@ -1,4 +1,4 @@
-//! Limits that are shared with other processes: the port to what they share, and the actor's talk with it.
+//! Limits that are shared with other processes: the port, and the actor's calls to it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,24 +14,24 @@ use super::TokenBucket;
 use crate::telemetry::emit;
 use crate::telemetry::shared_limits::{MembersCounted, SharedCallEnded, SharedModeChanged};
 
-/// A call under way to what the processes share.
+/// Pending call to the shared window.
 pub type SharedCallFuture = Pin<Box<dyn Future<Output = Option<ScriptReply>> + Send>>;
 
-/// What the processes share: Redis, as a rule.
+/// The window that processes share, usually in Redis.
 pub trait SharedWindow: Send + Sync + 'static {
-    /// Does a call. `None` if there is no answer within the time that the rules give it; then it must not be done later
-    /// either, beyond what [`ScriptCall::not_after`] sees to.
+    /// Makes a call. `None` if there is no response within the configured timeout. Then the call must not be executed
+    /// later either, except as [`ScriptCall::not_after`] allows.
     fn call(&self, credential: Credential, call: ScriptCall) -> SharedCallFuture;
 }
 
 /// How a token bucket shares its limits.
 #[derive(Clone)]
 pub struct SharedLimits {
-    /// What the processes share.
+    /// The window that processes share.
     pub window: Arc<dyn SharedWindow>,
-    /// The rules, and this process's seat.
+    /// The rules, and the slot of this process.
     pub sharing: SharingConfig,
-    /// Whose limit is joined at once.
+    /// Credential whose limit is joined at once.
     pub credential: Credential,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for SharedLimits {
     }
 }
 
-/// Another process was told by Discord to leave it alone.
+/// Another process was blocked by Discord.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct BlockedElsewhere {
@@ -54,13 +54,13 @@ pub(crate) struct BlockedElsewhere {
 #[rtype(result = "()")]
 pub(crate) struct RemoveMembers(pub(crate) Vec<String>);
 
-/// Says goodbye to the other processes.
+/// Leaves the shared limits.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct LeaveSharedLimits;
 
 impl TokenBucket {
-    /// Asks what is to be asked, and tells how things stand.
+    /// Makes the pending calls, and reports changes of state.
     pub(super) fn talk(&mut self, ctx: &mut Context<Self>) {
         let Some(window) = self.window.clone() else { return };
         let now = self.clock.now();
@@ -90,7 +90,7 @@ impl TokenBucket {
             }
         }
         if came_back {
-            // Callers were told to wait until its own share would open.
+            // Callers were told to wait until the share of this process has room.
             self.released();
         }
     }
@@ -124,7 +124,7 @@ impl Handler<LeaveSharedLimits> for TokenBucket {
         let said = async move {
             for (credential, call) in calls {
                 if let Some(window) = &window {
-                    // If it is not heard, the others find out by the silence.
+                    // If the call fails, the other members notice the missing heartbeats.
                     let _ = window.call(credential, call).await;
                 }
             }

@@ -1,5 +1,5 @@
-//! Several token buckets that share one limit, under paused time. What they share is the reference that Redis's script is
-//! checked against.
+//! Several token buckets that share one limit, with paused time. The shared window is the reference that the Redis
+//! script is checked against.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -21,7 +21,7 @@ const BOT: Credential = Credential::Application(42);
 const PATIENT: Duration = Duration::from_secs(3_600);
 const SUCCESS: ResponseInfo = ResponseInfo { class: ResponseClass::Success, rate: None };
 
-/// What the processes share, and the way of one of them to it.
+/// The shared window, and the connection of one process to it.
 #[derive(Clone)]
 struct Way {
     window: Arc<Mutex<ReferenceWindow>>,
@@ -51,7 +51,7 @@ struct Process {
     is_cut: Arc<AtomicBool>,
 }
 
-/// Processes that share a limit, ready to go.
+/// Runs a test with processes that share a limit and have joined it.
 async fn with_processes<F: Future<Output = ()>>(count: usize, test: impl FnOnce(Vec<Process>) -> F) {
     let body = async {
         let clock = Clock::start();
@@ -71,10 +71,10 @@ async fn with_processes<F: Future<Output = ()>>(count: usize, test: impl FnOnce(
     LocalSet::new().run_until(body).await;
 }
 
-/// When each call of a process went.
+/// Times of the calls of a process.
 type Log = Rc<RefCell<Vec<Instant>>>;
 
-/// Lets a process do as much as it may, for ever: each call takes 20 ms.
+/// Lets a process make as many calls as it may, forever. Each call takes 20 ms.
 fn keep_busy(tokens: &TokenBucketHandle) -> Log {
     let log = Log::default();
     for guild in 1..=20_u64 {
@@ -126,7 +126,7 @@ async fn processes_that_share_a_limit_never_pass_it_and_each_has_its_part() {
             assert!((16..=17).contains(&shared.share), "{}", shared.share);
             shares += shared.share;
         }
-        assert_eq!(shares, 50, "all of the limit belongs to somebody");
+        assert_eq!(shares, 50, "every part of the limit is assigned");
     })
     .await;
 }
@@ -143,7 +143,7 @@ async fn a_process_that_is_cut_off_is_silent_at_first_then_uses_its_share_and_co
         sleep(Duration::from_secs(4)).await;
         assert_eq!(since(&logs[0], silent), 0);
         sleep(Duration::from_secs(1)).await;
-        assert!(since(&logs[0], cut + Duration::from_secs(5)) > 0, "its share begins within 6 s");
+        assert!(since(&logs[0], cut + Duration::from_secs(5)) > 0, "its share starts within 6 s");
         let apart = Instant::now();
         sleep(Duration::from_secs(10)).await;
         assert!((140..=170).contains(&since(&logs[0], apart)), "{} in 10 s of 16/s", since(&logs[0], apart));
@@ -185,7 +185,7 @@ async fn global_429_of_an_exempt_call_stops_every_process_exempt_or_not() {
         permit.sent();
         let class = ResponseClass::RateLimited { scope: RateLimitScope::Global, retry_after: Duration::from_secs(60) };
         permit.answered(ResponseInfo { class, rate: None });
-        // A heartbeat, after which the other process knows without having been sent the news.
+        // After a heartbeat the other process knows of it without a notification.
         sleep(Duration::from_secs(2)).await;
         for process in &processes {
             for route in [callback(2), Route::parse("GET", "/guilds/7/roles", 42, 0)] {

@@ -1,4 +1,4 @@
-//! What the limiter remembers over a restart.
+//! State of the limiter that survives a restart.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use guildhall_core::snapshot::SnapshotAge;
 use super::{TokenBucket, TokenBucketHandle};
 use crate::snapshot::DirtyFlag;
 
-/// What an earlier life remembered. To be sent before any permit is asked for.
+/// Restores the state of an earlier run. Must be sent before any permit is requested.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct RestoreLimits {
@@ -17,20 +17,20 @@ pub(super) struct RestoreLimits {
     age: SnapshotAge,
 }
 
-/// Asks for what must not be forgotten.
+/// Requests the state to save.
 #[derive(Message)]
 #[rtype(result = "SavedLimiter")]
 pub(super) struct SnapshotLimits;
 
 impl TokenBucket {
-    /// Rings this bell whenever something changes that must not be forgotten.
+    /// Sets this flag whenever state changes that must be saved.
     #[must_use]
     pub(crate) fn remembering(mut self, bell: Arc<DirtyFlag>) -> Self {
         self.bell = Some(bell);
         self
     }
 
-    /// Says that there is something to keep, if there is.
+    /// Sets the dirty flag if there are unsaved changes.
     pub(super) fn ring(&mut self) {
         if let (Some(bell), Some(urgency)) = (&self.bell, self.limiter.take_unsaved()) {
             bell.ring(urgency);
@@ -39,12 +39,12 @@ impl TokenBucket {
 }
 
 impl TokenBucketHandle {
-    /// Hands over what an earlier life remembered; `None` if the process is ending.
+    /// Restores the state of an earlier run. `None` if the process is shutting down.
     pub(crate) async fn recall(&self, limits: SavedLimiter, age: SnapshotAge) -> Option<()> {
         self.bucket.send(RestoreLimits { limits, age }).await.ok()
     }
 
-    /// What must not be forgotten; `None` if the process is ending.
+    /// Returns the state to save. `None` if the process is shutting down.
     pub(crate) async fn remember(&self) -> Option<SavedLimiter> {
         self.bucket.send(SnapshotLimits).await.ok()
     }

@@ -1,4 +1,4 @@
-//! The actor in one local set, under paused time.
+//! The actor in one local set, with paused time.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const BOT: Credential = Credential::Application(42);
 const PATIENT: Duration = Duration::from_secs(3_600);
 const SUCCESS: ResponseInfo = ResponseInfo { class: ResponseClass::Success, rate: None };
 
-/// One token, so that whoever has it can be told apart from whoever waits. Its first quiet window is over.
+/// A limiter with one token, after its first quiet window: a caller either holds the token or waits.
 async fn with_one_token<F: Future<Output = ()>>(config: LimitConfig, test: impl FnOnce(TokenBucketHandle) -> F) {
     let config = LimitConfig { global: 1, margin: Duration::ZERO, settling: Duration::ZERO, ..config };
     let body = async {
@@ -49,7 +49,7 @@ async fn a_deadline_that_cannot_be_met_is_answered_at_once_with_a_time_to_come_a
         let refused = acquire(&tokens, 2, Duration::from_millis(999)).await.unwrap_err();
         assert_eq!(refused, PermitError { retry_after: Some(Duration::from_secs(1)), reason: "global_limit" });
         assert_eq!(began.elapsed(), Duration::ZERO);
-        // Whoever comes when told is served.
+        // A retry at the given time is served.
         sleep(Duration::from_secs(1)).await;
         drop(acquire(&tokens, 2, Duration::ZERO).await.unwrap());
     })
@@ -80,7 +80,7 @@ async fn whoever_stops_waiting_gives_up_its_place() {
         drop(second);
         assert_eq!(waiting(&tokens).await, 1);
         drop(first);
-        // The token was not lost on the one that is gone.
+        // The cancelled request did not use the token.
         let began = Instant::now();
         drop(third.await.unwrap());
         assert_eq!(began.elapsed(), Duration::ZERO);
@@ -95,7 +95,7 @@ async fn a_permit_that_nobody_took_or_used_comes_back_at_once() {
         let mut second = Box::pin(acquire(&tokens, 2, PATIENT));
         assert!((&mut second).now_or_never().is_none());
         drop(first);
-        // Granted, but its caller goes before it looks.
+        // Granted, but the caller drops its request before it receives the permit.
         assert_eq!(tokens.observe().await.unwrap().under_way, 1);
         drop(second);
         drop(acquire(&tokens, 3, Duration::ZERO).await.unwrap());
@@ -149,7 +149,7 @@ async fn past_its_bound_the_queue_refuses_and_goes_on_with_those_in_it() {
 async fn a_bucket_that_is_gone_says_so_instead_of_keeping_its_callers() {
     let clock = Clock::start();
     let bucket = LocalSet::new().run_until(async { TokenBucket::new(clock, LimitConfig::default()).run() }).await;
-    // The local set has ended, and with it the actor.
+    // The local set has ended, and the actor with it.
     let tokens = TokenBucketHandle::new(bucket, clock);
     let refused = acquire(&tokens, 1, PATIENT).await.unwrap_err();
     assert_eq!((refused.reason, refused.retry_after), ("shutting_down", Some(Duration::from_secs(1))));
@@ -174,7 +174,7 @@ async fn a_share_is_applied_while_the_actor_runs_and_its_usage_reported() {
         let tokens = TokenBucketHandle::new(bucket.run(), clock);
         sleep(Duration::from_secs(1)).await;
         assert_eq!(*used.borrow_and_update(), ShareUsage { version: 1, is_within: true });
-        // An unknown route sends a single call ahead, so each call has one of its own.
+        // A route with unknown limits has one call in flight, so each call has its own route.
         let other = Route::parse("GET", "/users/@me", 42, 0);
         let first = tokens.acquire(BOT, other, Lane::Operation, PATIENT).await.unwrap();
         let second = acquire(&tokens, 2, PATIENT).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_share_is_applied_while_the_actor_runs_and_its_usage_reported() {
         used.changed().await.unwrap();
         assert_eq!(*used.borrow_and_update(), ShareUsage { version: 2, is_within: true });
         assert_eq!(began.elapsed(), Duration::from_secs(1));
-        // The one token of the smaller share is in use.
+        // The only token of the smaller share is in use.
         let third = Route::parse("GET", "/channels/3", 42, 0);
         let waits = tokens.acquire(BOT, third.clone(), Lane::Operation, Duration::from_millis(500)).await;
         assert_eq!(waits.unwrap_err().reason, "global_limit");

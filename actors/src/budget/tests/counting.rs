@@ -1,4 +1,4 @@
-//! A recorder that keeps the last value of everything.
+//! A metrics recorder that stores the last value of each series.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! A place where budgets are shared, as the port promises it, and lines to it that can be cut.
+//! In-memory shared budgets with the guarantees of the port, and connections to them that can be interrupted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ struct Kept {
 struct Life {
     epoch: BudgetEpoch,
     budget: Budget,
-    /// What it started with, until somebody knows better.
+    /// What it started with, until a member with an older epoch reports.
     gift: Points,
 }
 
@@ -44,7 +44,7 @@ impl Place {
         self.kept.lock().unwrap().budgets.clear();
     }
 
-    /// How many wishes came with each call that brought any.
+    /// Number of requests in each call that had any.
     pub(super) fn asks_by_call(&self) -> Vec<usize> {
         self.kept.lock().unwrap().asks.iter().copied().filter(|asks| *asks > 0).collect()
     }
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// A process's line to the place.
+/// Connection of a process to the shared budgets.
 #[derive(Debug)]
 pub(super) struct Line {
     place: Arc<Place>,
@@ -106,9 +106,9 @@ pub(super) struct Line {
 enum State {
     Up,
     Cut,
-    /// Nothing gets through, for one budget or for all, until that ends.
+    /// Calls wait, for one budget or for all, until the state changes.
     Held(Option<BudgetName>),
-    /// The next answer does not come back.
+    /// The next reply is lost.
     LosesOne,
 }
 
@@ -159,12 +159,12 @@ impl Line {
                 |state: &State| !matches!(state, State::Held(held) if held.as_ref().is_none_or(|held| held == name));
             let state = state.wait_for(passes).await.unwrap().clone();
             if matches!(state, State::Cut) {
-                return Err(Unreachable("the line is cut".to_owned()));
+                return Err(Unreachable("connection lost".to_owned()));
             }
             let told = self.place.call(self.member, name, tidings, act);
             if matches!(state, State::LosesOne) {
                 self.restore();
-                return Err(Unreachable("the answer got lost".to_owned()));
+                return Err(Unreachable("reply lost".to_owned()));
             }
             Ok(told)
         })

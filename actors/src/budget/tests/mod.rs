@@ -17,7 +17,7 @@ const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_
 const RETRY: Duration = Duration::from_secs(1);
 const MOST_UNDER_WAY: usize = 8;
 
-/// Runs a test under time that stands still.
+/// Runs a test with paused time.
 fn paused(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     LocalSet::new().block_on(&runtime, test);
@@ -33,7 +33,7 @@ async fn alone() -> BudgetsHandle {
     budgets
 }
 
-/// A process that shares budgets, and its line to where they are kept.
+/// A process that shares budgets, and its connection to them.
 async fn process(place: &Arc<Place>, member: &'static str, on_loss: BudgetFallback) -> (BudgetsHandle, Arc<Line>) {
     let line = Line::to(place, member);
     let longest_wait = Duration::from_secs(60);
@@ -56,7 +56,7 @@ fn allowed(delay_ms: u64, remaining: u64) -> BudgetDecision {
     BudgetDecision::Allowed { delay: Duration::from_millis(delay_ms), remaining: Points::whole(remaining) }
 }
 
-/// Lets everything happen that needs no time.
+/// Lets all tasks run that do not wait for time.
 async fn meanwhile() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -147,7 +147,7 @@ fn those_who_come_while_one_is_on_its_way_go_together_after_it() {
         let others = ask(4);
         meanwhile().await;
         line.restore();
-        // In the order of asking, whichever way they went.
+        // In the order of the requests, whichever batch carried them.
         assert_eq!(first.await.unwrap(), [allowed(0, 7)]);
         assert_eq!(others.await.unwrap(), [allowed(0, 4), allowed(0, 1), allowed(1_000, 0), allowed(2_500, 0)]);
         assert_eq!(place.asks_by_call(), [1, 4]);
@@ -257,7 +257,7 @@ fn those_who_wait_behind_a_question_that_got_lost_do_not_wait_for_another() {
         line.cut();
         let closed = Err(BudgetError::OutOfReach { why: BudgetUnreachable::Closed, retry_after: RETRY });
         assert_eq!((first.await.unwrap(), second.await.unwrap()), (closed.clone(), closed));
-        assert!(line.tries() <= tries + 1, "only whether it has ended is asked");
+        assert!(line.tries() <= tries + 1, "only the probe is sent");
     });
 }
 
@@ -267,7 +267,7 @@ fn what_was_spent_out_of_reach_is_missing_once_it_is_back_though_nobody_asks() {
         let place = Place::new();
         let (one, line) = process(&place, "one", BudgetFallback::Share).await;
         let (two, _) = process(&place, "two", BudgetFallback::Share).await;
-        // So that it knows of the other.
+        // So that it knows of the other member.
         assert_eq!(acquire(&one, 0, 0).await, allowed(0, 10));
         line.cut();
         let BudgetDecision::Refused { retry_after, .. } = acquire(&one, 4, 0).await else {
@@ -283,7 +283,7 @@ fn what_was_spent_out_of_reach_is_missing_once_it_is_back_though_nobody_asks() {
         line.restore();
         sleep(RETRY).await;
         meanwhile().await;
-        // One second has passed since, at most.
+        // At most one second has passed since then.
         let left = show(&two).await.available;
         assert!(left >= Points::whole(5) && left <= Points::whole(7), "{left}");
         assert_eq!(show(&one).await.kept, BudgetSource::Together);
@@ -298,7 +298,7 @@ fn an_answer_that_got_lost_is_found_out_about_at_once() {
         line.lose_one();
         let BudgetDecision::Refused { .. } = acquire(&budgets, 4, 0).await else { panic!("a share starts empty") };
         meanwhile().await;
-        // What it asked for was taken all the same.
+        // The cost was taken nevertheless.
         assert_eq!(acquire(&budgets, 6, 0).await, allowed(0, 0));
     });
 }
@@ -310,7 +310,7 @@ fn a_place_that_forgot_the_budgets_gives_nothing_of_what_was_known() {
         let (one, _) = process(&place, "one", BudgetFallback::Share).await;
         let _ = acquire(&one, 3, 0).await;
         place.forget();
-        // A newcomer does not know better, until somebody does.
+        // A new member has no older epoch to report.
         let (two, _) = process(&place, "two", BudgetFallback::Share).await;
         assert_eq!(acquire(&two, 1, 0).await, allowed(0, 9));
         assert!(matches!(acquire(&one, 1, 0).await, BudgetDecision::Refused { .. }));

@@ -8,13 +8,13 @@ use super::*;
 use crate::ports::{StoreError, StoreFuture};
 use crate::wall_clock::WallClock;
 
-/// A quarter of an hour after an hour has begun.
+/// A quarter past an hour.
 const START: UnixMs = UnixMs::new(480_000 * 3_600_000 + 900_000);
 
 /// Points and calls, by budget, hour and process.
 type Sums = BTreeMap<(BudgetName, Hour, Arc<str>), (u64, u64)>;
 
-/// Keeps sums, unless it is away.
+/// In-memory store for totals that can be made unavailable.
 #[derive(Default)]
 struct Shelf {
     rows: Mutex<Sums>,
@@ -66,7 +66,7 @@ fn treasury(store: &Arc<Shelf>, process: &str, others: Option<BudgetLimits>) -> 
     (BudgetService::new(budgets, others, spend.clone()), spend)
 }
 
-/// By hour from the first, and calls.
+/// Hours counted from the first one, with points and calls.
 async fn hours(treasury: &BudgetService, hours: u64) -> Vec<(u64, f64, u64)> {
     let spent = treasury.last_hours(&shop(), hours).await.unwrap();
     spent.iter().map(|spend| (spend.hour.number() - Hour::of(START).number(), spend.points(), spend.calls)).collect()
@@ -86,15 +86,15 @@ fn what_is_taken_is_added_up_by_the_hour_and_kept_in_few_writes() {
             spend(&treasury, cost).await;
         }
         let refused = treasury.acquire(&shop(), Points::whole(9), Duration::ZERO).await.unwrap();
-        assert!(matches!(refused, BudgetDecision::Refused { .. }), "what is refused is not spent");
-        assert_eq!(hours(&treasury, 24).await, [(0, 6.0, 3)], "also before it is kept");
+        assert!(matches!(refused, BudgetDecision::Refused { .. }), "a refused cost is not spent");
+        assert_eq!(hours(&treasury, 24).await, [(0, 6.0, 3)], "also before it is saved");
         keeper.keep().await;
         keeper.keep().await;
-        assert_eq!(*store.writes.lock().unwrap(), 1, "what is kept is not written again");
+        assert_eq!(*store.writes.lock().unwrap(), 1, "saved totals are not written again");
         sleep(Duration::from_secs(3_600)).await;
         spend(&treasury, 7).await;
         keeper.keep().await;
-        assert_eq!(hours(&treasury, 24).await, [(1, 7.0, 1), (0, 6.0, 3)], "the newest first");
+        assert_eq!(hours(&treasury, 24).await, [(1, 7.0, 1), (0, 6.0, 3)], "newest first");
         assert_eq!(hours(&treasury, 1).await, [(1, 7.0, 1)]);
     });
 }
@@ -130,7 +130,7 @@ fn a_budget_that_nobody_named_is_made_when_it_is_asked_for_if_the_settings_let_i
         assert_eq!(strict.prepare(&shop(), &Observation::default()).await, Err(unknown.clone()));
         assert_eq!(strict.observe(&shop(), Observation::default()).await, Err(unknown));
         let (open, _) = treasury(&store, "two", Some(LIMITS));
-        assert!(matches!(open.show(&shop()).await, Err(BudgetError::Unknown(_))), "looking makes none");
+        assert!(matches!(open.show(&shop()).await, Err(BudgetError::Unknown(_))), "show creates no budget");
         open.prepare(&shop(), &Observation::default()).await.unwrap();
         assert_eq!(open.show(&shop()).await.unwrap().limits, LIMITS);
         let second = BudgetName::new("second").unwrap();

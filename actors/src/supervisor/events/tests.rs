@@ -328,7 +328,7 @@ fn an_answer_that_sets_a_reserved_key_has_no_effect() {
         let dead =
             |world: &World| world.store.inbox_now().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>();
         world.until("the event is given up", || dead(&world).len() == 1).await;
-        assert!(dead(&world)[0].contains("set.gate:1: a key must not begin with `gate:`"), "{:?}", dead(&world));
+        assert!(dead(&world)[0].contains("set.gate:1: a key must not start with `gate:`"), "{:?}", dead(&world));
         assert!(world.store.said().is_empty() && world.store.state("fine").is_none());
 
         let world = World::new(&asks());

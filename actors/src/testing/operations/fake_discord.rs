@@ -1,4 +1,4 @@
-//! A Discord that does what it is told, and remembers what was done.
+//! A Discord that follows scripts, and records what was done.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,10 +14,10 @@ use crate::ports::{
     Binding, Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, HoldScope, OperationExecutor, ReconcileResult,
 };
 
-/// The retry delay of a call whose lease does not hold.
+/// The retry delay of a call whose lease has ended.
 const DENIED: Duration = Duration::from_secs(1);
 
-/// What comes of doing an operation.
+/// Scripted result of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptedResult {
     Do,
@@ -25,14 +25,14 @@ pub(crate) enum ScriptedResult {
         wait: Option<Duration>,
         hold: HoldScope,
     },
-    /// The gate holds it back: for so long, by its word.
+    /// The gate delays it for this time, with this reason.
     Gate {
         wait: Duration,
         hold: HoldScope,
         reason: &'static str,
         text: &'static str,
     },
-    /// The same, and the refusal arrives when [`Discord::go_on`] is called.
+    /// The same, but the refusal arrives when `resume` is called.
     GateLate {
         wait: Duration,
         hold: HoldScope,
@@ -40,27 +40,27 @@ pub(crate) enum ScriptedResult {
         text: &'static str,
     },
     Fail(FailureClass),
-    /// It happens, and nobody hears of it.
+    /// It takes effect, and the response is lost.
     DoUnheard,
     Panic,
-    /// It is in flight until [`Discord::go_on`] is called.
+    /// It is in flight until `resume` is called.
     Wait,
-    /// It waits for its permit until [`Discord::go_on`] is called.
+    /// It waits for its permit until `resume` is called.
     WaitForPermit,
-    /// A first call sends a message; the second is refused for so long.
+    /// A first call sends a message; the second is delayed for this time.
     SendThenHold(Duration),
-    /// A first call sends a message; the second waits for its permit until [`Discord::go_on`] is called.
+    /// A first call sends a message; the second waits for its permit until `resume` is called.
     SendThenWait,
 }
 
-/// What comes of looking for one.
+/// Scripted result of a search for the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptedSearch {
     Look,
     Unclear,
     Hold(Duration),
     Fail,
-    /// The gate holds it back, with this text.
+    /// The gate delays it, with this text.
     Gate(Duration, &'static str),
     Panic,
 }
@@ -69,17 +69,17 @@ pub(crate) enum ScriptedSearch {
 struct Inner {
     scripts: HashMap<OperationId, VecDeque<ScriptedResult>>,
     searches: HashMap<OperationId, VecDeque<ScriptedSearch>>,
-    /// What was sent, in order, with its guild.
+    /// Sent operations in order, with their guilds.
     sent: Vec<(Option<u64>, OperationId)>,
-    /// How often it has happened.
+    /// How often each operation took effect.
     happened: HashMap<OperationId, u32>,
     busy: HashSet<Option<u64>>,
     works: Vec<Execution>,
-    /// What was checked before it ended.
+    /// Operations that were verified before they ended.
     verified: Vec<OperationId>,
 }
 
-/// A Discord that does what it is told.
+/// A Discord that follows scripts.
 #[derive(Debug)]
 pub(crate) struct FakeDiscord {
     inner: Mutex<Inner>,
@@ -88,7 +88,7 @@ pub(crate) struct FakeDiscord {
     began: Notify,
 }
 
-/// Takes note when a call ends, also if it is cut short.
+/// Records the end of a call, also if it is cancelled.
 struct InFlightCall<'a>(&'a FakeDiscord, Option<u64>);
 
 impl Drop for InFlightCall<'_> {
@@ -140,7 +140,7 @@ impl FakeDiscord {
         self.go_on.notify_one();
     }
 
-    /// Waits until one that waits has begun.
+    /// Waits until a waiting call has started.
     pub(crate) async fn began(&self) {
         self.began.notified().await;
     }
@@ -172,7 +172,7 @@ impl FakeDiscord {
     }
 }
 
-/// A limit refuses a call.
+/// A limit delays a call.
 fn held(retry_after: Option<Duration>, hold: HoldScope) -> ExecutionResult {
     ExecutionResult::Held { retry_after, hold, reason: "limit", why: "a limit".to_owned(), status: Some(429) }
 }
@@ -182,7 +182,7 @@ fn refused(wait: Duration, hold: HoldScope, reason: &'static str, text: &str) ->
     ExecutionResult::Held { retry_after: Some(wait), hold, reason, why: text.to_owned(), status: None }
 }
 
-/// A call with an effect has its permit.
+/// Commits a call that has its permit.
 async fn commit(work: &Execution) -> Result<(), ExecutionResult> {
     let hook = work.journal.hook();
     let Some(by) = hook.get() else { return Ok(()) };
@@ -228,7 +228,7 @@ impl OperationExecutor for FakeDiscord {
             }
             let fault = self.chaos.before().await;
             if !work.right.holds() {
-                let (reason, why) = ("lease_lost", "it is somebody else's".to_owned());
+                let (reason, why) = ("lease_lost", "another process owns the queue".to_owned());
                 return ExecutionResult::Held {
                     retry_after: Some(DENIED),
                     hold: HoldScope::All,
@@ -264,13 +264,13 @@ impl OperationExecutor for FakeDiscord {
                 | ScriptedResult::WaitForPermit => {
                     let mut inner = self.inner();
                     inner.sent.push((work.guild, work.id));
-                    // What was done before is not done again.
+                    // Completed steps are not repeated.
                     if work.progress.is_empty() {
                         *inner.happened.entry(work.id).or_default() += 1;
                     }
                     drop(inner);
                     if script == ScriptedResult::DoUnheard {
-                        ExecutionResult::Unknown(Failure::new(FailureClass::Ambiguous, "no answer"))
+                        ExecutionResult::Unknown(Failure::new(FailureClass::Ambiguous, "no response"))
                     } else {
                         ExecutionResult::Done(self.done(&work))
                     }
@@ -281,13 +281,13 @@ impl OperationExecutor for FakeDiscord {
                 | ScriptedResult::GateLate { wait, hold, reason, text } => refused(wait, hold, reason, text),
                 ScriptedResult::Fail(class) => {
                     self.inner().sent.push((work.guild, work.id));
-                    let failure = Failure::new(class, "it was told to");
+                    let failure = Failure::new(class, "scripted failure");
                     match class {
                         FailureClass::Transient | FailureClass::Ambiguous => ExecutionResult::Unknown(failure),
                         _ => ExecutionResult::Failed(failure),
                     }
                 }
-                ScriptedResult::Panic => panic!("this one breaks its guild"),
+                ScriptedResult::Panic => panic!("scripted panic"),
             };
             self.chaos.after(fault).await;
             drop(call);
@@ -299,7 +299,7 @@ impl OperationExecutor for FakeDiscord {
         Box::pin(async move {
             let fault = self.chaos.before().await;
             if !work.right.holds() {
-                let why = "it is somebody else's".to_owned();
+                let why = "another process owns the queue".to_owned();
                 return ReconcileResult::Held { retry_after: DENIED, hold: HoldScope::All, why };
             }
             let search = {
@@ -310,7 +310,7 @@ impl OperationExecutor for FakeDiscord {
             let reconciled = match search {
                 ScriptedSearch::Look if self.happened(work.id) > 0 => ReconcileResult::Found(self.done(&work)),
                 ScriptedSearch::Look => ReconcileResult::Absent,
-                ScriptedSearch::Unclear => ReconcileResult::Unclear("two look alike".to_owned()),
+                ScriptedSearch::Unclear => ReconcileResult::Unclear("two candidates".to_owned()),
                 ScriptedSearch::Hold(retry_after) => {
                     ReconcileResult::Held { retry_after, hold: HoldScope::All, why: "the breaker is open".to_owned() }
                 }
@@ -318,7 +318,7 @@ impl OperationExecutor for FakeDiscord {
                 ScriptedSearch::Gate(retry_after, text) => {
                     ReconcileResult::Held { retry_after, hold: HoldScope::All, why: text.to_owned() }
                 }
-                ScriptedSearch::Panic => panic!("looking for this one breaks its guild, too"),
+                ScriptedSearch::Panic => panic!("scripted panic during the search"),
             };
             self.chaos.after(fault).await;
             reconciled

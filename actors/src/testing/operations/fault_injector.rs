@@ -1,4 +1,4 @@
-//! What goes wrong, at which call.
+//! Injects faults into calls.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// What goes wrong at a call.
+/// A fault at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The store does nothing, and says so. Discord is not concerned.
+    /// The store does nothing and returns an error. Does not concern Discord.
     Refuse,
-    /// The store does what it should, and seems not to have.
+    /// The store executes the call, and its response is lost.
     LoseAnswer,
-    /// The process ends before anything happens.
+    /// The process ends before the call.
     KillBefore,
-    /// The process ends when it has happened.
+    /// The process ends after the call.
     KillAfter,
 }
 
-/// Counts calls to the outside, and breaks those that should be broken.
+/// Counts external calls, and injects the planned faults.
 #[derive(Debug, Default)]
 pub(crate) struct FaultInjector {
     calls: AtomicUsize,
@@ -46,17 +46,17 @@ impl FaultInjector {
         self.killed.notified().await;
     }
 
-    /// The next queue that is given back has to wait for [`Chaos::go_on`].
+    /// Makes the next release of a queue wait for `resume`.
     pub(crate) fn stall_release(&self) {
         self.stalls.store(true, Ordering::SeqCst);
     }
 
-    /// The next time that queues are taken has to wait for [`Chaos::go_on`].
+    /// Makes the next claim of queues wait for `resume`.
     pub(crate) fn stall_claim(&self) {
         self.stalls_claim.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until one has to wait.
+    /// Waits until a call is stalled.
     pub(crate) async fn stalled(&self) {
         self.stalled.notified().await;
     }

@@ -1,4 +1,4 @@
-//! A store in memory that keeps the port's promises, over the ends of processes.
+//! In-memory store that keeps the guarantees of the port across restarts of processes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,7 +22,7 @@ use crate::ports::{
     UpdateResult,
 };
 
-/// A process's way to the store.
+/// A process's access to the store.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
@@ -44,24 +44,24 @@ impl MemoryStore {
         self.tables.lock().unwrap()
     }
 
-    /// All processes are gone, and their leases have ended.
+    /// Simulates that all processes have ended, and their leases have expired.
     pub(crate) fn orphan(&self) {
         self.tables().queues.values_mut().for_each(|standing| standing.owner = None);
     }
 
-    /// Another process takes a queue, whoever has it.
+    /// Moves a queue to another process, whoever owns it.
     pub(crate) fn steal(&self, queue: Queue) {
         let mut tables = self.tables();
         let standing = tables.queues.get_mut(&queue).unwrap();
         (standing.owner, standing.fence) = (Some(99), standing.fence + 1);
     }
 
-    /// A queue belongs to this process from now on, the first being 1, whoever has it.
+    /// Assigns a queue to this process, the first being 1, whoever owns it.
     pub(crate) fn give(&self, queue: Queue, process: u32) {
         self.members.give(queue, process);
     }
 
-    /// Whoever has a queue may no longer act for it, although the store still takes its word.
+    /// Ends the lease of a queue's owner, although the store still accepts its writes.
     pub(crate) fn end_right(&self, queue: Queue) {
         let fence = self.tables().queues[&queue].fence;
         self.members.lose(queue, Fence(fence));
@@ -89,7 +89,7 @@ impl MemoryStore {
         tables.lines.values().map(BTreeMap::len).sum::<usize>() + scheduled
     }
 
-    /// The row of an operation cannot be read from now on.
+    /// Makes the row of an operation unreadable.
     pub(crate) fn damage(&self, id: OperationId, problem: &str) {
         self.tables().damaged.insert(id, problem.to_owned());
     }
@@ -102,16 +102,16 @@ impl MemoryStore {
         self.tables().accept(operation);
     }
 
-    /// Does a call, with what goes wrong at it.
+    /// Executes a call with its planned fault.
     async fn call<T>(&self, act: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
         let fault = self.chaos.before().await;
         if fault == Some(Fault::Refuse) {
-            return Err(StoreError::Unavailable("told to".to_owned()));
+            return Err(StoreError::Unavailable("planned fault".to_owned()));
         }
         let answer = act(&mut self.tables());
         self.chaos.after(fault).await;
         if fault == Some(Fault::LoseAnswer) {
-            return Err(StoreError::Unavailable("the connection broke".to_owned()));
+            return Err(StoreError::Unavailable("connection lost".to_owned()));
         }
         Ok(answer)
     }
@@ -247,7 +247,7 @@ impl OperationStore for MemoryStore {
         Box::pin(self.call(move |tables| {
             for (index, change) in changes.iter().enumerate() {
                 let twice = changes[..index].iter().any(|earlier| earlier.id == change.id);
-                assert!(!twice, "an operation is changed twice at once");
+                assert!(!twice, "an operation is changed twice in one call");
             }
             tables.commits += 1;
             changes.iter().map(|change| tables.record(change)).collect()

@@ -1,4 +1,4 @@
-//! A store, a Discord and a way to break both, for tests.
+//! In-memory store, fake Discord and fault injection, for tests.
 
 mod fake_discord;
 mod fault_injector;
@@ -11,7 +11,7 @@ pub(crate) use fake_discord::{ScriptedResult, ScriptedSearch};
 pub(crate) use fault_injector::Fault;
 pub(crate) use test_cluster::{TestCluster, paused};
 
-/// A service in front of a store that nobody looks into.
+/// A service whose store no supervisor reads.
 pub(crate) fn lone_desk(now: crate::wall_clock::WallClock) -> std::sync::Arc<crate::submission::OperationService> {
     struct NullNotifier;
 

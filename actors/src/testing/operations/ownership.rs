@@ -1,4 +1,4 @@
-//! Which process a queue belongs to, and which rights have ended.
+//! Which process a queue belongs to, and which leases have ended.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,9 +10,9 @@ use crate::ports::Fence;
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Queues that one process should look after rather than others.
+    /// Queues assigned to one process.
     belongs: BTreeMap<Queue, u32>,
-    /// Claims that no longer give a right.
+    /// Claims whose lease has ended.
     lost: HashSet<(Queue, Fence)>,
 }
 
@@ -25,17 +25,17 @@ impl Ownership {
         self.0.lock().unwrap()
     }
 
-    /// It belongs to this process from now on.
+    /// Assigns a queue to this process.
     pub(crate) fn give(&self, queue: Queue, process: u32) {
         self.inner().belongs.insert(queue, process);
     }
 
-    /// Whether another process should look after it.
+    /// Whether a queue is assigned to another process.
     pub(crate) fn is_elsewhere(&self, queue: Queue, process: u32) -> bool {
         self.inner().belongs.get(&queue).is_some_and(|other| *other != process)
     }
 
-    /// What was claimed so gives no right any more.
+    /// Ends the lease of a claim.
     pub(crate) fn lose(&self, queue: Queue, fence: Fence) {
         self.inner().lost.insert((queue, fence));
     }
@@ -45,7 +45,7 @@ impl Ownership {
     }
 }
 
-/// The right that a claim gives.
+/// The lease of a claim.
 struct OwnershipCheck {
     members: Ownership,
     queue: Queue,

@@ -1,4 +1,4 @@
-//! What a store in memory keeps.
+//! Tables of the in-memory store.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// A guild's object of this kind with this key.
+/// Guild, kind and key of a managed object.
 type ObjectKey = (Option<u64>, ManagedKind, String);
 
 #[derive(Debug, Default)]
@@ -25,24 +25,24 @@ pub(crate) struct QueueRow {
     pub(crate) owner: Option<u32>,
     pub(crate) fence: u64,
     pub(crate) paused: bool,
-    /// Scheduled operations, by when they join and by when they were accepted.
+    /// Scheduled operations, by the time at which they join and by order of acceptance.
     pub(crate) scheduled: BTreeMap<(UnixMs, u64), OperationId>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) rows: BTreeMap<OperationId, Row>,
-    /// What is not done.
+    /// Unfinished operations.
     pub(crate) lines: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
     pub(crate) queues: BTreeMap<Queue, QueueRow>,
     pub(crate) bindings: HashMap<ObjectKey, (u64, Option<u64>)>,
     pub(crate) all_paused: bool,
     pub(crate) commits: u64,
-    /// Rows that cannot be read, and why.
+    /// Unreadable rows, with the problem.
     pub(crate) damaged: HashMap<OperationId, String>,
-    /// The claims that somebody knows of.
+    /// Claims whose result was received.
     pub(crate) told: HashSet<(Queue, u64)>,
-    /// Queues that were made due whatever their operations say.
+    /// Queues that were made due regardless of their operations.
     pub(crate) ready: HashSet<Queue>,
 }
 
@@ -81,7 +81,7 @@ impl Tables {
         self.queues.get(&queue)?.scheduled.first_key_value().map(|((joins_at, _), _)| *joins_at)
     }
 
-    /// Keeps a new operation: in its queue, or scheduled.
+    /// Stores a new operation: in its queue, or scheduled.
     pub(crate) fn accept(&mut self, operation: NewOperation) {
         let queue = operation.queue.queue(&operation.tenant);
         self.join(queue, operation.created_at, usize::MAX);
@@ -116,7 +116,7 @@ impl Tables {
         self.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
     }
 
-    /// When the last one joins of those that an operation refers to and that are scheduled.
+    /// When the last of the scheduled operations joins that an operation refers to.
     fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
         let scheduled = |id: &OperationId| {
             let row = self.rows.get(id).filter(|row| row.stored.state == OperationState::Scheduled)?;
@@ -127,7 +127,7 @@ impl Tables {
         operation.refers_to.iter().filter_map(scheduled).max()
     }
 
-    /// Gives those that are due their places.
+    /// Moves due operations into their queue.
     pub(crate) fn join(&mut self, queue: Queue, now: UnixMs, limit: usize) -> Option<UnixMs> {
         for _ in 0..limit {
             let first = self.queues.get(&queue).and_then(|standing| standing.scheduled.first_key_value());
@@ -156,7 +156,7 @@ impl Tables {
         self.release(id, now);
     }
 
-    /// One is not scheduled any more: those that refer to it follow.
+    /// Reschedules the operations that refer to one that is no longer scheduled.
     fn release(&mut self, target: OperationId, now: UnixMs) {
         let follows = |row: &&Row| {
             row.stored.state == OperationState::Scheduled && row.stored.operation.refers_to.contains(&target)
@@ -174,7 +174,7 @@ impl Tables {
         }
     }
 
-    /// A scheduled one ends, or joins now if it may.
+    /// Cancels a scheduled operation, or lets it join now if it may.
     pub(crate) fn unschedule(&mut self, id: OperationId, now: UnixMs, to: OperationState) -> OperationState {
         let operation = self.rows[&id].stored.operation.clone();
         let queue = operation.queue.queue(&operation.tenant);
@@ -211,7 +211,7 @@ impl Tables {
         Some(Claim { queue, fence: Fence(standing.fence), paused: standing.paused || paused })
     }
 
-    /// What was taken for an answer that got lost goes back.
+    /// Releases the claims of a lost response.
     pub(crate) fn give_untold_back(&mut self, owner: u32) {
         for (queue, standing) in &mut self.queues {
             if standing.owner == Some(owner) && !self.told.contains(&(*queue, standing.fence)) {
@@ -229,7 +229,7 @@ impl Tables {
             return UpdateResult::Gone;
         }
         let stored = &mut row.stored;
-        // Told again, since the answer got lost, it is no step.
+        // A repeated update after a lost response is no transition.
         assert!(stored.state == change.state || stored.state.to(change.state).is_ok(), "{:?} {change:?}", stored.state);
         (stored.state, stored.attempts, stored.delays) = (change.state, change.attempts, change.delays);
         (stored.parked, stored.error, stored.operation.eligible_at) =

@@ -1,4 +1,4 @@
-//! Everything that operations need, under time that stands still.
+//! Everything that operations need, with paused time.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::ports::{DelayedBy, NewOperation};
 use crate::supervisor::{OperationsConfig, OperationsHandle};
 use crate::wall_clock::WallClock;
 
-/// Runs a test under time that stands still.
+/// Runs a test with paused time.
 pub(crate) fn paused(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     LocalSet::new().block_on(&runtime, test);
@@ -58,7 +58,7 @@ impl TestCluster {
         }
     }
 
-    /// A process begins.
+    /// Starts a process.
     pub(crate) fn start(&self) -> OperationsHandle {
         self.processes.set(self.processes.get() + 1);
         let store = Arc::new(self.store.process(self.processes.get()));
@@ -67,7 +67,7 @@ impl TestCluster {
         OperationsHandle::start(store, perform, self.clock.clone(), self.config.clone(), spawn)
     }
 
-    /// An operation that is yet to be submitted.
+    /// Creates an operation without submitting it.
     pub(crate) fn operation(&self, guild: u64, kind: OperationKind, payload: &Value) -> NewOperation {
         let n = self.ids.get() + 1;
         self.ids.set(n);
@@ -106,12 +106,12 @@ impl TestCluster {
         id
     }
 
-    /// One that makes something: it must not be done twice.
+    /// Submits an operation that creates something: it must not be repeated.
     pub(crate) fn create(&self, guild: u64) -> OperationId {
         self.submit(self.operation(guild, OperationKind::CreateRole, &json!({ "name": "Mods" })))
     }
 
-    /// One that may be done again.
+    /// Submits an operation that may be repeated.
     pub(crate) fn assign(&self, guild: u64, user: u64, role: u64) -> OperationId {
         let payload = json!({ "user_id": user.to_string(), "role_id": role.to_string() });
         self.submit(self.operation(guild, OperationKind::AssignRole, &payload))
@@ -121,7 +121,7 @@ impl TestCluster {
         self.store.state(id)
     }
 
-    /// Waits until it is so; a test that waits for what never comes fails after an hour of its own time.
+    /// Waits for a condition; fails after an hour of paused time.
     pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         for _ in 0..36_000 {
             if is_so() {
@@ -129,7 +129,7 @@ impl TestCluster {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        panic!("it never came to pass: {what}");
+        panic!("condition never became true: {what}");
     }
 
     pub(crate) async fn until_state(&self, id: OperationId, state: OperationState) {
@@ -137,6 +137,6 @@ impl TestCluster {
     }
 
     pub(crate) async fn until_done(&self) {
-        self.until("everything is done", || self.store.unfinished() == 0).await;
+        self.until("all operations are finished", || self.store.unfinished() == 0).await;
     }
 }

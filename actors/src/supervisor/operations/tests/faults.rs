@@ -1,4 +1,4 @@
-//! Processes end at any moment, stores do not answer, guilds break: nothing is lost, nothing is done twice.
+//! Processes end at any moment, stores fail, guilds crash: nothing is lost, nothing is done twice.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Lets processes live one after the other, each until it is killed, until all is done. How many there were.
+/// Runs processes one after the other, each until it is killed, until everything is finished. Returns their number.
 fn live(runtime: &Runtime, world: &TestCluster) -> usize {
     for process in 1.. {
-        assert!(process < 100, "it does not come to an end");
+        assert!(process < 100, "operations do not finish");
         let local = LocalSet::new();
         let killed = local.block_on(runtime, async {
             let _operations = world.start();
@@ -30,7 +30,7 @@ fn live(runtime: &Runtime, world: &TestCluster) -> usize {
                 () = world.chaos.killed() => true,
             }
         });
-        // Everything that it had under way ends with it.
+        // Everything that it had in flight ends with it.
         drop(local);
         if !killed {
             return process;
@@ -40,7 +40,7 @@ fn live(runtime: &Runtime, world: &TestCluster) -> usize {
     unreachable!("the loop ends by itself");
 }
 
-/// A world in which everything that can happen does: it is found, lost, held, tried again.
+/// A cluster in which all cases occur: found, lost, delayed, retried.
 fn eventful() -> (TestCluster, Vec<OperationId>) {
     let world = TestCluster::new();
     let hold = ScriptedResult::Hold { wait: Some(Duration::from_secs(2)), hold: HoldScope::Route };
@@ -62,7 +62,7 @@ fn eventful() -> (TestCluster, Vec<OperationId>) {
     (world, ids)
 }
 
-/// Everything was done, nothing was made twice, and nothing was sent after one that comes later.
+/// Checks that everything succeeded, nothing was created twice, and the order was kept.
 fn check(world: &TestCluster, ids: &[OperationId]) {
     for id in ids {
         let row = world.store.row(*id);
@@ -76,7 +76,7 @@ fn check(world: &TestCluster, ids: &[OperationId]) {
     assert_eq!(sent, ids);
 }
 
-/// How many calls to the outside an eventful life takes.
+/// Number of external calls of such a run.
 fn calls() -> usize {
     let runtime = runtime();
     let _guard = runtime.enter();
@@ -143,7 +143,7 @@ fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for
         let _guard = runtime.enter();
         let world = TestCluster::new();
         let id = if sends_again { world.assign(GUILD, 100, 1) } else { world.create(GUILD) };
-        // The claim, the page, the start; then the process ends, and nobody knows whether it was sent.
+        // Claim, page, start; then the process ends, and it is unknown whether the call was sent.
         world.chaos.plan([(3, Fault::KillAfter)]);
         let killed_at = world.clock.now();
         live(&runtime, &world);
@@ -158,7 +158,7 @@ fn what_was_cut_short_is_not_taken_back_although_it_is_held_later_and_used_no_at
     let _guard = runtime.enter();
     let world = TestCluster::new();
     let id = world.assign(GUILD, 100, 1);
-    // The claim, the page, the start; then the process ends, and nobody knows whether it was sent.
+    // Claim, page, start; then the process ends, and it is unknown whether the call was sent.
     world.chaos.plan([(2, Fault::KillAfter)]);
     let local = LocalSet::new();
     local.block_on(&runtime, async {
@@ -179,7 +179,7 @@ fn what_was_cut_short_is_not_taken_back_although_it_is_held_later_and_used_no_at
     });
 }
 
-/// A guild has done one operation, and the store does not keep for a few seconds that the second is about to be sent.
+/// A guild has finished one operation, and the store fails for a few seconds to store the intent of the second.
 async fn about_to_send(world: &TestCluster, second: NewOperation) -> (OperationsHandle, OperationId) {
     let (first, second) = (world.create(GUILD), world.submit(second));
     world.discord.script(first, [ScriptedResult::Wait]);
@@ -271,7 +271,7 @@ fn unreadable_rows_are_set_aside_and_the_rest_goes_on_in_order() {
         let world = TestCluster::new();
         let page = world.config.page;
         let first = world.create(GUILD);
-        // More than a page of them, one after the other.
+        // More than a page of them in a row.
         let damaged: Vec<_> = (0..page + 3).map(|_| world.create(GUILD)).collect();
         let last = world.create(GUILD);
         for id in &damaged {
@@ -294,7 +294,7 @@ fn one_that_broke_its_guild_when_it_had_happened_is_found() {
     paused(async {
         let world = TestCluster::new();
         let poison = world.create(GUILD);
-        // It happens, and what comes of looking for it breaks the guild.
+        // It takes effect, and the search for it crashes the guild.
         world.discord.script(poison, [ScriptedResult::DoUnheard]);
         world.discord.script_search(poison, [ScriptedSearch::Panic]);
         let next = world.create(GUILD);
@@ -322,12 +322,12 @@ fn one_that_breaks_its_guild_whenever_it_is_looked_for_is_left_to_a_person() {
 fn a_guild_that_breaks_again_and_again_is_left_alone_for_a_while() {
     paused(async {
         let mut world = TestCluster::new();
-        // Each is checked before it ends; five have to break within a minute.
+        // Each is checked before it ends; five crashes within a minute are needed.
         world.config.request_timeout = Duration::from_secs(1);
         let ids: Vec<_> = (0..8).map(|_| world.assign(GUILD, 100, 1)).collect();
         ids.iter().for_each(|id| world.discord.script(*id, [ScriptedResult::Panic]));
         let operations = world.start();
-        world.until("five are taken out", || ids[..5].iter().all(|id| world.state(*id) == OperationState::Dead)).await;
+        world.until("five are dead", || ids[..5].iter().all(|id| world.state(*id) == OperationState::Dead)).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         assert_eq!(operations.observe().await.unwrap().broken, 1);
         assert_eq!(world.store.unfinished(), 3);
@@ -379,7 +379,7 @@ proptest! {
         for &(_, creates, id) in &ids {
             let (state, happened) = (world.state(id), world.discord.happened(id));
             prop_assert!(state.is_final());
-            prop_assert!(!creates || happened <= 1, "{id} was made {happened} times");
+            prop_assert!(!creates || happened <= 1, "{id} was created {happened} times");
             match state {
                 OperationState::Succeeded => prop_assert!(happened >= 1),
                 OperationState::Dead => prop_assert_eq!(happened, 0),

@@ -1,4 +1,4 @@
-//! Operations that the gate held back are due as soon as it changes.
+//! Operations that the gate delayed are due as soon as it changes.
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ fn breaker() -> GateCondition {
     GateCondition::Breaker("discord:42".to_owned())
 }
 
-/// Each reason of the gate, its text, and what releases it.
+/// Each reason of the gate, its text, and the condition that releases it.
 fn holds() -> [(&'static str, &'static str, GateCondition); 9] {
     [
         ("breaker_open", BREAKER_OPEN, breaker()),
         ("breaker_forced_open", "discord:42: breaker_forced_open", breaker()),
         ("breaker_half_open", "discord:42: breaker_half_open", breaker()),
         ("blocked", "discord: blocked", GateCondition::Breaker("discord".to_owned())),
-        ("unauthorized", "Discord answered 401", GateCondition::Token),
+        ("unauthorized", "Discord responded with 401", GateCondition::Token),
         ("invalid_requests", "invalid requests: invalid_requests", GateCondition::InvalidRequests),
-        ("invalid_requests_key_share", "key k1 has 9 of 9", GateCondition::InvalidRequests),
+        ("invalid_requests_key_share", "key k1 has used 9 of the 9", GateCondition::InvalidRequests),
         ("global_limit", "no permit: global_limit", GateCondition::GlobalLimit),
-        ("rate_limited_global", "Discord answered 429", GateCondition::GlobalLimit),
+        ("rate_limited_global", "Discord responded with 429", GateCondition::GlobalLimit),
     ]
 }
 
@@ -40,7 +40,7 @@ fn held(reason: &'static str, text: &'static str, hold: HoldScope) -> ScriptedRe
     ScriptedResult::Gate { wait: HOUR, hold, reason, text }
 }
 
-/// The first is held by the gate for an hour, and all behind it wait.
+/// The gate delays the first for an hour, and all behind it wait.
 async fn delayed(world: &TestCluster, operations: &OperationsHandle, script: ScriptedResult) -> OperationId {
     let id = world.create(GUILD);
     world.discord.script(id, [script]);
@@ -74,7 +74,7 @@ fn each_condition_of_the_gate_releases_what_it_held() {
 
 #[test]
 fn other_conditions_and_waits_of_its_own_release_nothing() {
-    let own = [("route_limit", "no permit: route_limit"), ("rate_limited", "Discord answered 429")];
+    let own = [("route_limit", "no permit: route_limit"), ("rate_limited", "Discord responded with 429")];
     let of_gate = [("breaker_open", BREAKER_OPEN)];
     for (reason, text) in own.into_iter().chain(of_gate) {
         paused(async {
@@ -108,7 +108,7 @@ fn parked_operations_are_released_in_their_order() {
         }
         operations.wake(QUEUE);
         world.until("all are parked", || ids.iter().all(|id| world.store.row(*id).stored.parked)).await;
-        assert!(ids.iter().all(|id| world.store.row(*id).stored.error.is_some()), "it is shown why they wait");
+        assert!(ids.iter().all(|id| world.store.row(*id).stored.error.is_some()), "the reason of the delay is shown");
         let released = world.clock.now();
         operations.release(released_by);
         world.until_done().await;
@@ -133,7 +133,7 @@ fn released_operation_that_the_gate_still_refuses_waits_again() {
             }],
         );
         operations.release(breaker());
-        world.until("it was asked again", || world.store.row(id).stored.delays == 2).await;
+        world.until("the gate was asked again", || world.store.row(id).stored.delays == 2).await;
         let stored = world.store.row(id).stored;
         assert_eq!((stored.state, stored.attempts), (OperationState::Delayed, 0));
         assert!(stored.operation.eligible_at.since(world.clock.now()) > HOUR);
@@ -160,11 +160,11 @@ fn release_that_overtakes_a_refusal_is_not_missed() {
             operations.wake(QUEUE);
             world.discord.began().await;
             operations.release(condition.clone());
-            // Its guild knows of the release before the refusal arrives.
+            // The guild receives the release before the refusal.
             sleep(Duration::from_millis(100)).await;
             world.discord.go_on();
             sleep(Duration::from_secs(60)).await;
-            // A release counts once: refused again, it waits.
+            // A release counts once: if refused again, the operation waits.
             let stored = world.store.row(id).stored;
             assert_eq!(
                 (stored.state, stored.attempts, stored.delays),
@@ -187,11 +187,11 @@ fn search_that_the_gate_held_back_goes_on_and_one_in_its_own_wait_does_not() {
         operations.wake(QUEUE);
         world.until_state(id, OperationState::Reconciling).await;
         let waits = || world.store.row(id).stored.operation.eligible_at.since(world.clock.now());
-        // What was sent may still arrive: that wait is its own.
+        // The call may still arrive: this wait belongs to the operation.
         operations.release(breaker());
         sleep(Duration::from_millis(100)).await;
         assert!(waits() > Duration::from_secs(10));
-        world.until("the search is held", || waits() > HOUR / 2).await;
+        world.until("the search is delayed", || waits() > HOUR / 2).await;
         let released = world.clock.now();
         operations.release(breaker());
         world.until_state(id, OperationState::Succeeded).await;
@@ -206,7 +206,7 @@ fn queue_that_no_process_looks_after_is_taken_up_when_released() {
         let world = TestCluster::new();
         let operations = world.start();
         let id = delayed(&world, &operations, held("blocked", "discord: blocked", HoldScope::All)).await;
-        world.until("its guild is let go", || !world.store.is_owned(QUEUE)).await;
+        world.until("its guild stops", || !world.store.is_owned(QUEUE)).await;
         assert_eq!(world.state(id), OperationState::Delayed);
         let released = world.clock.now();
         operations.release(GateCondition::Breaker("discord".to_owned()));
@@ -231,7 +231,7 @@ fn resumed_guild_asks_the_gate_again() {
     });
 }
 
-/// A process ends the moment it has heard of a release, or without having heard; the next one asks the gate again.
+/// A process ends right after it received a release, or without having received it; the next one asks the gate again.
 #[test]
 fn crash_after_a_release_does_not_lose_it() {
     for is_released in [true, false] {

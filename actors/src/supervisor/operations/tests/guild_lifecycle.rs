@@ -1,4 +1,4 @@
-//! Which queues are looked after, when, and how much at once.
+//! Which queues are active, when, and how much runs at once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn reply(world: &TestCluster, interaction: u64) -> OperationId {
     let payload = json!({ "interaction_id": interaction.to_string(), "interaction_token": "aW50ZXJhY3Rpb24", "ephemeral": false });
     let mut operation = world.operation(GUILD, OperationKind::DeferReply, &payload);
     (operation.queue, operation.lane) = (QueueKey::interaction(interaction), Lane::Interactive);
-    // Each is a guild of its own to Discord, which would mind two at once in one.
+    // Each has its own guild: the fake Discord rejects two concurrent operations in one.
     operation.guild = Some(interaction);
     world.submit(operation)
 }
@@ -35,7 +35,7 @@ fn a_guild_that_has_nothing_to_do_leaves_and_comes_back_when_something_is_new() 
         let operations = world.start();
         world.until_state(first, OperationState::Succeeded).await;
         assert_eq!(operations.observe().await.unwrap().active, 1);
-        world.until("it left", || !world.store.is_owned(QUEUE)).await;
+        world.until("the guild stops", || !world.store.is_owned(QUEUE)).await;
         let rested = world.clock.now().since(world.store.row(first).stored.operation.created_at);
         assert!(rested >= world.config.idle_after);
         sleep(Duration::from_millis(10)).await;
@@ -60,7 +60,7 @@ fn a_wake_that_comes_while_a_guild_leaves_is_not_lost() {
         let began = Instant::now();
         operations.wake(QUEUE);
         sleep(Duration::from_millis(100)).await;
-        assert_eq!(world.state(second), OperationState::Queued, "the guild is on its way out");
+        assert_eq!(world.state(second), OperationState::Queued, "the guild is stopping");
         world.chaos.go_on();
         world.until_state(second, OperationState::Succeeded).await;
         assert!(began.elapsed() <= Duration::from_millis(200), "{:?}", began.elapsed());
@@ -75,7 +75,7 @@ fn a_guild_that_is_woken_when_it_is_asked_to_leave_stays() {
         let first = world.create(GUILD);
         let operations = world.start();
         world.until_state(first, OperationState::Succeeded).await;
-        // It is woken at every step of a poll, and at some of them it has been asked already.
+        // It is woken at each point of a poll interval, and sometimes the stop was already requested.
         for _ in 0..200 {
             let id = world.create(GUILD);
             operations.wake(QUEUE);
@@ -144,10 +144,10 @@ fn interactions_do_not_wait_for_room_nor_for_other_guilds() {
             })
             .collect();
         world
-            .until("they are answered", || answers.iter().all(|id| world.state(*id) == OperationState::Succeeded))
+            .until("all are answered", || answers.iter().all(|id| world.state(*id) == OperationState::Succeeded))
             .await;
         assert!(began.elapsed() <= Duration::from_millis(100), "{:?}", began.elapsed());
-        world.until("they are gone", || !world.store.is_owned(of_interaction(105))).await;
+        world.until("the queue is released", || !world.store.is_owned(of_interaction(105))).await;
         assert_eq!(world.state(busy), OperationState::Running);
         world.discord.go_on();
         world.until_done().await;
@@ -169,7 +169,7 @@ fn no_more_run_at_once_than_may_and_those_who_wait_are_not_kept_waiting_by_one_w
         world.discord.go_on();
         world.until_done().await;
         let place = world.discord.sent().iter().position(|id| *id == one).unwrap();
-        assert!(place <= 2, "it was done as number {place}");
+        assert!(place <= 2, "it was executed as number {place}");
     });
 }
 
@@ -204,7 +204,7 @@ fn a_paused_queue_starts_nothing_and_goes_on_when_it_may() {
         assert_eq!(
             (world.state(first), world.state(second)),
             (OperationState::Succeeded, OperationState::Queued),
-            "what ran has ended"
+            "the running operation has finished"
         );
         assert_eq!(world.state(other), OperationState::Succeeded);
         assert!(operations.observe_one(QUEUE).await.unwrap().paused);

@@ -1,4 +1,4 @@
-//! Queues that go from one process to another.
+//! Queues that move from one process to another.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn a_queue_that_the_store_does_not_take_back_for_a_while_is_taken_back_when_it_d
         assert_eq!(world.store.owner(QUEUE), Some(1));
         world.store.give(QUEUE, 2);
         let next = world.chaos.calls();
-        // Both poll once a second, and the queue is given back ever less often.
+        // Both poll once a second, and the release is retried ever less often.
         world.chaos.plan((next..next + 60).map(|call| (call, Fault::Refuse)));
         first.members_changed();
         world.until_done().await;
@@ -48,7 +48,7 @@ fn a_guild_that_is_told_to_leave_while_the_store_takes_its_time_leaves_although_
         world.chaos.plan((next..next + 3).map(|call| (call, Fault::Refuse)));
         world.discord.go_on();
         sleep(Duration::from_millis(10)).await;
-        assert_eq!(world.state(first), OperationState::Running, "what came of it is not kept yet");
+        assert_eq!(world.state(first), OperationState::Running, "its outcome is not stored yet");
         world.store.give(QUEUE, 2);
         operations.members_changed();
         let _other = world.start();
@@ -63,7 +63,7 @@ fn a_queue_that_comes_over_while_another_is_taken_is_found_at_once() {
         let mut world = TestCluster::new();
         world.config.poll = Duration::from_secs(600);
         let operations = world.start();
-        // It has looked once.
+        // After its first poll.
         sleep(Duration::from_millis(10)).await;
         let other = Queue::Guild(GUILD + 1);
         world.store.give(other, 2);
@@ -78,7 +78,7 @@ fn a_queue_that_comes_over_while_another_is_taken_is_found_at_once() {
         world.chaos.go_on();
         let began = Instant::now();
         world.until_done().await;
-        assert!(began.elapsed() < Duration::from_secs(60), "nobody looks by himself for ten minutes");
+        assert!(began.elapsed() < Duration::from_secs(60), "the next poll is ten minutes away");
         assert_eq!(world.store.owner(other), Some(1));
     });
 }

@@ -1,4 +1,4 @@
-//! What becomes of an operation, for everything that may come of doing it.
+//! State of an operation after each possible result of its execution.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn operations_are_done_in_order_with_one_commit_each() {
         world.until_done().await;
         assert_eq!(world.discord.sent(), ids);
         assert!(ids.iter().all(|id| world.state(*id) == OperationState::Succeeded && world.discord.happened(*id) == 1));
-        assert_eq!(world.store.commits(), 51, "the end of one and the start of the next are kept together");
+        assert_eq!(world.store.commits(), 51, "the end of one and the start of the next are stored together");
         let row = world.store.row(ids[0]);
         assert_eq!((row.stored.attempts, row.stored.intent, row.attempts.len()), (1, None, 1));
         assert!(row.made.is_some() && row.result.unwrap().contains("id"));
@@ -142,7 +142,7 @@ fn one_that_happened_unheard_is_found_and_not_done_again() {
         world.until_state(id, OperationState::Succeeded).await;
         assert_eq!(world.discord.happened(id), 1);
         let since = world.clock.now().since(world.store.row(id).stored.operation.created_at);
-        assert!(since >= world.config.request_timeout, "it may still have been under way: {since:?}");
+        assert!(since >= world.config.request_timeout, "it may still have been in flight: {since:?}");
         assert!(world.store.row(id).made.is_some());
     });
 }
@@ -160,7 +160,7 @@ fn one_that_was_lost_is_sent_again_while_it_has_attempts() {
         assert_eq!((world.state(lost), world.discord.happened(lost)), (OperationState::Dead, 0));
         let works = world.discord.works();
         let of_first: Vec<_> = works.iter().filter(|work| work.id == again).map(|work| work.intent_at).collect();
-        assert!(of_first.windows(2).all(|pair| pair[0] == pair[1]), "when it was first told to be sent: {of_first:?}");
+        assert!(of_first.windows(2).all(|pair| pair[0] == pair[1]), "the first intent is kept: {of_first:?}");
     });
 }
 

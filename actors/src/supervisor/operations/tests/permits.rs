@@ -1,4 +1,4 @@
-//! An operation that waits for its permit: nothing of it was sent, and nothing says that it might have been.
+//! An operation that waits for its permit: nothing of it was sent, and no intent is stored.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// One operation is done, and the next waits for its permit.
+/// One operation is finished, and the next waits for its permit.
 async fn waiting(world: &TestCluster) -> (OperationsHandle, OperationId, OperationId) {
     let (first, second) = (world.create(GUILD), world.create(GUILD));
     world.discord.script(second, [ScriptedResult::WaitForPermit]);
@@ -73,7 +73,7 @@ fn killed_while_it_waits_it_is_sent_without_waiting_out_a_call() {
         });
         assert!(world.clock.now().since(began) < Duration::from_secs(1));
         let of_second = world.discord.works().iter().filter(|work| work.id == second).count();
-        assert_eq!((of_second, world.discord.happened(second)), (2, 1), "executed twice, sent once, never looked for");
+        assert_eq!((of_second, world.discord.happened(second)), (2, 1), "executed twice, sent once, never reconciled");
         assert_eq!(world.discord.sent().last(), Some(&next));
     }
 }
@@ -88,7 +88,7 @@ fn cancelled_while_it_waits_it_is_not_sent_and_the_next_goes_on() {
         let cancelled = world.store.cancel(second, world.clock.now()).await.unwrap();
         assert_eq!(cancelled, Some((OperationState::Cancelled, QUEUE)));
         operations.cancelled(second, QUEUE);
-        // Nobody grants the permit.
+        // The permit is never granted.
         world.until_state(third, OperationState::Succeeded).await;
         assert_eq!(world.discord.happened(second), 0);
     });

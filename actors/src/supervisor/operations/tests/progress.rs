@@ -1,4 +1,4 @@
-//! Operations of several calls: what was done is stored, and is not done again.
+//! Operations of several calls: completed steps are stored, and are not repeated.
 
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ fn step_survives_a_limit_and_a_long_outage() {
     });
     let works = world.discord.works();
     let resumed = works.last().unwrap();
-    assert_eq!((resumed.progress.clone(), resumed.intent_at), (held.progress, first), "from where it was");
-    let bound = resumed.bound.expect("the key stands for the message from the first step on");
+    assert_eq!((resumed.progress.clone(), resumed.intent_at), (held.progress, first), "it resumes where it was");
+    let bound = resumed.bound.expect("the key is bound to the message from the first step on");
     assert_eq!(bound.1, Some(1));
     assert_eq!((works.len(), world.state(id), world.store.row(id).stored.intent), (2, OperationState::Succeeded, None));
 }

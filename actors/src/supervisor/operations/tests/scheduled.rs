@@ -64,7 +64,7 @@ fn scheduled_operation_blocks_nothing_and_runs_when_due() {
 fn one_that_is_due_runs_before_those_accepted_after_it_was_due() {
     paused(async {
         let world = TestCluster::new();
-        // Nobody looks after the queue when it becomes due.
+        // The queue has no owner when the operation becomes due.
         let early = world.submit(after(5, create(&world)));
         sleep(Duration::from_secs(10)).await;
         let second = world.create(GUILD);
@@ -86,7 +86,7 @@ fn scheduled_while_its_queue_waits_it_still_joins_in_time() {
         operations.wake(QUEUE);
         let due = world.clock.now() + Duration::from_secs(3);
         world.until_state(late, OperationState::Queued).await;
-        assert!(world.clock.now().since(due) <= Duration::from_millis(200), "the head waits for longer");
+        assert!(world.clock.now().since(due) <= Duration::from_millis(200), "the first operation waits for longer");
         assert_eq!(world.state(head), OperationState::Retrying);
         world.until_done().await;
         assert_eq!(sent(&world), [head, late]);
@@ -169,14 +169,14 @@ fn queue_with_something_scheduled_is_let_go_and_claimed_when_due() {
         let late = world.submit(after(3_000, create(&world)));
         let operations = world.start();
         operations.wake(QUEUE);
-        world.until("it is taken", || world.store.is_owned(QUEUE)).await;
-        world.until("it is let go", || !world.store.is_owned(QUEUE)).await;
+        world.until("the queue is claimed", || world.store.is_owned(QUEUE)).await;
+        world.until("the queue is released", || !world.store.is_owned(QUEUE)).await;
         assert_eq!(world.state(late), OperationState::Scheduled);
         world.until_state(late, OperationState::Succeeded).await;
     });
 }
 
-/// Something of everything that is scheduled, and the order in which it has to be sent.
+/// Operations for every case of scheduling, and the order in which they must be sent.
 fn eventful() -> (TestCluster, Vec<OperationId>) {
     let world = TestCluster::new();
     let target = world.submit(after(5, create(&world)));
@@ -186,7 +186,7 @@ fn eventful() -> (TestCluster, Vec<OperationId>) {
     (world, vec![first, target, follows, last])
 }
 
-/// Lets processes live one after the other until all is done.
+/// Runs processes one after the other until everything is finished.
 fn live(world: &TestCluster, runtime: &tokio::runtime::Runtime) {
     for _ in 0..100 {
         let local = LocalSet::new();
@@ -203,7 +203,7 @@ fn live(world: &TestCluster, runtime: &tokio::runtime::Runtime) {
         }
         world.store.orphan();
     }
-    panic!("it does not come to an end");
+    panic!("operations do not finish");
 }
 
 #[test]

@@ -14,7 +14,7 @@ const GUILD: u64 = 7;
 const LOST: ScriptedResult = ScriptedResult::Fail(FailureClass::Transient);
 const HOLD: ScriptedResult = ScriptedResult::Hold { wait: Some(Duration::from_secs(30)), hold: HoldScope::Route };
 
-/// An assignment of a role that has to be done within so many seconds.
+/// An assignment of a role with a deadline in this many seconds.
 fn assign_within(world: &TestCluster, seconds: u64) -> OperationId {
     let mut operation = world.operation(GUILD, OperationKind::AssignRole, &json!({ "user_id": "100", "role_id": "1" }));
     operation.deadline_at = Some(operation.created_at + Duration::from_secs(seconds));
@@ -36,7 +36,7 @@ fn outcome_of_every_attempt_is_checked_before_the_verdict() {
             OperationState::NeedsReview,
             Some(FailureClass::Ambiguous),
         ),
-        // A refusal of a later attempt says nothing of the earlier ones.
+        // A refusal of a later attempt says nothing about the earlier ones.
         (
             &[ScriptedResult::DoUnheard, ScriptedResult::Fail(Forbidden)],
             ScriptedSearch::Look,
@@ -171,7 +171,7 @@ fn nothing_of_the_queue_passes_an_operation_that_is_checked() {
         world.discord.script(id, [LOST; 3]);
         let _operations = world.start();
         world.until_state(id, OperationState::Reconciling).await;
-        assert_eq!(world.state(next), OperationState::Queued, "the last call may still be under way");
+        assert_eq!(world.state(next), OperationState::Queued, "the last call may still be in flight");
         world.until_done().await;
         assert_eq!(world.discord.sent(), [id, id, id, next]);
     });
@@ -181,7 +181,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Runs processes one after the other until everything is done.
+/// Runs processes one after the other until everything is finished.
 fn run_to_end(runtime: &Runtime, world: &TestCluster) {
     for _ in 0..20 {
         let local = LocalSet::new();
@@ -198,7 +198,7 @@ fn run_to_end(runtime: &Runtime, world: &TestCluster) {
         }
         world.store.orphan();
     }
-    panic!("it does not come to an end");
+    panic!("operations do not finish");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn unknown_outcome_survives_a_restart_before_the_deadline() {
     }
 }
 
-/// How often the outside is called, and the check with it.
+/// Number of external calls, including the check.
 fn calls(scripts: &[ScriptedResult]) -> usize {
     let runtime = runtime();
     let _guard = runtime.enter();
@@ -246,7 +246,7 @@ fn fails_at_each_step_and_never_ends_dead_although_done() {
                 let _guard = runtime.enter();
                 let world = TestCluster::new();
                 let id = world.assign(GUILD, 100, 1);
-                // More than it has attempts: one that is cut short uses none.
+                // More than it has attempts: an interrupted one uses none.
                 world.discord.script(id, scripts.into_iter().chain([LOST; 3]));
                 world.chaos.plan([(step, fault)]);
                 run_to_end(&runtime, &world);
