@@ -1,4 +1,5 @@
-//! The file of application commands: from YAML or JSON to what `core` knows as commands, or all that is wrong with it at once.
+//! Reads the file of application commands, YAML or JSON, into `core`'s commands. Reports all errors of the file at
+//! once.
 
 use std::{
     fmt,
@@ -10,36 +11,36 @@ use std::{
 use guildhall_core::command::{Commands, FieldError};
 use serde_json::Value;
 
-/// A file of commands is never this large.
+/// Maximum size of a commands file, in bytes.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
-/// Why a file of commands cannot be used.
+/// Error that makes a commands file unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandsError {
-    /// It cannot be read.
-    #[error("the commands in {} cannot be read: {why}", path.display())]
+    /// The file cannot be read.
+    #[error("cannot read the commands in {}: {why}", path.display())]
     Unreadable {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
     },
-    /// It is neither YAML nor JSON.
-    #[error("{} is no {form}: {why}", path.display())]
+    /// The file is not valid YAML or JSON.
+    #[error("{} is not valid {form}: {why}", path.display())]
     NoSuchForm {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should be, by its name.
+        /// Format that the file's name implies.
         form: &'static str,
-        /// Why it is not, and where.
+        /// Parse error, with its position.
         why: String,
     },
-    /// Something in it is wrong: all of it.
+    /// The file has invalid fields. All of them are listed.
     #[error("{}", Listed { path, problems })]
     Wrong {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Each thing wrong; never empty.
+        /// The errors; never empty.
         problems: Vec<FieldError>,
     },
 }
@@ -51,17 +52,17 @@ struct Listed<'a> {
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let things = if self.problems.len() == 1 { "thing is" } else { "things are" };
-        write!(f, "{} {things} wrong with the commands in {}:", self.problems.len(), self.path.display())?;
+        let things = if self.problems.len() == 1 { "error" } else { "errors" };
+        write!(f, "{} {things} in the commands in {}:", self.problems.len(), self.path.display())?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
 
-/// Reads the commands of a file: JSON if its name ends so, else YAML. `-` is standard input.
+/// Reads the commands of a file: JSON if its name ends in `.json`, else YAML. `-` is standard input.
 ///
 /// # Errors
 ///
-/// When it cannot be read, or anything in it is wrong.
+/// If the file cannot be read, or a field in it is invalid.
 pub fn load(path: &Path) -> Result<Commands, CommandsError> {
     let text = text(path).map_err(|error| {
         let why = error.to_string();
@@ -82,12 +83,14 @@ fn text(path: &Path) -> io::Result<String> {
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     source.take(LARGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes; is it the right file?")));
+        return Err(io::Error::other(format!(
+            "the file is larger than {LARGEST} bytes; check that it is the right file"
+        )));
     }
     Ok(text)
 }
 
-/// By way of YAML's own values, which notice a field that is given twice.
+/// Parses into YAML's own values first: they detect a field that is given twice.
 fn yaml(text: &str) -> Result<Value, yaml_serde::Error> {
     let mut value: yaml_serde::Value = yaml_serde::from_str(text)?;
     value.apply_merge()?;
@@ -111,8 +114,8 @@ mod tests {
             "commands.yaml",
             "about: &about\n  description: Says it\ncommands:\n- name: say\n  <<: *about\n  default_member_permissions: 8\n",
         );
-        // What is not `commands` is refused, anchors included: they stand where they are first used.
-        assert!(load(&yaml).unwrap_err().to_string().contains("`about` is not a field here"));
+        // Fields other than `commands` are rejected, also anchors: an anchor must be where it is first used.
+        assert!(load(&yaml).unwrap_err().to_string().contains("`about` is not a known field"));
         let (_two, yaml) = file(
             "commands.yaml",
             "- &say\n  name: say\n  description: Says it\n  default_member_permissions: 8\n- <<: *say\n  name: tell\n",
@@ -134,13 +137,16 @@ mod tests {
             load(&path).unwrap_err().to_string()
         };
         let twice = says("commands.yaml", "- name: a\n  name: b\n  description: x\n");
-        assert!(twice.contains("is no YAML") && twice.contains("duplicate") && twice.contains("line 1"), "{twice}");
-        assert!(says("commands.yaml", "- name: [a\n").contains("is no YAML"));
-        assert!(says("commands.json", "- name: a\n").contains("is no JSON"));
+        assert!(
+            twice.contains("is not valid YAML") && twice.contains("duplicate") && twice.contains("line 1"),
+            "{twice}"
+        );
+        assert!(says("commands.yaml", "- name: [a\n").contains("is not valid YAML"));
+        assert!(says("commands.json", "- name: a\n").contains("is not valid JSON"));
         let wrong = says("commands.yaml", "- name: Ban Them\n- nme: x\n");
-        assert!(wrong.starts_with("5 things are wrong with the commands in "), "{wrong}");
+        assert!(wrong.starts_with("5 errors in the commands in "), "{wrong}");
         assert!(wrong.contains("\n  `commands[0].name` must consist of letters"), "{wrong}");
         let missing = load(Path::new("/nowhere/commands.yaml")).unwrap_err().to_string();
-        assert!(missing.contains("/nowhere/commands.yaml cannot be read"), "{missing}");
+        assert!(missing.contains("cannot read the commands in /nowhere/commands.yaml"), "{missing}");
     }
 }

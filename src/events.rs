@@ -1,4 +1,4 @@
-//! What the daemon has to say. One event, one emission: the log line and the metric come from the same fields, so they
+//! Events of the daemon. Each event has one emission: the log line and the metric come from the same fields, so they
 //! cannot disagree.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
@@ -18,36 +18,36 @@ use crate::store::ProcessEnd;
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 
-/// Discord has not said where the gateway is.
+/// Discord did not return the gateway URL.
 pub struct GatewayDiscoveryFailed<'a> {
-    /// Why.
+    /// Cause of the failure.
     pub why: &'a str,
-    /// How long until it is asked again.
+    /// Time until the next attempt.
     pub retry_after: Duration,
 }
 
 impl InternalEvent for GatewayDiscoveryFailed<'_> {
     fn emit(self) {
         let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
-        warn!(why = self.why, retry_after_ms, "Discord has not said where the gateway is");
+        warn!(why = self.why, retry_after_ms, "cannot get the gateway URL from Discord; retrying");
     }
 }
 
-/// What the next process needs to know of the clocks could not be stored.
+/// The state of the clocks, for the next process, could not be stored.
 pub struct ClockSaveFailed<'a> {
-    /// Why.
+    /// Cause of the failure.
     pub error: &'a StoreError,
 }
 
 impl InternalEvent for ClockSaveFailed<'_> {
     fn emit(self) {
-        warn!(error = %self.error, "the state of the clocks was not stored; it is tried again");
+        warn!(error = %self.error, "cannot store the state of the clocks; retrying");
     }
 }
 
-/// A handler can be used, but deserves a warning.
+/// A handler is usable, but has a warning.
 pub struct HandlerWarned<'a> {
-    /// What the operator should know.
+    /// Message for the operator.
     pub warning: &'a HandlerWarning,
 }
 
@@ -57,39 +57,39 @@ impl InternalEvent for HandlerWarned<'_> {
     }
 }
 
-/// Commands are not where they should be yet, and somebody waits for it.
+/// A command sync that a caller waits for failed for now.
 pub struct CommandSyncDelayed<'a> {
-    /// Why.
+    /// Cause of the failure.
     pub why: &'a str,
-    /// How long until it is tried again.
+    /// Time until the next attempt.
     pub pause: Duration,
 }
 
 impl InternalEvent for CommandSyncDelayed<'_> {
     fn emit(self) {
         let again_in_ms = u64::try_from(self.pause.as_millis()).unwrap_or(u64::MAX);
-        warn!(why = self.why, again_in_ms, "the commands are not there yet; waiting for the next try");
+        warn!(why = self.why, again_in_ms, "command sync failed; waiting for the next attempt");
     }
 }
 
-/// What became of shards that this process has, or had.
+/// How this process's ownership of shards changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardOwnershipChange {
-    /// They are its own.
+    /// This process claimed them.
     Taken,
-    /// They may be another process's.
+    /// Their lease was lost; another process may own them.
     Lost,
-    /// It gave them back.
+    /// This process released them.
     Released,
 }
 
-/// Shards have come or gone.
+/// The set of shards that this process owns changed.
 pub struct ShardsChanged<'a> {
-    /// How.
+    /// Kind of change.
     pub became: ShardOwnershipChange,
-    /// Which.
+    /// Ids of the shards that changed.
     pub shards: &'a [u32],
-    /// How many this process has now.
+    /// Number of shards that this process owns now.
     pub held: usize,
 }
 
@@ -98,58 +98,60 @@ impl InternalEvent for ShardsChanged<'_> {
         let (shards, held, moved) = (format!("{:?}", self.shards), self.held, self.shards.len() as u64);
         let what = match self.became {
             ShardOwnershipChange::Taken => {
-                info!(shards, held, "shards are this process's own");
+                info!(shards, held, "shards claimed");
                 "taken"
             }
             ShardOwnershipChange::Lost => {
                 warn!(
                     shards,
-                    held, "shards were lost: this process was not seen alive in time, and another may have them"
+                    held,
+                    "shards lost: this process did not renew its lease in time, and another process may own \
+                        them"
                 );
                 "lost"
             }
             ShardOwnershipChange::Released => {
-                info!(shards, held, "shards were given back, for others to go on with");
+                info!(shards, held, "shards released for other processes");
                 "released"
             }
         };
         counter!(GATEWAY_SHARD_CLAIMS, "what" => what).increment(moved);
-        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        #[expect(clippy::cast_precision_loss, reason = "the count is small")]
         gauge!(GATEWAY_SHARDS_HELD).set(held as f64);
     }
 }
 
-/// It cannot be found out which shards this process may have.
+/// The shards that this process may own could not be determined.
 pub struct ShardClaimFailed<'a> {
-    /// Why.
+    /// Cause of the failure.
     pub why: &'a str,
 }
 
 impl InternalEvent for ShardClaimFailed<'_> {
     fn emit(self) {
-        warn!(why = self.why, "cannot claim shards; it is tried again");
+        warn!(why = self.why, "cannot claim shards; retrying");
     }
 }
 
-/// A budget of the settings cannot be had.
+/// A budget in the settings is invalid.
 pub struct BudgetRejected<'a> {
-    /// Which.
+    /// Name of the budget.
     pub name: &'a BudgetName,
-    /// Why not.
+    /// Reason for the rejection.
     pub error: &'a BudgetError,
 }
 
 impl InternalEvent for BudgetRejected<'_> {
     fn emit(self) {
-        warn!(bucket = %self.name, error = %self.error, "a budget of the settings cannot be had");
+        warn!(bucket = %self.name, error = %self.error, "rejected a budget from the settings");
     }
 }
 
 /// The listener accepts connections.
 pub struct ListenerStarted {
-    /// Where, with the real port.
+    /// Listening address, with the actual port.
     pub address: SocketAddr,
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
 }
 
@@ -159,11 +161,11 @@ impl InternalEvent for ListenerStarted {
     }
 }
 
-/// How the global limit is shared with other processes of the bot.
+/// How the global limit is shared with other processes of the bot was determined.
 pub struct LimitSharingChosen {
     /// `alone`, `store` or `redis`.
     pub sharing: &'static str,
-    /// Calls in any window, over all of them.
+    /// Calls per window, for all processes together.
     pub limit: u32,
 }
 
@@ -178,9 +180,9 @@ impl InternalEvent for LimitSharingChosen {
     }
 }
 
-/// A part became ready.
+/// A component became ready.
 pub struct ComponentReady {
-    /// Its name.
+    /// Name of the component.
     pub part: &'static str,
 }
 
@@ -191,11 +193,11 @@ impl InternalEvent for ComponentReady {
     }
 }
 
-/// A part is not ready (any more).
+/// A component is not ready, or no longer ready.
 pub struct ComponentNotReady<'a> {
-    /// Its name.
+    /// Name of the component.
     pub part: &'static str,
-    /// Why.
+    /// Reason.
     pub reason: &'a str,
 }
 
@@ -208,9 +210,9 @@ impl InternalEvent for ComponentNotReady<'_> {
 
 /// An earlier process of this store was ended by one of its parts.
 pub struct PreviousProcessEnd<'a> {
-    /// Which process, by which part, and why.
+    /// The process, the part that ended it, and the cause.
     pub end: &'a ProcessEnd,
-    /// How long ago.
+    /// Time since then.
     pub ago: Duration,
 }
 
@@ -221,9 +223,9 @@ impl InternalEvent for PreviousProcessEnd<'_> {
     }
 }
 
-/// How many processes each part has ended lately.
+/// The number of processes that each part ended recently was counted.
 pub struct ProcessEndsCounted {
-    /// Every part that has ended one since this process started, also if that is long ago now.
+    /// Counts by part. Has every part that ended a process since this process started, even if its count is 0 by now.
     pub ends: BTreeMap<&'static str, u32>,
 }
 
@@ -235,9 +237,9 @@ impl InternalEvent for ProcessEndsCounted {
     }
 }
 
-/// The process was asked to end, or has to.
+/// The process is shutting down, on request or because of an error.
 pub struct ShutdownStarted<'a> {
-    /// Why.
+    /// Reason for the shutdown.
     pub reason: &'a str,
 }
 
@@ -247,7 +249,7 @@ impl InternalEvent for ShutdownStarted<'_> {
     }
 }
 
-/// Everything has ended as it should.
+/// All parts of the process have stopped.
 pub struct ShutdownFinished;
 
 impl InternalEvent for ShutdownFinished {
@@ -256,9 +258,9 @@ impl InternalEvent for ShutdownFinished {
     }
 }
 
-/// What was kept long enough is gone.
+/// Expired rows were removed.
 pub struct SweepCompleted {
-    /// How much of it.
+    /// Number of removed rows, by kind.
     pub swept: guildhall_actors::ports::SweepSummary,
 }
 
@@ -278,7 +280,7 @@ impl InternalEvent for SweepCompleted {
             idempotency_keys = keys,
             state,
             interactions,
-            "swept what was kept long enough"
+            "removed expired rows"
         );
         if interactions_dropped > 0 {
             warn!(
@@ -299,26 +301,26 @@ impl InternalEvent for SweepCompleted {
     }
 }
 
-/// What was kept long enough could not be removed.
+/// Expired rows could not be removed.
 pub struct SweepFailed<'a> {
-    /// Why.
+    /// Cause of the failure.
     pub error: &'a StoreError,
 }
 
 impl InternalEvent for SweepFailed<'_> {
     fn emit(self) {
-        warn!(error = %self.error, "cannot sweep what was kept long enough; it is tried again");
+        warn!(error = %self.error, "cannot remove expired rows; retrying");
     }
 }
 
-/// What callers use of the store was counted.
+/// The store usage of callers was counted.
 pub struct UsageCounted<'a> {
-    /// What each of them uses, and may use.
+    /// Usage and limits of each caller.
     pub usage: &'a StoreUsage,
 }
 
 impl InternalEvent for UsageCounted<'_> {
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
     fn emit(self) {
         let mut largest = BTreeMap::from([("key", 0.0_f64), ("tenant", 0.0), ("operator", 0.0)]);
         for scope in &self.usage.scopes {
@@ -334,9 +336,9 @@ impl InternalEvent for UsageCounted<'_> {
     }
 }
 
-/// What waits was counted.
+/// Queue depths were counted.
 pub struct DepthsCounted<'a> {
-    /// How many operations are in each state that is not final, and how many dead letters and dead events there are.
+    /// Number of operations in each state that is not final, of dead letters, and of dead events.
     pub depths: &'a BTreeMap<&'static str, u64>,
 }
 
@@ -355,7 +357,7 @@ impl InternalEvent for DepthsCounted<'_> {
 
 /// The settings were reloaded.
 pub struct Reloaded<'a> {
-    /// What has changed.
+    /// The changes.
     pub report: &'a ReloadReport,
 }
 
@@ -368,9 +370,9 @@ impl InternalEvent for Reloaded<'_> {
     }
 }
 
-/// The settings were not reloaded, and nothing has changed.
+/// A reload of the settings failed, and nothing has changed.
 pub struct ReloadFailed<'a> {
-    /// Why.
+    /// Cause of the failure.
     pub error: &'a ReloadError,
 }
 

@@ -1,4 +1,4 @@
-//! Guildhall: a daemon that stands between a Discord bot's brain and Discord.
+//! Guildhall: a daemon between a Discord bot's brain (the bot's own code) and Discord.
 //!
 //! ```text
 //!  Discord gateway ──ws──▶ discord::Shards ──ShardEvent──▶ app::Daemon ──▶ api::Readiness ◀── GET /readyz
@@ -6,9 +6,9 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers, each using only what stands to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`], [`redis`](mod@redis), [`store`],
-//! [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
-//! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
+//! Layers; each uses only layers to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`],
+//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`. All layers may use [`events`],
+//! [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,7 +1,7 @@
-//! Logging to standard error, through a writer that knows the secrets and lets none of them pass.
+//! Logging to standard error, through a writer that replaces all known secrets.
 //!
 //! Libraries may log what they send, a peer may send back what it was sent, and a panic may quote anything. No filter
-//! on targets can rule that out; replacing the secret's own bytes in what is about to be written can.
+//! on targets can rule that out; replacing the bytes of the secret in each line before it is written can.
 
 use std::{
     borrow::Cow,
@@ -22,12 +22,12 @@ use crate::settings::{LogFormat, LogSettings, SecretValue};
 
 const REDACTED: &[u8] = b"(redacted)";
 
-/// What no line of the log and no span may hold. A reload adds to it. Clones are the same list.
+/// Secrets that no log line and no span may contain. A reload adds to the list. Clones share one list.
 #[derive(Clone, Debug)]
 pub struct Secrets(Arc<RwLock<Arc<[SecretValue]>>>);
 
 impl Secrets {
-    /// A list of these.
+    /// Creates a list of these secrets.
     #[must_use]
     pub fn new(secrets: Vec<SecretValue>) -> Self {
         Self(Arc::new(RwLock::new(secrets.into())))
@@ -37,7 +37,7 @@ impl Secrets {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds those that are new. Those from before stay: they may still be quoted.
+    /// Adds the secrets that are new. Earlier ones stay in the list: they may still be quoted.
     pub fn add(&self, more: Vec<SecretValue>) {
         let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let known = |one: &SecretValue| secrets.iter().any(|known| known.expose() == one.expose());
@@ -45,7 +45,7 @@ impl Secrets {
         *secrets = secrets.iter().cloned().chain(new).collect();
     }
 
-    /// A text for others to read, without these secrets.
+    /// Replaces the secrets in a text.
     #[cfg(feature = "otel")]
     pub(crate) fn remove_from(&self, text: Vec<u8>) -> Vec<u8> {
         match clean(&self.all(), &text) {
@@ -55,7 +55,7 @@ impl Secrets {
     }
 }
 
-/// Changes what is logged while the process runs.
+/// Changes the log filter and the list of secrets while the process runs.
 #[derive(Clone, Debug)]
 pub struct LogControl {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -63,13 +63,13 @@ pub struct LogControl {
 }
 
 impl LogControl {
-    /// Writes the lines that these directives name from now on.
+    /// Sets the filter directives.
     pub fn set_filter(&self, written: &str) {
-        // It fails only when nothing is logged any more.
+        // Fails only when logging has stopped.
         let _ = self.filter.reload(parsed(written));
     }
 
-    /// Lets no line hold these secrets from now on, nor those from before.
+    /// Adds secrets to replace in log lines. Earlier ones stay in effect.
     pub fn add_secrets(&self, more: Vec<SecretValue>) {
         self.secrets.add(more);
     }
@@ -83,7 +83,7 @@ fn parsed(written: &str) -> EnvFilter {
 ///
 /// # Errors
 ///
-/// When the process already logs.
+/// If logging has already been started in this process.
 pub fn init(
     log: &LogSettings,
     secrets: Vec<SecretValue>,
@@ -106,15 +106,15 @@ pub fn init(
     std::panic::set_hook(Box::new(|panic| {
         guildhall_actors::supervision::note_panic(panic);
         let place = panic.location().map(ToString::to_string);
-        tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "a thread panicked");
+        tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "thread panicked");
     }));
     Ok(LogControl { filter: handle, secrets })
 }
 
-/// What writes a line for every request that cannot be read as HTTP, of which anybody can send as many as they like.
+/// Logs one line for each request that is not valid HTTP. Any client can send any number of them.
 const CHATTY: &str = "actix_http::h1::dispatcher";
 
-/// The filter without what strangers can fill a log with, unless somebody wants to see it.
+/// Turns off log lines that unauthenticated clients can cause in any number, unless the filter names them.
 fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
     let is_wanted = written.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
     match format!("{CHATTY}=off").parse::<Directive>() {
@@ -123,7 +123,7 @@ fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
     }
 }
 
-/// Makes writers that replace every secret in what they are given.
+/// Creates writers that replace every secret in the written text.
 struct RedactingMakeWriter<M> {
     secrets: Secrets,
     inner: M,
@@ -137,7 +137,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for RedactingMakeWriter<M> {
     }
 }
 
-/// The formatting layer hands over one whole line at a time, so a secret is never split over two writes.
+/// The formatting layer writes one whole line at a time, so a secret is never split over two writes.
 struct RedactingWriter<W> {
     secrets: Arc<[SecretValue]>,
     inner: W,
@@ -154,7 +154,7 @@ impl<W: Write> Write for RedactingWriter<W> {
     }
 }
 
-/// A text with every occurrence of every secret replaced.
+/// Returns the text with every occurrence of every secret replaced.
 fn clean<'t>(secrets: &[SecretValue], text: &'t [u8]) -> Cow<'t, [u8]> {
     let mut clean = Cow::Borrowed(text);
     for secret in secrets {
@@ -165,7 +165,7 @@ fn clean<'t>(secrets: &[SecretValue], text: &'t [u8]) -> Cow<'t, [u8]> {
     clean
 }
 
-/// The line with each occurrence of the secret replaced; `None` when it holds none, which is nearly always.
+/// Returns the line with each occurrence of the secret replaced; `None` if it has none, which is nearly always.
 fn replace(line: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     let first = *secret.first()?;
     let mut clean = Vec::new();

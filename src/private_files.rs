@@ -1,6 +1,6 @@
-//! Files and folders that only their owner may read, whatever the umask of the process.
+//! Files and folders that only their owner may read, independent of the umask of the process.
 //!
-//! A file or folder that exists keeps its mode: `guildhall doctor` reports one that is too wide.
+//! A file or folder that exists keeps its mode: `guildhall doctor` reports one that is too permissive.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
@@ -31,7 +31,7 @@ pub(crate) fn create_new(path: &Path) -> io::Result<File> {
 /// Opens a file for reading and writing, and creates it if it does not exist.
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     match create_new(path) {
-        // `create` once more: it may be a symbolic link to a file that does not exist.
+        // `create` again: the path may be a symbolic link to a file that does not exist.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options().create(true).truncate(false).open(path),
         created => created,
     }
@@ -47,7 +47,7 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     }
     match DirBuilder::new().mode(FOLDER_MODE).create(path) {
         Ok(()) => {}
-        // Another process was faster.
+        // Another process created it first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => return Ok(()),
         Err(error) => return Err(error),
     }
@@ -59,11 +59,11 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
 
 /// Creates a temporary folder, which is removed when it is dropped.
 pub(crate) fn temporary_folder(prefix: &str) -> io::Result<TempDir> {
-    // By default its mode is up to the umask.
+    // By default its mode depends on the umask.
     tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(FOLDER_MODE)).tempdir()
 }
 
-/// The mode of a file or folder; nothing if it does not exist.
+/// Returns the mode of a file or folder; `None` if it does not exist.
 pub(crate) fn mode(path: &Path) -> io::Result<Option<u32>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata.permissions().mode() & (STICKY | PERMISSIONS))),

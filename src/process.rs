@@ -1,4 +1,4 @@
-//! What the operating system knows about this process, read when somebody asks for metrics.
+//! Metrics of the operating system about this process, sampled when metrics are requested.
 
 use std::{
     fmt::Write as _,
@@ -10,19 +10,20 @@ use metrics::gauge;
 
 use crate::metrics::{PROCESS_CPU, PROCESS_MAX_FDS, PROCESS_OPEN_FDS, PROCESS_RESIDENT_MEMORY, PROCESS_START_TIME};
 
-/// Remembers now as the time the process started.
+/// Records the current time as the start time of the process.
 pub fn record_start() {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     gauge!(PROCESS_START_TIME).set(since.as_secs_f64());
 }
 
-/// Sets the gauges that change all the time. What a system does not tell stays unset: nothing here is worth failing.
+/// Sets the gauges that change all the time. Values that the system does not provide stay unset: none of them is worth
+/// an error.
 pub fn sample() {
     if let Some(bytes) = fs::read_to_string("/proc/self/status").ok().as_deref().and_then(resident_bytes) {
         gauge!(PROCESS_RESIDENT_MEMORY).set(bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One of them is the folder we are reading.
+        // One of them is the open `/proc/self/fd` folder itself.
         let count = u32::try_from(open.count().saturating_sub(1)).unwrap_or(u32::MAX);
         gauge!(PROCESS_OPEN_FDS).set(count);
     }
@@ -31,13 +32,13 @@ pub fn sample() {
     }
 }
 
-/// Appends the time of processors that the process used, in the format of Prometheus. The exporter's counters are whole
-/// numbers, and whole seconds are too coarse for a rate.
+/// Appends the CPU time that the process used, in the Prometheus text format. The exporter's counters are integers, and
+/// whole seconds are too coarse for a rate.
 pub fn write_cpu(text: &mut String) {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let help = crate::metrics::all().find(|metric| metric.name == PROCESS_CPU).map_or("", |metric| metric.help);
     let nanos = used.tv_nsec;
-    // Into a String, which takes everything.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         text,
         "# HELP {PROCESS_CPU} {help}\n# TYPE {PROCESS_CPU} counter\n{PROCESS_CPU} {}.{nanos:09}",
@@ -45,7 +46,7 @@ pub fn write_cpu(text: &mut String) {
     );
 }
 
-/// The resident set out of `/proc/self/status`: a line such as `VmRSS:      1234 kB`.
+/// Parses the resident set size from `/proc/self/status`: a line such as `VmRSS:      1234 kB`.
 fn resident_bytes(status: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -66,7 +67,7 @@ mod tests {
         };
         let before = seconds();
         let mut after = seconds();
-        // What it takes to ask is counted as well.
+        // The measurement itself uses processor time, too.
         while after <= before {
             after = seconds();
         }

@@ -1,8 +1,8 @@
-//! Text from elsewhere, made safe to show on a terminal.
+//! Makes untrusted text safe to print on a terminal.
 
 use std::borrow::Cow;
 
-/// The same text with what would move a terminal's cursor, colour it or turn its direction written out.
+/// Escapes the characters that would move a terminal's cursor, change its colours or change the direction of text.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     if !text.chars().any(moves) {
         return Cow::Borrowed(text);
@@ -11,7 +11,7 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Controls, and what turns the direction of the text around it.
+/// Whether it is a control character or changes the direction of the text around it.
 fn moves(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')

@@ -183,10 +183,7 @@ mod armed {
         let setting = std::env::var("GUILDHALL_FAILPOINT").ok()?;
         let poison = setting.strip_prefix(POISON)?;
         let parsed = parse_poison(poison);
-        assert!(
-            parsed.is_some(),
-            "GUILDHALL_FAILPOINT={setting} names no part; use the form poison:event_router:text"
-        );
+        assert!(parsed.is_some(), "GUILDHALL_FAILPOINT={setting} names no part; use the form poison:event_router:text");
         parsed
     });
 

@@ -1,17 +1,18 @@
-//! The rule of compatible migrations, as a test: a migration that declares nothing may only expand the schema.
+//! Tests the rule for compatible migrations: a migration without a declaration may only expand the schema.
 
 use sea_orm_migration::sea_orm::DbBackend;
 
 use crate::{Declared, FIRST_CHECKED, Migration, Migrator, Step};
 
-/// Why a statement may break a program that does not know it. `new` are the tables that its migration creates.
+/// Why a statement may break a program that does not have its migration. `new` are the tables that the migration
+/// creates.
 fn breaks(sql: &str, new: &[String]) -> Option<&'static str> {
     let words: Vec<String> = sql.split_whitespace().map(str::to_ascii_uppercase).collect();
     let first: Vec<&str> = words.iter().map(String::as_str).collect();
     let is_new = |table: &str| new.iter().any(|one| one == table.trim_matches(['(', ')', '"', ';']));
     match first.as_slice() {
         ["CREATE", "TABLE" | "INDEX", ..] | ["SELECT" | "INSERT" | "UPDATE", ..] => None,
-        // Older programs may write what it forbids.
+        // Older programs may write rows that it forbids.
         ["CREATE", "UNIQUE", "INDEX", rest @ ..] => {
             let on = rest.iter().position(|word| *word == "ON").and_then(|at| rest.get(at + 1))?;
             (!is_new(on)).then_some("a unique index on a table that older programs write")
@@ -59,8 +60,9 @@ fn migrations_that_declare_nothing_only_expand() {
         assert_eq!(
             broken_by(&*migration),
             None,
-            "older programs may not work with this migration: let it only expand the schema, or make it `Declared` and say \
-             from which migration on a program can work with it (docs/store.md, \"Writing a migration\")"
+            "older programs may be incompatible with this migration: let it only expand the schema, or make it \
+             `Declared` with the first migration that a compatible program must have (docs/store.md, \"Writing a \
+             migration\")"
         );
     }
 }

@@ -1,15 +1,15 @@
-//! The hash of a migration's SQL: what an engine is asked to do, not how it is written down.
+//! The hash of a migration's SQL. It covers what the engine executes, not how it is formatted.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of these statements, in hexadecimal. Comments and white space do not count.
+/// SHA-256 of these statements, in hexadecimal. Comments and white space are not included.
 pub(crate) fn of(statements: &[String]) -> String {
     let mut hash = Sha256::new();
     for statement in statements {
         let statement = normalized(statement);
-        // With its length in front, so that two statements are never the same as one.
+        // Prefixed with its length, so that two statements never equal one.
         hash.update((statement.len() as u64).to_be_bytes());
         hash.update(statement);
     }
@@ -19,7 +19,7 @@ pub(crate) fn of(statements: &[String]) -> String {
     })
 }
 
-/// The statement without comments, and with one space for each run of white space. Quoted text stays as it is.
+/// The statement without comments, and with one space for each run of white space. Quoted text stays unchanged.
 fn normalized(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
     let mut rest = sql;
@@ -40,11 +40,11 @@ fn normalized(sql: &str) -> String {
     out
 }
 
-/// How long the quoted text is that this begins with: `'…'`, `"…"`, `$$…$$` or `$name$…$name$`.
+/// Length of the quoted text at the start: `'…'`, `"…"`, `$$…$$` or `$name$…$name$`.
 fn quoted(sql: &str) -> Option<usize> {
     let quote = sql.chars().next()?;
     let tag = match quote {
-        // A doubled quote ends one quoted text and begins the next: together they are kept as they are.
+        // A doubled quote ends one quoted text and starts the next: together they stay unchanged.
         '\'' | '"' => &sql[..1],
         '$' => {
             let name = &sql[1..=sql[1..].find('$')?];
@@ -59,7 +59,7 @@ fn quoted(sql: &str) -> Option<usize> {
     Some(body.find(tag).map_or(sql.len(), |end| 2 * tag.len() + end))
 }
 
-/// How long the white space or the comment is that this begins with.
+/// Length of the white space or the comment at the start.
 fn blank(sql: &str) -> Option<usize> {
     if sql.starts_with("--") {
         return Some(sql.find('\n').unwrap_or(sql.len()));
@@ -104,7 +104,7 @@ mod tests {
         ] {
             assert_ne!(one(a), one(b), "{a}");
         }
-        // A parameter is no quoted text.
+        // A parameter is not quoted text.
         assert_eq!(one("SELECT $1,  $2"), one("SELECT $1, $2"));
     }
 

@@ -4,12 +4,12 @@
 //!   store (guildhall) ──opens──▶ migrations, oldest first ──▶ SQLite | PostgreSQL
 //! ```
 //!
-//! A migration that has been released is never edited: what it got wrong, a later one mends. Each is written in SQL, since
-//! that is what both engines will still understand when the code around it has changed; what SQL cannot say is code in the
-//! migration's own file, which depends on nothing of Guildhall.
+//! A released migration is never edited: a later one corrects its mistakes. Migrations are written in SQL, since both
+//! engines still understand it when the code around it has changed. What SQL cannot express is code in the migration's
+//! own file, which does not depend on Guildhall.
 //!
-//! A migration is identified by its number. The store records the [hash](Migration::hash) of the SQL that was run, and which
-//! programs can [work with it](Migration::compatible_from).
+//! A migration is identified by its number. The store records the [hash](Migration::hash) of the SQL that was run, and
+//! which programs can [use it](Migration::compatible_from).
 
 #[cfg(test)]
 mod expand;
@@ -41,50 +41,50 @@ use sea_orm_migration::{
     sea_orm::{ConnectionTrait as _, DbBackend, DbErr},
 };
 
-/// Programs that know no newer migration than this one refuse every migration that they do not know.
+/// Programs whose newest migration is this one or an older one refuse every migration that they do not have.
 const FIRST_CHECKED: u32 = 16;
 
-/// A migration, and what a store records of it.
+/// A migration, and what a store records about it.
 pub trait Migration: MigrationTrait {
-    /// Every SQL text that [`up`](MigrationTrait::up) runs on this engine, in order. Texts that depend on rows are given once,
-    /// in one form.
+    /// All SQL texts that [`up`](MigrationTrait::up) runs on this engine, in order. Texts that depend on rows are
+    /// returned once, in one form.
     fn statements(&self, engine: DbBackend) -> Vec<String>;
 
-    /// [`Self::compatible_from`] of a migration that does more than expand the schema; a test says which those are.
+    /// [`Self::compatible_from`] of a migration that does more than expand the schema; a test determines which do.
     fn declared_compatible_from(&self) -> Option<u32> {
         None
     }
 
-    /// A program can work with a store that has this migration if it knows this number or a greater one.
+    /// A program can use a store with this migration if it has the migration with this number or a newer one.
     ///
-    /// With a migration that only expands the schema, every program can work that reads this number.
+    /// A migration that only expands the schema is compatible with every program that reads this number.
     fn compatible_from(&self) -> u32 {
         self.declared_compatible_from().unwrap_or_else(|| self.number().min(FIRST_CHECKED))
     }
 
-    /// The number that its name begins with.
+    /// The number at the start of its name.
     fn number(&self) -> u32 {
-        number(self.name()).expect("invariant: the name of a migration begins with its number")
+        number(self.name()).expect("invariant: the name of a migration starts with its number")
     }
 
-    /// The SHA-256 of its SQL on this engine, in hexadecimal. Comments, white space and its name do not count.
+    /// SHA-256 of its SQL on this engine, in hexadecimal. Comments, white space and its name are not included.
     fn hash(&self, engine: DbBackend) -> String {
         hash::of(&self.statements(engine))
     }
 }
 
-/// The number that the name of a migration begins with: `0016_admin_key` has 16.
+/// The number at the start of a migration's name: `0016_admin_key` has 16.
 #[must_use]
 pub fn number(name: &str) -> Option<u32> {
     name.split_once('_')?.0.parse().ok()
 }
 
-/// Every migration, the oldest first.
+/// All migrations, oldest first.
 #[derive(Debug)]
 pub struct Migrator;
 
 impl Migrator {
-    /// Every migration, the oldest first.
+    /// All migrations, oldest first.
     #[must_use]
     pub fn migrations() -> Vec<Box<dyn Migration>> {
         vec![
@@ -112,16 +112,16 @@ impl Migrator {
     }
 }
 
-/// A migration in SQL alone: its name, the statements that apply it, and those that take it back.
+/// A migration in SQL only: its name, the statements that apply it, and those that revert it.
 ///
-/// A statement may begin with `{postgres}` or `{sqlite}`: it is for that engine only.
+/// A statement that starts with `{postgres}` or `{sqlite}` runs on that engine only.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Its number, four digits, and what it is about.
+    /// Its number with four digits, and its subject.
     pub name: &'static str,
-    /// Applies it.
+    /// Statements that apply it.
     pub up: &'static [&'static str],
-    /// Takes it back.
+    /// Statements that revert it.
     pub down: &'static [&'static str],
 }
 
@@ -152,13 +152,13 @@ impl Migration for Step {
     }
 }
 
-/// A migration that does more than expand the schema, and declares which programs can work with it.
+/// A migration that does more than expand the schema, and declares which programs are compatible.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared {
-    /// What it does.
+    /// The migration.
     pub step: Step,
-    /// See [`Migration::compatible_from`]. When something is removed: the number of the migration whose program no longer uses
-    /// it ("expand, then contract").
+    /// See [`Migration::compatible_from`]. If something is removed: the number of the migration whose program no longer
+    /// uses it ("expand, then contract").
     pub compatible_from: u32,
 }
 
@@ -193,10 +193,10 @@ impl Migration for Declared {
     }
 }
 
-/// What a statement begins with that is for one engine alone.
+/// Prefixes of statements that run on one engine only.
 const FOR_ONE: [(&str, DbBackend); 2] = [("{postgres}", DbBackend::Postgres), ("{sqlite}", DbBackend::Sqlite)];
 
-/// Those of the statements that are for this engine, in its own words.
+/// The statements for this engine, in its dialect.
 fn statements(all: &[&str], engine: DbBackend) -> Vec<String> {
     let its_own = all.iter().filter_map(|statement| {
         let mut marks = FOR_ONE.iter();
@@ -214,9 +214,9 @@ async fn run(manager: &SchemaManager<'_>, all: &[&str]) -> Result<(), DbErr> {
     Ok(())
 }
 
-/// Writes a statement in the words of an engine: `{uuid}` and `{bytes}` stand for what it calls these types, `{counted}` for a
-/// primary key that the engine counts up and never gives twice, `{by_key}` for rows that lie in the order of their key,
-/// `{no_uuid}` for a UUID of zeros.
+/// Adapts a statement to an engine. `{uuid}` and `{bytes}` stand for its names of these types, `{counted}` for a
+/// primary key that the engine increments and never reuses, `{by_key}` for a table stored in key order, `{no_uuid}` for
+/// a UUID of zeros.
 fn for_engine(sql: &str, engine: DbBackend) -> String {
     let (uuid, bytes, counted, by_key) = match engine {
         DbBackend::Postgres => ("UUID", "BYTEA", "BIGSERIAL PRIMARY KEY", ""),

@@ -1,6 +1,6 @@
-//! Operations, their queues, and what is kept about them.
+//! Operations, their queues, and related tables.
 //!
-//! Times are milliseconds since 1970, numbers and switches are `BIGINT` on both engines, so that one set of queries reads
+//! Times are milliseconds since 1970; numbers and switches are `BIGINT` on both engines, so that the same queries read
 //! both.
 
 use crate::Step;
@@ -8,13 +8,13 @@ use crate::Step;
 pub(crate) const STEP: Step = Step { name: "0001_operations", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // Processes that have opened the store. The epoch grows with each, and fences begin with it.
+    // Processes that have opened the store. The epoch increases with each, and fences start with it.
     "CREATE TABLE instances (
         id {uuid} PRIMARY KEY,
         epoch BIGINT NOT NULL UNIQUE,
         started_at BIGINT NOT NULL
     )",
-    // `ready_at` is NULL while nothing is pending, `owner` while nobody looks after the queue.
+    // `ready_at` is NULL while nothing is pending, `owner` while no process owns the queue.
     "CREATE TABLE guild_queues (
         queue BIGINT PRIMARY KEY,
         tenant TEXT NOT NULL,
@@ -85,7 +85,7 @@ const UP: &[&str] = &[
         PRIMARY KEY (operation_id, target)
     )",
     "CREATE INDEX operation_refs_target ON operation_refs (target)",
-    // `state` and `result` are NULL until the operation is done, and so is `expires_at`.
+    // `state`, `result` and `expires_at` are NULL until the operation is finished.
     "CREATE TABLE idempotency (
         scope TEXT NOT NULL,
         key TEXT NOT NULL,
@@ -98,7 +98,7 @@ const UP: &[&str] = &[
     )",
     "CREATE INDEX idempotency_operation ON idempotency (operation_id)",
     "CREATE INDEX idempotency_expired ON idempotency (expires_at) WHERE expires_at IS NOT NULL",
-    // Guild 0 is no guild.
+    // Guild 0 means no guild.
     "CREATE TABLE managed_objects (
         guild_id BIGINT NOT NULL,
         kind TEXT NOT NULL,
@@ -128,7 +128,7 @@ const UP: &[&str] = &[
     )",
     "CREATE INDEX dead_letters_died ON dead_letters (died_at)",
     "CREATE INDEX dead_letters_guild ON dead_letters (guild_id, id)",
-    // What concerns the whole store, such as a pause of everything.
+    // Switches of the whole store, such as a pause of everything.
     "CREATE TABLE switches (
         name TEXT PRIMARY KEY,
         is_on BIGINT NOT NULL

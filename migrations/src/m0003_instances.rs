@@ -1,13 +1,13 @@
-//! Processes that share a store: each says again and again that it lives.
+//! Processes that share a store: each renews its lease with heartbeats.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0003_instances", up: UP, down: DOWN };
 
-/// Who was alive is of no use to whoever migrates: nobody is.
+/// Existing rows need no migration: no process is alive during it.
 const UP: &[&str] = &[
     "DROP TABLE instances",
-    // `lease_until` and `seen_at` are by the clock of the database.
+    // `lease_until` and `seen_at` use the clock of the database.
     "CREATE TABLE instances (
         id {uuid} PRIMARY KEY,
         name TEXT NOT NULL,

@@ -1,11 +1,11 @@
-//! Leases: named locks with an end.
+//! Leases: named locks that expire.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0004_leases", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // `token` and `holder` are NULL once it was given back. A row stays for a while after that, for its fence.
+    // `token` and `holder` are NULL after a release. The row stays for a while after that, for its fence.
     "CREATE TABLE leases (
         name TEXT PRIMARY KEY,
         token {bytes},

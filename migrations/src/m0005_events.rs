@@ -1,11 +1,11 @@
-//! Sessions of shards, what was done with which event, events that wait, and how often was identified.
+//! Sessions of shards, handled events, the inbox, and identifies.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0005_events", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // Every event of a session up to `confirmed` was handled.
+    // All events of a session up to `confirmed` were handled.
     "CREATE TABLE sessions (
         shards BIGINT NOT NULL,
         shard BIGINT NOT NULL,
@@ -16,7 +16,7 @@ const UP: &[&str] = &[
         PRIMARY KEY (shards, shard)
     )",
     "CREATE INDEX sessions_session ON sessions (session)",
-    // Which handlers are done with events that their session is not confirmed past.
+    // Handlers that are done with events after the confirmed position of their session.
     "CREATE TABLE handled (
         session TEXT NOT NULL,
         seq BIGINT NOT NULL,
@@ -24,8 +24,8 @@ const UP: &[&str] = &[
         at BIGINT NOT NULL,
         PRIMARY KEY (session, seq, handler)
     ) {by_key}",
-    // Events that their session does not wait for any more. `dead` tells why one was given up, at `died_at`; `why`, what went
-    // wrong the last time.
+    // Events for which their session no longer waits. `dead` is the reason why an event was given up, at `died_at`;
+    // `why` is the last error.
     "CREATE TABLE inbox (
         place {counted},
         session TEXT NOT NULL,
@@ -45,7 +45,7 @@ const UP: &[&str] = &[
     "CREATE INDEX inbox_waiting ON inbox (place) WHERE dead IS NULL",
     "CREATE INDEX inbox_dead ON inbox (place) WHERE dead IS NOT NULL",
     "CREATE INDEX inbox_died ON inbox (died_at) WHERE died_at IS NOT NULL",
-    // One row each time that a shard was let identify, for two days.
+    // One row for each permitted identify of a shard, for two days.
     "CREATE TABLE identifies (
         id {counted},
         bucket BIGINT NOT NULL,

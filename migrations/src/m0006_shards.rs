@@ -1,11 +1,12 @@
-//! Which process has which shard.
+//! Ownership of shards.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0006_shards", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // `owner` is an instance, or NULL since `freed_at`, which is by the clock of the database. `fence` grows with every owner.
+    // `owner` is an instance, or NULL since `freed_at`, which uses the clock of the database. `fence` increases with
+    // every owner.
     "CREATE TABLE shard_owners (
         shards BIGINT NOT NULL,
         shard BIGINT NOT NULL,
@@ -15,7 +16,7 @@ const UP: &[&str] = &[
         PRIMARY KEY (shards, shard)
     )",
     "CREATE INDEX shard_owners_owner ON shard_owners (owner)",
-    // How many more shards a process would have, to have its part of them.
+    // Number of shards that a process still needs for its part of them.
     "ALTER TABLE instances ADD COLUMN seeks BIGINT NOT NULL DEFAULT 0",
 ];
 

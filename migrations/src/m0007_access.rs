@@ -1,11 +1,11 @@
-//! Keys of the API, and who did what with them.
+//! API keys and the audit log.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0007_access", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // `scopes` are names, with a space between them.
+    // `scopes` are names, separated by spaces.
     "CREATE TABLE api_keys (
         id TEXT PRIMARY KEY,
         tenant TEXT NOT NULL,

@@ -1,14 +1,14 @@
-//! Whose a row is: PostgreSQL shows a tenant its own rows alone, and which guild a channel belongs to is kept.
+//! Tenants: PostgreSQL shows a tenant only its own rows. Also stores the guilds of channels.
 //!
-//! There are two policies a table. `engine` lets whoever owns the tables see everything. `tenants` holds for everybody else:
-//! rows of the tenant that the transaction has named, and without a name none at all.
+//! Each table has two policies. `engine` lets the owner of the tables see everything. `tenants` applies to all others:
+//! they see the rows of the tenant that the transaction has set, and no rows if it has set none.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0009_tenants", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // Which guild a channel or a webhook belongs to; 0 is none. Neither ever moves to another guild.
+    // Guild of a channel or a webhook; 0 means none. Neither ever moves to another guild.
     "CREATE TABLE channel_guilds (
         kind TEXT NOT NULL,
         id BIGINT NOT NULL,
@@ -17,10 +17,10 @@ const UP: &[&str] = &[
         PRIMARY KEY (kind, id)
     )",
     "CREATE INDEX channel_guilds_seen ON channel_guilds (seen_at)",
-    // Which guilds' channels an operation may name: 0 all, 1 those of its tenant, 2 that of its own guild.
+    // Guilds whose channels an operation may name: 0 all, 1 those of its tenant, 2 its own guild only.
     "ALTER TABLE operations ADD COLUMN bounds BIGINT NOT NULL DEFAULT 0",
     "ALTER TABLE dead_letters ADD COLUMN bounds BIGINT NOT NULL DEFAULT 0",
-    // What the transaction has named is looked up once a statement, not once a row.
+    // The tenant of the transaction is looked up once for each statement, not once for each row.
     "{postgres}CREATE POLICY tenants ON operations
         USING (tenant = (SELECT current_setting('guildhall.tenant', true)))",
     "{postgres}CREATE POLICY tenants ON dead_letters
@@ -31,7 +31,8 @@ const UP: &[&str] = &[
         USING (tenant = (SELECT current_setting('guildhall.tenant', true)))",
     "{postgres}CREATE POLICY tenants ON api_keys
         USING (tenant = (SELECT current_setting('guildhall.tenant', true)))",
-    // Whoever sees the operation sees what there is about it: the policy of `operations` holds in here, too.
+    // A tenant that sees an operation sees its related rows: the policy of `operations` also applies to these
+    // subqueries.
     "{postgres}CREATE POLICY tenants ON operation_attempts
         USING (EXISTS (SELECT 1 FROM operations o WHERE o.id = operation_id))",
     "{postgres}CREATE POLICY tenants ON intents
@@ -40,7 +41,7 @@ const UP: &[&str] = &[
         USING (EXISTS (SELECT 1 FROM operations o WHERE o.id = operation_id))",
     "{postgres}CREATE POLICY tenants ON idempotency
         USING (EXISTS (SELECT 1 FROM operations o WHERE o.id = operation_id))",
-    // And whoever sees the guild, what is in it.
+    // A tenant that sees a guild sees its objects.
     "{postgres}CREATE POLICY tenants ON managed_objects
         USING (EXISTS (SELECT 1 FROM guild_queues q WHERE q.queue = guild_id))",
     "{postgres}CREATE POLICY tenants ON channel_guilds

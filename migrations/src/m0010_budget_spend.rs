@@ -1,12 +1,12 @@
-//! What was spent of named budgets, by the hour.
+//! Spend of named budgets, by the hour.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0010_budget_spend", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // A row is the sum of one life of a process, so that a write that is repeated counts once. `hour` is counted from the
-    // start of 1970, `micros` are millionths of a point.
+    // A row is the sum of one run of a process, so that a repeated write counts once. `hour` counts from the start of
+    // 1970, `micros` are millionths of a point.
     "CREATE TABLE budget_spend (
         name TEXT NOT NULL,
         hour BIGINT NOT NULL,

@@ -1,17 +1,17 @@
-//! What is looked up by guild, on SQLite: there every page that a commit touches is written twice, and what is new in many guilds
-//! would touch a page for each of them.
+//! Indexes by guild on SQLite: there every page that a commit changes is written twice, and new rows in many guilds
+//! would change a page for each of them.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0011_guilds_apart", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // Those that are not done are found by their queue, which is their guild's own; some stand in another.
+    // Pending operations are found by their queue, which is usually the guild's own; some are in another queue.
     "{sqlite}DROP INDEX operations_guild",
     "{sqlite}CREATE INDEX operations_guild ON operations (guild_id, id) WHERE finished_at IS NOT NULL",
     "{sqlite}CREATE INDEX operations_apart ON operations (guild_id, id)
         WHERE finished_at IS NULL AND guild_id <> queue",
-    // Notes of one time lie together; whoever looks for a guild's goes from one time to the next.
+    // Audit rows of the same time are stored together; a search for a guild's rows goes from one time to the next.
     "{sqlite}DROP INDEX audit_guild",
     "{sqlite}CREATE INDEX audit_guild ON audit (place / 1024, guild_id)",
 ];

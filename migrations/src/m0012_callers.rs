@@ -1,12 +1,13 @@
-//! Who submitted an operation, and what its key allowed: its effect is checked again when it is dispatched.
+//! The caller of an operation, and the scopes of its key: permissions are checked again when the operation is
+//! dispatched.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0012_callers", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // `scopes` is a set of bits. Operations from before were checked at acceptance only: the operator's (`bounds` = 0) keep all
-    // scopes, those of other keys have none.
+    // `scopes` is a bit set. Older operations were checked at acceptance only: those of the operator (`bounds` = 0)
+    // keep all scopes, those of other keys have none.
     "ALTER TABLE operations ADD COLUMN caller TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE operations ADD COLUMN scopes BIGINT NOT NULL DEFAULT 0",
     "ALTER TABLE dead_letters ADD COLUMN caller TEXT NOT NULL DEFAULT ''",

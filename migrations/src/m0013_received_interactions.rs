@@ -1,4 +1,4 @@
-//! Interactions that this deployment has received: callers may respond to these only.
+//! Interactions that this deployment has received: callers may respond only to these.
 
 use crate::Step;
 

@@ -1,8 +1,8 @@
 //! Queues of tenants, and scheduled operations.
 //!
-//! A queue of a user, an interaction or the application was shared by all tenants. It becomes one queue a tenant, with class and
-//! key beside its number. Operations that wait for their time become scheduled: `joins_at` is when they take a place in their
-//! queue, and their `seq` is negative until then.
+//! A queue of a user, an interaction or the application was shared by all tenants. It becomes one queue for each
+//! tenant, with a class and a key in addition to its number. Operations that wait for a time become scheduled:
+//! `joins_at` is the time when they take a position in their queue, and their `seq` is negative until then.
 
 use std::{
     fmt::Write as _,
@@ -57,9 +57,9 @@ const COLUMNS: &[&str] = &[
     // A guild's queue is found by its number alone, and has no key.
     "ALTER TABLE guild_queues ADD COLUMN class TEXT NOT NULL DEFAULT 'guild'",
     "ALTER TABLE guild_queues ADD COLUMN key TEXT",
-    // Set on scheduled operations alone.
+    // Set on scheduled operations only.
     "ALTER TABLE operations ADD COLUMN joins_at BIGINT",
-    // Whether a policy has put it off.
+    // Whether a policy has postponed it.
     "ALTER TABLE operations ADD COLUMN put_off BIGINT NOT NULL DEFAULT 0",
     "CREATE TABLE queue_moves (
         moved_from BIGINT NOT NULL,
@@ -71,7 +71,7 @@ const COLUMNS: &[&str] = &[
     )",
 ];
 
-/// Every shared queue becomes one for each tenant that has operations there, with the same places.
+/// Every shared queue becomes one for each tenant that has operations in it, with the same positions.
 const MOVE: &[&str] = &[
     "INSERT INTO guild_queues (queue, tenant, class, key, next_seq, pending, paused, ready_at, fence)
         SELECT m.moved_to, m.tenant, m.class, m.key, MAX(o.seq) + 1, COUNT(*), 0, MIN(o.eligible_at), 1
@@ -90,7 +90,7 @@ const INDEXES: &[&str] = &[
     "CREATE INDEX operations_scheduled ON operations (queue, joins_at, seq DESC) WHERE joins_at IS NOT NULL",
 ];
 
-/// What is done keeps the number of its queue: the queue's key may be gone.
+/// Finished operations keep the number of their queue: the queue's key may no longer exist.
 const DOWN: &[&str] = &[
     "UPDATE operations SET state = 'queued', seq = r.place FROM (SELECT o.id AS op, q.next_seq - 1 + ROW_NUMBER()
         OVER (PARTITION BY o.queue ORDER BY o.joins_at, o.seq DESC) AS place
@@ -121,7 +121,7 @@ const DOWN: &[&str] = &[
     "ALTER TABLE guild_queues DROP COLUMN class",
 ];
 
-/// How many rows go into one statement.
+/// Number of rows in one statement.
 const CHUNK: usize = 200;
 
 const SHARED: &str = "SELECT queue, tenant FROM operations WHERE queue <= 0
@@ -129,7 +129,7 @@ const SHARED: &str = "SELECT queue, tenant FROM operations WHERE queue <= 0
 
 const FILL_MOVES: &str = "INSERT INTO queue_moves (moved_from, tenant, moved_to, class, key) VALUES ";
 
-/// Finds a number for each tenant's part of a shared queue.
+/// Computes a number for each tenant's part of a shared queue.
 async fn fill_moves(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
     let (on, engine) = (manager.get_connection(), manager.get_database_backend());
     let rows = on.query_all_raw(Statement::from_string(engine, SHARED)).await?;
@@ -162,7 +162,7 @@ const BY_REFERENCE: &str = "UPDATE operations SET state = 'scheduled', seq = -se
     WHERE r.operation_id = operations.id AND t.joins_at IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)";
 
-/// Operations that were never tried and wait for their time become scheduled, and so do those that refer to them.
+/// Operations that were never tried and wait for a time become scheduled, and so do those that refer to them.
 async fn schedule(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
     let (on, engine) = (manager.get_connection(), manager.get_database_backend());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -189,7 +189,7 @@ impl Class {
     }
 }
 
-/// What a shared queue was for: users were below zero, interactions far below.
+/// Class and key of a shared queue: users were below zero, interactions far below.
 fn identity(queue: i64) -> (Class, String) {
     const INTERACTION: i64 = 1 << 62;
     match queue {
@@ -199,7 +199,7 @@ fn identity(queue: i64) -> (Class, String) {
     }
 }
 
-/// The number of a tenant's queue: the class, and 60 bits of a hash.
+/// Number of a tenant's queue: the class, and 60 bits of a hash.
 fn number(tenant: &str, class: Class, key: &str) -> i64 {
     let mut hash = Sha256::new();
     for part in [tenant, class.name(), key] {

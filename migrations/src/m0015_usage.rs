@@ -1,15 +1,15 @@
-//! How much of the store each caller uses: the bytes of each row, and their sums by caller and tenant.
+//! Storage usage: the bytes of each row, and their sums by caller and tenant.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0015_usage", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // What a row counts for is stored with it, so that exactly that is taken off again when the row is removed.
+    // The size of a row is stored with it, so that exactly this is subtracted when the row is removed.
     "ALTER TABLE operations ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
     "ALTER TABLE dead_letters ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
     "ALTER TABLE idempotency ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
-    // A key outlives its operation, so it has to tell its tenant by itself.
+    // A key outlives its operation, so it stores its tenant itself.
     "ALTER TABLE idempotency ADD COLUMN tenant TEXT NOT NULL DEFAULT ''",
     "{sqlite}UPDATE operations SET bytes = 1024 + LENGTH(CAST(payload AS BLOB))
         + LENGTH(CAST(COALESCE(reason, '') AS BLOB)) + LENGTH(CAST(COALESCE(result, '') AS BLOB))",
@@ -23,8 +23,8 @@ const UP: &[&str] = &[
         tenant = COALESCE((SELECT o.tenant FROM operations o WHERE o.id = idempotency.operation_id), '')",
     "{postgres}UPDATE idempotency SET bytes = 256 + OCTET_LENGTH(key) + OCTET_LENGTH(COALESCE(result, '')),
         tenant = COALESCE((SELECT o.tenant FROM operations o WHERE o.id = idempotency.operation_id), '')",
-    // Each process changes rows of its own, so that no two wait for each other; what is used is their sum. The rows of
-    // processes that are gone are merged into those of the instance 0.
+    // Each process changes rows of its own, so that no two wait for each other; the usage is their sum. The rows of
+    // processes that have ended are merged into those of instance 0.
     "CREATE TABLE usage (
         scope TEXT NOT NULL,
         instance {uuid} NOT NULL,

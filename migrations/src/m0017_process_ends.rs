@@ -1,4 +1,4 @@
-//! Processes that a part has ended, for the operator and for the next process. The newest 100 are stored.
+//! Processes that ended because a part failed, for the operator and for the next process. The newest 100 are stored.
 
 use crate::Step;
 

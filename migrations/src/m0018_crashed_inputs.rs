@@ -5,8 +5,8 @@ use crate::Step;
 pub(crate) const STEP: Step = Step { name: "0018_crashed_inputs", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // `kind` says which of the other columns of the key are in use: `operation` the UUID, `event` session and number, `inbox`
-    // these and the handler. Columns that are not in use are empty, so that they can be part of the key.
+    // `kind` says which key columns are in use: for `operation` the UUID, for `event` session and sequence number, for
+    // `inbox` these and the handler. Unused columns are empty, so that they can be part of the key.
     "CREATE TABLE crashed_inputs (
         kind TEXT NOT NULL,
         operation {uuid} NOT NULL,

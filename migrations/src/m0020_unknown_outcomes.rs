@@ -5,7 +5,7 @@ use crate::Step;
 pub(crate) const STEP: Step = Step { name: "0020_unknown_outcomes", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // JSON: since when, and what the operation ends with if a check finds no effect. Null if every outcome is known.
+    // JSON: since when, and the final result if a check finds no effect. NULL if every outcome is known.
     "ALTER TABLE operations ADD COLUMN unknown_outcome TEXT",
 ];
 

@@ -1,12 +1,12 @@
-//! How the processes of a store divide a rate limit when no Redis counts for all of them.
+//! Shares of a rate limit, for processes of a store without Redis.
 
 use crate::Step;
 
 pub(crate) const STEP: Step = Step { name: "0021_limit_shares", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
-    // The sum of `share` over the rows of a scope never exceeds the limit. A row outlives its process by `hold_ms`, counted by
-    // those who see that `beat` no longer changes.
+    // The sum of `share` over the rows of a scope never exceeds the limit. A row outlives its process by `hold_ms`,
+    // measured by processes that see that `beat` no longer changes.
     "CREATE TABLE limit_shares (
         scope TEXT NOT NULL,
         instance {uuid} NOT NULL,

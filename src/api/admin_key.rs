@@ -1,4 +1,4 @@
-//! The key that callers of the API have to show.
+//! The admin key of the API.
 
 use std::{
     fmt, fs,
@@ -12,27 +12,27 @@ use tempfile::NamedTempFile;
 use super::keyring;
 use crate::{private_files, random, settings::SecretValue};
 
-/// A key is never this long; a file that is something else may be.
+/// A key is never this long; a file with other content may be.
 const FILE_MAX: u64 = 4 * 1024;
-/// The fewest characters of a key that nobody guesses.
+/// Minimum length of a key that cannot be guessed.
 const SHORTEST: usize = 16;
-/// How the name of a file starts that is not complete yet.
+/// Prefix of the name of a file that is not complete yet.
 const TEMPORARY: &str = ".admin.key-";
 
-/// Knows the right key when it sees it, without keeping it.
+/// Recognizes the admin key by its digest, without storing the key.
 #[derive(Clone, Copy)]
 pub struct AdminKey {
     digest: [u8; 32],
 }
 
 impl AdminKey {
-    /// Will know this key.
+    /// Recognizes this key.
     #[must_use]
     pub fn new(key: &SecretValue) -> Self {
         Self { digest: keyring::digest(key.expose()) }
     }
 
-    /// Will know the key with this SHA-256.
+    /// Recognizes the key with this SHA-256.
     #[must_use]
     pub fn from_digest(digest: [u8; 32]) -> Self {
         Self { digest }
@@ -44,7 +44,7 @@ impl AdminKey {
         self.digest
     }
 
-    /// Whether this is the key. Takes the same time for every wrong one of a length.
+    /// Whether this is the key. Takes the same time for every wrong key of the same length.
     #[must_use]
     pub fn fits(&self, shown: &str) -> bool {
         keyring::is_same(&self.digest, &keyring::digest(shown))
@@ -57,47 +57,49 @@ impl fmt::Debug for AdminKey {
     }
 }
 
-/// There is no key to be had.
+/// The admin key is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminKeyError {
-    /// Its file cannot be read.
-    #[error("cannot read the API's key from {}: {error}; make it readable, or set api.admin_key", file.display())]
+    /// The file cannot be read.
+    #[error("cannot read the admin key from {}: {error}; make the file readable, or set api.admin_key", file.display())]
     Read {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         error: io::Error,
     },
-    /// Its file cannot be written.
-    #[error("cannot keep a key for the API in {}: {error}; make its folder writable, or set api.admin_key", file.display())]
+    /// The file cannot be written.
+    #[error("cannot write an admin key to {}: {error}; make its folder writable, or set api.admin_key", file.display())]
     Write {
         /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The cause.
         error: io::Error,
     },
-    /// Its file holds something else.
-    #[error("{} holds no key for the API ({SHORTEST} or more letters, digits, `.`, `_` and `-`); remove it, and one is made", file.display())]
+    /// The content of the file is not a key.
+    #[error("{} does not contain an admin key ({SHORTEST} or more letters, digits, `.`, `_` and `-`); delete it, and a \
+        new key is generated", file.display())]
     NoKey {
         /// The file.
         file: PathBuf,
     },
-    /// Its file can be read by others.
-    #[error("{} holds the API's key, and other users may read it; run chmod 600 on it, or remove it and a new key is made", file.display())]
+    /// Other users can read the file.
+    #[error("{} contains the admin key, and other users can read it; run chmod 600 on it, or delete it, and a new key \
+        is generated", file.display())]
     Open {
         /// The file.
         file: PathBuf,
     },
-    /// The system gives no chance.
-    #[error("cannot make a key for the API: the system gives no random bytes; set api.admin_key")]
+    /// The system has no random bytes.
+    #[error("cannot generate an admin key: the system provides no random bytes; set api.admin_key")]
     Chance,
 }
 
-/// The key in a file that only this user can read; nothing if there is no file.
+/// Reads the key from a file that only this user can read; `None` if the file does not exist.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, holds something else, or can be read by others.
+/// When the file cannot be read, contains something else, or can be read by others.
 pub fn find(file: &Path) -> Result<Option<SecretValue>, AdminKeyError> {
     match fs::metadata(file) {
         Ok(metadata) => read(file, &metadata).map(Some),
@@ -106,11 +108,12 @@ pub fn find(file: &Path) -> Result<Option<SecretValue>, AdminKeyError> {
     }
 }
 
-/// The key in a file that only this user can read; one is made if there is no file. Also whether it was.
+/// Reads the key from a file that only this user can read, or generates one if the file does not exist. Also returns
+/// whether it was generated.
 ///
 /// # Errors
 ///
-/// When the file cannot be read or made, holds something else, or can be read by others.
+/// When the file cannot be read or written, contains something else, or can be read by others.
 pub fn find_or_make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     match find(file)? {
         Some(key) => Ok((key, false)),
@@ -118,17 +121,17 @@ pub fn find_or_make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     }
 }
 
-/// A new key.
+/// Generates a key.
 ///
 /// # Errors
 ///
-/// When the system has no random bytes.
+/// When the system provides no random bytes.
 pub fn generate() -> Result<SecretValue, AdminKeyError> {
     let bytes: [u8; 32] = random::bytes().map_err(|_| AdminKeyError::Chance)?;
     Ok(SecretValue::new(format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes))))
 }
 
-/// Puts a key into a file that only this user can read, in place of the one that is there.
+/// Writes a key to a file that only this user can read, replacing an existing file.
 ///
 /// # Errors
 ///
@@ -162,7 +165,7 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<SecretValue, AdminKeyErr
 
 fn make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     let key = generate()?;
-    // Of two processes that start together one wins.
+    // If two processes start together, one of them creates the file.
     let written = temporary(file, &key).and_then(|new| new.persist_noclobber(file).map_err(|failed| failed.error));
     match written {
         Ok(_) => Ok((key, true)),
@@ -174,8 +177,8 @@ fn make(file: &Path) -> Result<(SecretValue, bool), AdminKeyError> {
     }
 }
 
-/// A temporary file beside a key's file that holds the key, to be moved there: a reader never sees a part of it. It is created with
-/// mode 0600, and removed when it is dropped.
+/// A temporary file in the same folder that contains the key, to be renamed: a reader never sees a part of it. It is
+/// created with mode 0600, and removed when it is dropped.
 fn temporary(file: &Path, key: &SecretValue) -> io::Result<NamedTempFile> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     private_files::create_folder(folder)?;
@@ -209,7 +212,7 @@ mod tests {
         assert!(!is_new && found.expose() == made.expose());
         let (other, _) = find_or_make(&folder.path().join("other.key")).unwrap();
         assert_ne!(other.expose(), made.expose());
-        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1, "no temporary file remains");
     }
 
     #[cfg(unix)]

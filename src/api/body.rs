@@ -1,4 +1,4 @@
-//! Requests' bodies: those that nobody reads, and those that are read within bounds.
+//! Request bodies: unread ones, and those that are read within limits.
 
 use std::{
     future::Future,
@@ -24,11 +24,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::{ProblemResponse, ProblemType};
 
-/// What a request may announce that needs no body; this leaves room for clients that send one anyway.
+/// Maximum announced body size of a request that needs no body; this leaves room for clients that send one anyway.
 pub(crate) const UNREAD_MAX: u64 = 64 * 1024;
 
-/// Refuses a body by its announced size, before a byte of it is read. Any other is never read either: if it has not
-/// arrived by then, the connection is closed once the answer is out.
+/// Rejects a body by its announced size, before a byte of it is read. A smaller one is not read either: if it has not
+/// arrived by then, the connection is closed after the response.
 pub(crate) async fn without_body(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -47,7 +47,7 @@ pub(crate) fn announces_more_than(most: u64, headers: &HeaderMap) -> bool {
     announced(headers).is_some_and(|size| size > most)
 }
 
-/// Whether a body says beforehand that it is no larger than this.
+/// Whether the announced body size is at most this.
 pub(crate) fn announces_at_most(most: u64, headers: &HeaderMap) -> bool {
     announced(headers).is_some_and(|size| size <= most)
 }
@@ -56,7 +56,7 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
-/// How many bytes of bodies are held at once, over all requests.
+/// How many bytes of bodies are in memory at once, for all requests.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyMemory(Arc<Semaphore>);
 
@@ -67,18 +67,18 @@ impl BodyMemory {
 
     fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ProblemResponse> {
         let taken = u32::try_from(bytes).ok().and_then(|bytes| Arc::clone(&self.0).try_acquire_many_owned(bytes).ok());
-        taken.ok_or_else(|| ProblemType::Busy.says("Too many large bodies are being read. Try again in a moment."))
+        taken.ok_or_else(|| ProblemType::Busy.says("Too many large request bodies are being read. Retry in a moment."))
     }
 }
 
-/// A body that was read, and the room that it takes.
+/// A body that was read, and the memory reserved for it.
 #[derive(Debug)]
 pub(crate) struct BufferedBody {
     pub(crate) bytes: Bytes,
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// Reads a body of so many bytes at most, within so much time, if there is room for it.
+/// Reads a body of at most `most` bytes within the time limit, if there is memory for it.
 pub(crate) async fn read(
     payload: &mut Payload,
     most: usize,
@@ -89,10 +89,10 @@ pub(crate) async fn read(
         let mut read = BytesMut::new();
         let mut taken = room.take(0)?;
         while let Some(chunk) = payload.next().await {
-            let chunk =
-                chunk.map_err(|error| ProblemType::BadRequest.says(format!("the body cannot be read: {error}")))?;
+            let chunk = chunk
+                .map_err(|error| ProblemType::BadRequest.says(format!("the request body cannot be read: {error}")))?;
             if read.len() + chunk.len() > most {
-                return Err(ProblemType::BodyTooLarge.says(format!("The body is larger than {most} bytes.")));
+                return Err(ProblemType::BodyTooLarge.says(format!("The request body is larger than {most} bytes.")));
             }
             taken.merge(room.take(chunk.len())?);
             read.extend_from_slice(&chunk);
@@ -105,24 +105,24 @@ pub(crate) async fn read(
     }
 }
 
-/// An answer after which the connection ends: the rest of the request was not read.
+/// A response after which the connection is closed: the rest of the request was not read.
 pub(crate) fn last_words(told: &ProblemResponse) -> HttpResponse {
     closing(told.response())
 }
 
-/// An answer after which the connection ends.
+/// A response after which the connection is closed.
 pub(crate) fn closing(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
 }
 
-/// Keeps what is left of a request's body until the answer is out.
+/// Holds the unread rest of a request body until the response is sent.
 pub(crate) fn hold(response: ServiceResponse<BoxBody>, unread: Payload) -> ServiceResponse<impl MessageBody> {
     response.map_body(|_, body| HoldUnreadBody { body, _unread: unread })
 }
 
-/// An answer that holds on to the request's body while it goes out. A chunked body that nobody holds is read to its end
-/// by actix-http, without a bound in size or time, and one that never ends would keep its connection for ever.
+/// A response that holds the request body while it is sent. A chunked body that is dropped is read to its end by
+/// actix-http, without a limit in size or time, and one that never ends would occupy its connection for ever.
 struct HoldUnreadBody {
     body: BoxBody,
     _unread: Payload,
@@ -140,7 +140,7 @@ impl MessageBody for HoldUnreadBody {
     }
 }
 
-/// Ends an answer that goes on and on, when this happens.
+/// Ends a streaming response when this future completes.
 pub(crate) fn until(
     response: ServiceResponse<BoxBody>,
     end: impl Future<Output = ()> + 'static,

@@ -1,4 +1,4 @@
-//! Where a request comes from, when proxies stand in between.
+//! The address of a client behind proxies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,32 +6,32 @@ use actix_web::http::header::{FORWARDED, HeaderMap};
 
 use crate::settings::{ForwardedHeader, IpNetwork};
 
-/// Whose word counts on whom they speak for.
+/// Trusted proxies.
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
-    /// They.
+    /// Their networks.
     pub trusted: Vec<IpNetwork>,
-    /// Where they say so.
+    /// The header in which they report the client.
     pub header: ForwardedHeader,
 }
 
 impl Default for TrustedProxies {
-    /// Nobody's.
+    /// Trusts no proxy.
     fn default() -> Self {
         Self { trusted: Vec::new(), header: ForwardedHeader::XForwardedFor }
     }
 }
 
 impl TrustedProxies {
-    /// Whoever has sent a request that came from this peer. Each proxy adds the one before it to the right of what it was told;
-    /// so it is read from there, for as long as whoever says so is trusted.
+    /// The client of a request that came from this peer. Each proxy appends the address of its own peer to the header,
+    /// so it is read from the right, as long as the reporting address is trusted.
     pub(super) fn origin(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut from = peer.to_canonical();
         if !self.is_trusted(from) {
             return from;
         }
         for before in self.said(headers).into_iter().rev() {
-            // A proxy that does not know, or will not tell, is as far as one can see.
+            // An unknown or hidden address ends the chain.
             let Some(before) = before else { break };
             from = before;
             if !self.is_trusted(from) {
@@ -45,7 +45,7 @@ impl TrustedProxies {
         self.trusted.iter().any(|network| network.holds(address))
     }
 
-    /// Everybody who is said to have sent it on, the first one first; nothing for one that is no address.
+    /// The reported addresses, the first one first; `None` for an entry that is no address.
     fn said(&self, headers: &HeaderMap) -> Vec<Option<IpAddr>> {
         let (lines, read): (_, fn(&str) -> Option<IpAddr>) = match self.header {
             ForwardedHeader::XForwardedFor => (headers.get_all("x-forwarded-for"), address),
@@ -64,7 +64,7 @@ fn forwarded(element: &str) -> Option<IpAddr> {
     address(given.trim_matches('"'))
 }
 
-/// An address, with a port or without.
+/// An IP address, with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let found = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn only_what_trusted_proxies_say_counts() {
         let said = |peer, lines: &[&str]| origin(ForwardedHeader::XForwardedFor, peer, "x-forwarded-for", lines);
-        // Nobody in between, whatever it says.
+        // The peer is no trusted proxy, so the header is ignored.
         assert_eq!(said("203.0.113.9", &["192.0.2.1"]), "203.0.113.9");
         assert_eq!(said("10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
         assert_eq!(said("::ffff:10.0.0.1", &["192.0.2.1"]), "192.0.2.1");
-        // What a caller writes itself stands to the left of what the proxy adds.
+        // What the client itself sent is to the left of what the proxy appends.
         assert_eq!(said("10.0.0.1", &["1.2.3.4, 192.0.2.1"]), "192.0.2.1");
         assert_eq!(said("10.0.0.1", &["1.2.3.4", "192.0.2.1, 10.0.0.7"]), "192.0.2.1");
         assert_eq!(said("10.0.0.1", &["1.2.3.4", "nonsense, 10.0.0.7"]), "10.0.0.7");
@@ -111,6 +111,6 @@ mod tests {
         assert_eq!(said(&["for=192.0.2.1", "for=unknown"]), "10.0.0.1");
         assert_eq!(said(&["for=192.0.2.1, for=_hidden, for=10.0.0.9"]), "10.0.0.9");
         let other = origin(ForwardedHeader::Forwarded, "10.0.0.1", "x-forwarded-for", &["192.0.2.1"]);
-        assert_eq!(other, "10.0.0.1", "the other header may be a caller's own words");
+        assert_eq!(other, "10.0.0.1", "the other header may come from the client itself");
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to say about the API.
+//! Log messages and metrics of the API.
 
 use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
@@ -28,9 +28,9 @@ pub(super) struct RequestCompleted<'a> {
     pub(super) method: &'static str,
     pub(super) status: StatusCode,
     pub(super) took: Duration,
-    /// What it is called.
+    /// The request id.
     pub(super) request: &'a str,
-    /// The part of a trace that it is, and the one that it was asked by.
+    /// The span of the request, and its parent.
     pub(super) trace: TraceContext,
     pub(super) asked_by: Option<SpanId>,
 }
@@ -40,11 +40,11 @@ impl InternalEvent for RequestCompleted<'_> {
         let Self { route, method, status, took, request, trace, asked_by } = self;
         let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let trace_id = trace.id;
-        // What answers 503 is reported where it fails; a flood of requests must not become a flood of warnings.
+        // A 503 is reported where its cause is; a flood of requests must not become a flood of warnings.
         if status >= 500 && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
-            warn!(route, method, status, duration_ms, request_id = request, %trace_id, "the API failed");
+            warn!(route, method, status, duration_ms, request_id = request, %trace_id, "API request failed");
         } else {
-            debug!(route, method, status, duration_ms, request_id = request, %trace_id, "the API answered");
+            debug!(route, method, status, duration_ms, request_id = request, %trace_id, "API request answered");
         }
         span::record(Some(trace), |trace| {
             let span = Span::just_now(trace, asked_by, format!("{method} {route}"), took).kind(SpanKind::Server);
@@ -57,7 +57,7 @@ impl InternalEvent for RequestCompleted<'_> {
     }
 }
 
-/// A caller asked too much, and was refused.
+/// A request was rejected because its caller exceeds the rate limit.
 pub(super) struct RequestLimited {
     pub(super) policy: &'static str,
     pub(super) retry_after: Duration,
@@ -66,12 +66,12 @@ pub(super) struct RequestLimited {
 impl InternalEvent for RequestLimited {
     fn emit(self) {
         let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
-        debug!(policy = self.policy, retry_after_ms, "a caller of the API asks too much");
+        debug!(policy = self.policy, retry_after_ms, "API request rejected: rate limit exceeded");
         counter!(API_LIMITED, "policy" => self.policy).increment(1);
     }
 }
 
-/// A caller asked too much, and what it asked for is due later.
+/// A submission above the rate limit was accepted, and is due later.
 pub(super) struct RequestDelayed {
     pub(super) policy: &'static str,
     pub(super) delay: Duration,
@@ -80,19 +80,19 @@ pub(super) struct RequestDelayed {
 impl InternalEvent for RequestDelayed {
     fn emit(self) {
         let delay_ms = u64::try_from(self.delay.as_millis()).unwrap_or(u64::MAX);
-        debug!(policy = self.policy, delay_ms, "a caller of the API asks much: its operations are due later");
+        debug!(policy = self.policy, delay_ms, "API rate limit exceeded: operations are due later");
         counter!(API_DELAYED, "policy" => self.policy).increment(1);
     }
 }
 
-/// There are so many callers that one was counted together with others.
+/// A caller is counted together with others, because there are too many.
 pub(super) struct UntrackedCaller {
     pub(super) policy: &'static str,
 }
 
 impl InternalEvent for UntrackedCaller {
     fn emit(self) {
-        debug!(policy = self.policy, "more callers of the API than are counted one by one");
+        debug!(policy = self.policy, "too many callers of the API to count each one");
         counter!(API_UNTRACKED, "policy" => self.policy).increment(1);
     }
 }
@@ -102,17 +102,17 @@ pub(super) struct PoliciesShared;
 
 impl InternalEvent for PoliciesShared {
     fn emit(self) {
-        info!("requests to the API are counted together with other processes");
+        info!("API requests are counted together with other processes");
         gauge!(API_POLICIES_SHARED).set(1);
     }
 }
 
-/// Requests were to be counted together with other processes, and cannot be.
+/// Requests cannot be counted together with other processes, although this is configured.
 pub(super) struct PoliciesLocal;
 
 impl InternalEvent for PoliciesLocal {
     fn emit(self) {
-        warn!("Redis is lost: each process counts requests to the API alone, so that callers may ask more in all");
+        warn!("Redis is unavailable: each process counts API requests alone, so the limits in all are higher");
         gauge!(API_POLICIES_SHARED).set(0);
     }
 }
@@ -124,7 +124,7 @@ pub(super) enum LookupResult {
     Unknown,
     /// The store failed.
     Failed,
-    /// It was not looked up: too many others are.
+    /// The key was not looked up, because too many others are.
     Busy,
 }
 
@@ -146,38 +146,38 @@ impl InternalEvent for KeyLookedUp {
     }
 }
 
-/// A connection is served.
+/// A connection was accepted.
 pub(super) struct ConnectionAccepted;
 
 impl InternalEvent for ConnectionAccepted {
     fn emit(self) {
-        trace!("a connection is served");
+        trace!("connection accepted");
         gauge!(API_CONNECTIONS).increment(1);
     }
 }
 
-/// A connection that was served has ended.
+/// An accepted connection was closed.
 pub(super) struct ConnectionClosed;
 
 impl InternalEvent for ConnectionClosed {
     fn emit(self) {
-        trace!("a connection has ended");
+        trace!("connection closed");
         gauge!(API_CONNECTIONS).decrement(1);
     }
 }
 
-/// Why a connection is not served.
+/// Why a connection was rejected.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionRejectReason {
-    /// There is no room, and it was told so.
+    /// The connection limit is reached; a response says so.
     Full,
-    /// There are so many without room that it was said to them in passing.
+    /// So many connections are above the limit that the response is sent without waiting.
     Flood,
-    /// The process is ending.
+    /// The process is shutting down.
     Ending,
 }
 
-/// A connection is not served.
+/// A connection was rejected.
 pub(super) struct ConnectionRejected {
     pub(super) why: ConnectionRejectReason,
 }
@@ -189,25 +189,25 @@ impl InternalEvent for ConnectionRejected {
             ConnectionRejectReason::Flood => "flood",
             ConnectionRejectReason::Ending => "ending",
         };
-        debug!(why, "a connection is not served");
+        debug!(why, "connection rejected");
         counter!(API_CONNECTIONS_REFUSED, "why" => why).increment(1);
     }
 }
 
-/// Why a connection was cut.
+/// Why a connection was aborted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionAbortReason {
     /// A request took too long to arrive.
     SlowHeader,
-    /// Nobody read the answer.
+    /// The client did not read the response.
     Unread,
-    /// TLS could not be agreed on.
+    /// The TLS handshake failed.
     Handshake,
-    /// The same took too long.
+    /// The TLS handshake took too long.
     SlowHandshake,
 }
 
-/// A connection was cut.
+/// A connection was aborted.
 pub(super) struct ConnectionAborted {
     pub(super) why: ConnectionAbortReason,
 }
@@ -220,39 +220,39 @@ impl InternalEvent for ConnectionAborted {
             ConnectionAbortReason::Handshake => "handshake",
             ConnectionAbortReason::SlowHandshake => "slow_handshake",
         };
-        debug!(why, "a connection was cut");
+        debug!(why, "connection aborted");
         counter!(API_CONNECTIONS_CUT, "why" => why).increment(1);
     }
 }
 
-/// A new certificate is shown.
+/// A new certificate is in use.
 pub(super) struct CertificateReloaded<'a> {
     pub(super) file: &'a Path,
 }
 
 impl InternalEvent for CertificateReloaded<'_> {
     fn emit(self) {
-        info!(file = %self.file.display(), "the API's certificate has changed, and the new one is shown");
+        info!(file = %self.file.display(), "API certificate reloaded");
         counter!(API_CERTIFICATE_LOADS, "result" => "ok").increment(1);
     }
 }
 
-/// A certificate's files have changed, and cannot be used.
+/// A certificate's files have changed, and are invalid.
 pub(super) struct CertificateReloadFailed<'a> {
     pub(super) error: &'a CertificatesError,
 }
 
 impl InternalEvent for CertificateReloadFailed<'_> {
     fn emit(self) {
-        warn!(error = %self.error, "the API's certificate has changed and cannot be used; the old one is still shown");
+        warn!(error = %self.error, "API certificate reload failed: the previous certificate stays in use");
         counter!(API_CERTIFICATE_LOADS, "result" => "error").increment(1);
     }
 }
 
-/// Somebody changed by hand what the daemon does by itself.
+/// A caller changed by hand what the daemon does by itself.
 pub(super) struct ManualIntervention<'a> {
     pub(super) action: AuditAction,
-    /// What it was done to.
+    /// The object of the action.
     pub(super) target: &'a dyn Display,
     pub(super) caller: &'a Caller,
 }
@@ -261,12 +261,12 @@ impl InternalEvent for ManualIntervention<'_> {
     fn emit(self) {
         let (action, on) = (self.action.name(), self.target);
         let (api_key, request_id) = (&*self.caller.key, &*self.caller.request);
-        info!(action, %on, api_key, request_id, "somebody stepped in");
+        info!(action, %on, api_key, request_id, "manual intervention");
         counter!(API_INTERVENTIONS, "action" => action).increment(1);
     }
 }
 
-/// So many streams are open.
+/// The number of open streams has changed.
 pub(super) struct StreamsCounted {
     pub(super) count: usize,
 }
@@ -280,9 +280,9 @@ impl InternalEvent for StreamsCounted {
 
 /// A stream has ended.
 pub(super) struct StreamEnded<'a> {
-    /// Whose it was, by the id of the key.
+    /// Id of the key that opened it.
     pub(super) key: &'a str,
-    /// Why, out of a fixed set.
+    /// The reason, out of a fixed set.
     pub(super) why: &'static str,
 }
 
@@ -290,17 +290,17 @@ impl InternalEvent for StreamEnded<'_> {
     fn emit(self) {
         let Self { key, why } = self;
         if why == "stalled" {
-            warn!(key, why, "a stream was cut: its client does not read");
+            warn!(key, why, "stream aborted: its client does not read");
         } else {
-            debug!(key, why, "a stream has ended");
+            debug!(key, why, "stream ended");
         }
         counter!(API_STREAMS_ENDED, "why" => why).increment(1);
     }
 }
 
-/// A caller has waited for what it submitted, or was not let.
+/// A caller has waited for its submission, or was not permitted to.
 pub(super) struct WaitEnded {
-    /// What came of it, out of a fixed set.
+    /// The outcome, out of a fixed set.
     pub(super) result: &'static str,
 }
 
@@ -310,34 +310,35 @@ impl InternalEvent for WaitEnded {
     }
 }
 
-/// Interactions are taken over HTTP.
+/// The listener for interactions has started.
 pub(super) struct InteractionsListening {
-    /// Where, with the real port.
+    /// Its address, with the actual port.
     pub(super) address: SocketAddr,
 }
 
 impl InternalEvent for InteractionsListening {
     fn emit(self) {
-        info!(address = %self.address, "interactions are taken over HTTP");
+        info!(address = %self.address, "listening for interactions over HTTP");
     }
 }
 
-/// Something was posted as an interaction that Discord did not sign. Discord itself does so now and then, on purpose.
+/// A request to the interactions endpoint was not signed by Discord. Discord itself sends such requests now and then,
+/// on purpose.
 pub(super) struct InteractionRejected {
-    /// What is wrong with it, out of a fixed set.
+    /// The reason, out of a fixed set.
     pub(super) why: &'static str,
 }
 
 impl InternalEvent for InteractionRejected {
     fn emit(self) {
-        debug!(why = self.why, "an interaction was refused");
+        debug!(why = self.why, "interaction rejected");
         counter!(INTERACTIONS_REFUSED, "why" => self.why).increment(1);
     }
 }
 
 /// The admin key of the store was generated by another process.
 pub struct AdminKeyFromOtherProcess<'a> {
-    /// Where it is.
+    /// The key, and the file that holds it.
     pub key: &'a GeneratedAdminKey,
     /// A file of this process that holds another key, which is not accepted.
     pub unused: Option<&'a Path>,
@@ -360,9 +361,9 @@ impl InternalEvent for AdminKeyFromOtherProcess<'_> {
     }
 }
 
-/// The API's key is in a file.
+/// The admin key is in a file.
 pub struct AdminKeyFile<'a> {
-    /// Which.
+    /// The file.
     pub file: &'a Path,
     /// Whether the key is new.
     pub made: bool,
@@ -372,9 +373,9 @@ impl InternalEvent for AdminKeyFile<'_> {
     fn emit(self) {
         let file = self.file.display();
         if self.made {
-            info!(%file, "api.admin_key is not set: a key was made and put into a file");
+            info!(%file, "api.admin_key is not set: a key was generated and written to a file");
         } else {
-            info!(%file, "api.admin_key is not set: the key is the one in a file");
+            info!(%file, "api.admin_key is not set: the key in a file is used");
         }
     }
 }

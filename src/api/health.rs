@@ -1,4 +1,4 @@
-//! The answers to probes and to Prometheus.
+//! Responses to health probes and to Prometheus.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use tokio::runtime::Handle;
 use super::{problem::ProblemType, readiness::Readiness};
 use crate::process;
 
-/// An event loop that takes longer to run nothing at all is not alive.
+/// An event loop that takes longer to run an empty task is not alive.
 const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the answers are made of.
+/// What the handlers need.
 #[derive(Clone)]
 pub(crate) struct HealthState {
     pub(crate) readiness: Readiness,
     pub(crate) metrics: PrometheusHandle,
-    /// The runtime the rest of the daemon runs on; the listener's threads have their own.
+    /// Runtime of the rest of the daemon; the listener's threads have their own.
     pub(crate) runtime: Handle,
 }
 
-/// All of the paths that are answered here.
+/// All paths that are served here.
 pub(crate) const PATHS: [&str; 4] = ["/livez", "/readyz", "/startupz", "/metrics"];
 
 pub(crate) fn routes(config: &mut web::ServiceConfig) {
@@ -46,7 +46,7 @@ fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::
         .default_service(web::to(async || ProblemType::not_allowed(HeaderValue::from_static("GET, HEAD"))))
 }
 
-/// Asks the daemon's event loop, not the listener's: that one obviously answers.
+/// Checks the event loop of the daemon, not the one of the listener: that one evidently runs.
 async fn livez(ops: web::Data<HealthState>) -> HttpResponse {
     let pulse = spawn_work_on(&ops.runtime, async {});
     match tokio::time::timeout(LIVE_WITHIN, pulse).await {

@@ -1,7 +1,7 @@
-//! The keys that callers may show, as this process knows them.
+//! A cache of API keys.
 //!
-//! A key that was looked at a moment ago is not looked up again; one that was taken back is known to be so within
-//! [`FRESH`], which is what "revoked" promises.
+//! A key that was read recently is not read again; a revoked key is rejected when its cache entry expires, which is
+//! what "revoked" promises.
 
 use std::{
     collections::HashMap,
@@ -17,32 +17,32 @@ use guildhall_core::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// How long what the store said of a key is believed.
+/// How long a result from the store is used.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
-/// How many keys are remembered; as many ids are that do not exist.
+/// Maximum number of cached keys, and of cached ids that do not exist.
 const REMEMBERED_MOST: usize = 10_000;
-/// How many refusals of one key are written down within [`REFUSALS_EVERY`].
+/// How many rejections of one key are recorded in the audit within the window below.
 const REFUSALS_MOST: u32 = 10;
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 
-/// What is kept of a key's secret.
+/// The stored form of a key's secret.
 pub(super) fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
-/// Whether two digests are the same. Takes the same time for all that are not.
+/// Whether two digests are equal. Takes the same time for all that are not.
 pub(super) fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
-    // Without a way out before the last byte.
+    // Does not end before the last byte.
     std::hint::black_box(one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
 }
 
-/// How often a key was refused lately.
+/// Recent rejections of a key.
 struct Refusals {
     since: Instant,
     count: u32,
 }
 
-/// The keys that were looked up lately. Wrong ids do not displace keys.
+/// The keys that were looked up recently. Unknown ids do not displace keys.
 #[derive(Default)]
 pub(super) struct Keyring {
     found: Mutex<HashMap<KeyId, (Arc<ApiKey>, Instant)>>,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// What is known of a key, if the store was asked a moment ago: the key, or that there is none.
+    /// The cached result for a key, if it is recent: the key, or that it does not exist.
     pub(super) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
         let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < FRESH;
         if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, asked)| is_fresh(*asked)) {
@@ -66,7 +66,7 @@ impl Keyring {
         lock(&self.absent).get(&id).is_some_and(|asked| is_fresh(*asked)).then_some(None)
     }
 
-    /// Remembers what the store said when it was asked at `asked`.
+    /// Caches what the store returned to a query that was sent at `asked`.
     pub(super) fn remember(&self, id: KeyId, key: Option<Arc<ApiKey>>, asked: Instant) {
         let is_fresh = |at: Instant| asked.saturating_duration_since(at) < FRESH;
         match key {
@@ -85,7 +85,8 @@ impl Keyring {
         }
     }
 
-    /// Whether this refusal of a key is to be written down: a few of each are, so that nobody fills the store with them.
+    /// Whether this rejection of a key is recorded in the audit: only a few of each key are, so that no caller fills
+    /// the store with them.
     pub(super) fn writes_down(&self, key: &Arc<str>, now: Instant) -> bool {
         let mut refusals = lock(&self.refusals);
         if refusals.len() >= REMEMBERED_MOST {
@@ -103,7 +104,7 @@ impl Keyring {
     }
 }
 
-/// Makes room for one more. What is forgotten is looked up again.
+/// Makes room for one more. Removed entries are looked up again.
 fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
     if seen.len() >= REMEMBERED_MOST {
         seen.retain(|_, one| is_fresh(one));
@@ -113,7 +114,7 @@ fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
     }
 }
 
-/// Whoever shows this key, if it is the right secret and still good.
+/// The caller with this key, if the secret matches and the key is valid.
 pub(super) fn caller(key: &ApiKey, shown: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
     let fits = is_same(&key.made.digest, &digest(shown.secret));
     let is_operator = key.made.grant.may(guildhall_core::access::Scope::Admin);
@@ -127,7 +128,7 @@ pub(super) fn caller(key: &ApiKey, shown: &ParsedKey<'_>, now: UnixMs, request: 
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nobody panics while holding it.
+    // No code panics while it is locked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -189,7 +190,7 @@ mod tests {
             ring.remember(KeyId::from_chance(guess), None, start);
         }
         assert!(lock(&ring.absent).len() <= REMEMBERED_MOST);
-        assert!(ring.recall(good, start).flatten().is_some(), "and do not displace a key");
+        assert!(ring.recall(good, start).flatten().is_some(), "unknown ids must not displace a key");
     }
 
     #[test]

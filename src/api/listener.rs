@@ -1,4 +1,4 @@
-//! Binding the address, serving it within bounds, and letting go of it.
+//! Binding an address, serving it within limits, and closing it.
 
 use std::{
     fmt, io,
@@ -30,7 +30,8 @@ use super::{
     readiness::Readiness,
 };
 
-/// How many connections the system keeps until they are looked at. It may have its own bound, which is this by default on Linux.
+/// Maximum number of connections that wait to be accepted. The system may have its own limit, which is this by default
+/// on Linux.
 const BACKLOG: i32 = 4_096;
 
 /// The address cannot be listened on.
@@ -39,7 +40,7 @@ const BACKLOG: i32 = 4_096;
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// What sets it.
+    /// The setting to change.
     set: &'static str,
     source: io::Error,
 }
@@ -47,38 +48,42 @@ pub struct BindError {
 fn advice(error: &io::Error, set: &str) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("another process holds that port; stop it, or set {set} to another port (0 takes a free one)")
+            format!("another process holds that port; stop it, or set {set} to another port (0 selects a free one)")
         }
         io::ErrorKind::PermissionDenied => {
-            format!("this user may not use that port; set {set} to one from 1024 upwards")
+            format!("this user has no permission for that port; set {set} to a port from 1024 upwards")
         }
-        io::ErrorKind::AddrNotAvailable => format!("this machine has no such address; set {set} to one it has"),
+        io::ErrorKind::AddrNotAvailable => format!(
+            "this machine has no such address; set {set} to an address that it \
+            has"
+        ),
         _ => format!("{error}; check {set}"),
     }
 }
 
-/// What sets where the API is.
+/// The setting of the API's address, as in messages.
 pub const API_BIND: &str = "api.bind (GUILDHALL__API__BIND, --api-bind)";
-/// What sets where interactions are taken.
+/// The setting of the address for interactions, as in messages.
 pub const INTERACTIONS_BIND: &str = "interactions.bind (GUILDHALL__INTERACTIONS__BIND)";
 
-/// Takes the API's address. Nothing is answered before [`BoundListener::serve`].
+/// Binds the API's address. Nothing is served before [`BoundListener::serve`].
 ///
 /// # Errors
 ///
-/// When the address cannot be had; the message says what to do.
+/// When the address cannot be bound; the message says what to do.
 pub fn bind(address: SocketAddr) -> Result<BoundListener, BindError> {
     bind_for(address, API_BIND)
 }
 
-/// Takes an address that this sets. Nothing is answered on it yet.
+/// Binds an address that comes from the setting `set`. Nothing is served yet.
 ///
 /// # Errors
 ///
-/// When the address cannot be had; the message says what to do.
+/// When the address cannot be bound; the message says what to do.
 pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<BoundListener, BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
-        // The standard library asks for less, and whom the system has no place for waits for seconds, or for ever.
+        // The standard library requests a shorter backlog, and a connection that does not fit waits for seconds, or for
+        // ever.
         SockRef::from(&listener).listen(BACKLOG)?;
         Ok((listener.local_addr()?, listener))
     });
@@ -87,7 +92,7 @@ pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<BoundListener,
     bound.map_err(|source| BindError { address, set, source })
 }
 
-/// An address that is ours.
+/// A bound address that is not served yet.
 #[derive(Debug)]
 pub struct BoundListener {
     address: SocketAddr,
@@ -97,25 +102,25 @@ pub struct BoundListener {
 }
 
 impl BoundListener {
-    /// The address, with the real port.
+    /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Keeps connections within these bounds.
+    /// Sets the limits for connections.
     #[must_use]
     pub fn within(self, edge: EdgeConfig) -> Self {
         Self { edge, ..self }
     }
 
-    /// Speaks TLS with this certificate.
+    /// Serves TLS with this certificate, if there is one.
     #[must_use]
     pub fn with_tls(self, certificates: Option<Certificates>) -> Self {
         Self { tls: certificates, ..self }
     }
 
-    /// Starts answering: health and metrics, and the API if there is to be one. Must be called within an actix system, on
-    /// the runtime whose pulse `/livez` takes and on which the desk is asked.
+    /// Starts serving health and metrics, and the API if `control` is given. Must be called within an actix system, on
+    /// the runtime that `/livez` checks and on which the operation service runs.
     ///
     /// # Errors
     ///
@@ -146,7 +151,7 @@ impl BoundListener {
         })
     }
 
-    /// Starts answering with this app.
+    /// Starts serving this app.
     pub(super) fn open<F, I, S, B>(self, part: Part, app: F) -> io::Result<Listener>
     where
         F: Fn() -> I + Clone + Send + 'static,
@@ -169,7 +174,7 @@ impl BoundListener {
     }
 }
 
-/// A listener that answers.
+/// A running listener.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -177,12 +182,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Where it listens, with the real port.
+    /// The address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What ends it, for somebody else.
+    /// A handle that closes the listener.
     pub fn closer(&self) -> ListenerHandle {
         self.closer.clone()
     }
@@ -193,7 +198,7 @@ impl Listener {
     }
 }
 
-/// What ends a listener.
+/// Closes a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerHandle {
     handle: ServerHandle,
@@ -202,9 +207,9 @@ pub struct ListenerHandle {
 }
 
 impl ListenerHandle {
-    /// Has the listener accept nothing new, and ends it once the requests under way are answered: unused connections end at
-    /// once, others with the request that they are at, and new ones are told. `false` if some were still there after so long,
-    /// and were cut.
+    /// Stops accepting connections, and ends the listener once the requests in flight are answered: idle connections
+    /// are closed at once, others after their current request, and new ones are rejected with an explanation. Returns
+    /// `false` if some were still open after the timeout, and were aborted.
     pub async fn close(&self, within: Duration) -> bool {
         self.doors.close();
         self.drain.send_replace(true);

@@ -1,14 +1,14 @@
-//! The listener on `api.bind`: health, readiness, metrics and the API; and the one for interactions.
+//! HTTP listeners: `api.bind` serves health, readiness, metrics and the API; another one receives interactions.
 //!
 //! ```text
 //! parts ──ready / not ready──▶ Readiness ◀── /readyz /startupz ── probes, operators
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
-//! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
-//!                           └──▶ openapi ◀─ /openapi.json /docs ─ whoever wants to know
+//! supervisor ◀ service ◀─ control ◀──────── /v1 ──────────────── API clients
+//!                           └──▶ openapi ◀─ /openapi.json /docs ─ developers
 //! ```
 //!
-//! Every connection passes the edge first: how many there are, how slow they may be, and TLS.
+//! Every connection passes the edge first, which applies the connection limit, the timeouts and TLS.
 
 mod abort;
 pub mod admin_key;

@@ -1,4 +1,4 @@
-//! The key of the operator: one that is set, or a generated one that the processes of a store share.
+//! The admin key: a configured one, or a generated one that the processes of a store share.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -11,7 +11,8 @@ use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 
 use super::{admin_key::AdminKey, key_lookup::KeySource, keyring::FRESH};
 
-/// How long a request waits for the store. After that the last known key counts: the operator has to get in while the store is down.
+/// How long a request waits for the store. After that the last known key is used: the operator must have access while
+/// the store is down.
 const WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -20,11 +21,11 @@ pub(super) struct OperatorKey {
     shared: OnceLock<Arc<SharedKey>>,
 }
 
-/// The key that is in the store, as it was last read.
+/// The key in the store, as last read.
 #[derive(Debug)]
 struct SharedKey {
     last: Mutex<(Option<AdminKey>, Instant)>,
-    /// Held by the request that reads it.
+    /// Held by the request that reads the key.
     reading: AsyncMutex<()>,
 }
 
@@ -39,16 +40,16 @@ impl OperatorKey {
         drop(self.shared.set(Arc::new(SharedKey { last, reading: AsyncMutex::new(()) })));
     }
 
-    /// Whether this is the key. A key that was replaced is refused after [`FRESH`] at the latest.
+    /// Whether this is the admin key. A replaced key is rejected once the cached one has expired.
     pub(super) async fn fits(&self, shown: &str, source: impl FnOnce() -> Option<KeySource>) -> bool {
         let Some(shared) = self.shared.get() else { return self.key.fits(shown) };
         let (fits, is_fresh) = shared.compare(shown);
-        // A key of the API never is a generated admin key, so it does not have to wait.
+        // An API key is never a generated admin key, so it does not have to wait.
         if is_fresh || (!fits && ParsedKey::read(shown).is_some()) {
             return fits;
         }
         if let Some(source) = source() {
-            // The last known key counts if this takes too long.
+            // The last known key is used if this takes too long.
             drop(timeout(WAIT, shared.refresh(source)).await);
         }
         shared.compare(shown).0
@@ -56,7 +57,7 @@ impl OperatorKey {
 }
 
 impl SharedKey {
-    /// Whether this is the key as it was last read, and whether that was a moment ago.
+    /// Whether this is the key as last read, and whether it was read recently.
     fn compare(&self, shown: &str) -> (bool, bool) {
         let (key, read_at) = *self.lock();
         (key.is_some_and(|key| key.fits(shown)), read_at.elapsed() < FRESH)
@@ -72,7 +73,7 @@ impl SharedKey {
             let asked = Instant::now();
             match source.keys.admin_key().await {
                 Ok(stored) => *shared.lock() = (stored.map(|stored| AdminKey::from_digest(stored.digest)), asked),
-                // The store reports it; the key stays as it is, and the store is asked again in a while.
+                // The store reports the error; the key stays as it is, and the store is queried again later.
                 Err(_) => shared.lock().1 = asked,
             }
         });

@@ -1,9 +1,9 @@
-//! How much each caller may ask: the meters, and what callers are told of them.
+//! Rate limits for callers, and the headers that report them.
 //!
 //! ```text
-//!  key ──▶ what was heard of others ──▶ shared count (Redis) ──▶ Ruling ──▶ headers, 429, or a delay
-//!               └─ too much already ─┐        └─ lost ─▶ own count ─▲
-//!  no good key ──▶ own count, by address ───────────────────────────┘
+//!  key ──▶ last known shared level ──▶ shared count (Redis) ──▶ PolicyDecision ──▶ headers, 429, or a delay
+//!               └─ over the limit ───┐        └─ lost ─▶ own count ─▲
+//!  no valid key ─▶ own count, by address ──────────────────────────┘
 //! ```
 
 use std::{
@@ -31,18 +31,18 @@ use super::{
 };
 use crate::{events::emit, settings::IpNetwork};
 
-/// How much each caller may ask; without a rate, anything.
+/// Rate limits for each caller; without a rate there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoliciesConfig {
-    /// Submitting operations, and doing much at once.
+    /// Submitting operations, and bulk requests.
     pub heavy: Option<Rate>,
-    /// How far away an operation that is too much may be due.
+    /// Maximum delay of an operation above the limit.
     pub heavy_max_wait: Duration,
     /// Everything else.
     pub light: Option<Rate>,
-    /// Showing no key, or a wrong one.
+    /// Requests without a key, or with an invalid one.
     pub failed: Option<Rate>,
-    /// How many callers are counted one by one.
+    /// How many callers are counted separately.
     pub most: usize,
 }
 
@@ -53,18 +53,18 @@ impl Default for PoliciesConfig {
     }
 }
 
-/// The name of the policy of requests that show no good key.
+/// The name of the policy for requests without a valid key.
 const FAILED: &str = "failed";
-/// An address of IPv6 is one of so many that its owner has; so much of it tells one owner from another.
+/// The owner of an IPv6 address has many others; a prefix of this length identifies the owner.
 const OWNER_BITS: u8 = 64;
 
 /// Longer than any debt.
 const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 
-/// Keys, as callers.
+/// Counts by key.
 type KeyMeter = Mutex<Meter<Arc<str>>>;
 
-/// The meters of this process, and what they were made from.
+/// The meters of this process, and their configuration.
 #[derive(Clone)]
 struct Meters {
     config: PoliciesConfig,
@@ -80,7 +80,7 @@ impl Meters {
         Self { config, heavy: keys(config.heavy), light: keys(config.light), failed }
     }
 
-    /// Meters of another configuration. Where a policy has not changed, callers have what they had.
+    /// Meters for another configuration. Where a policy has not changed, callers keep their level.
     fn reconfigured(&self, config: PoliciesConfig) -> Self {
         let (old, mut new) = (self.config, Self::new(config));
         if old.most != config.most {
@@ -103,7 +103,7 @@ impl Meters {
 pub(super) struct PolicyLimiter {
     meters: RwLock<Arc<Meters>>,
     shared: OnceLock<Arc<dyn SharedPolicies>>,
-    /// Whether the shared count could be had, when it was last asked for.
+    /// Whether the shared count was available at the last request.
     together: AtomicU8,
     begin: Instant,
 }
@@ -128,7 +128,7 @@ impl PolicyLimiter {
         }
     }
 
-    /// Counts by other rates from now on. Where a policy has not changed, callers have what they had.
+    /// Applies other rates from now on. Where a policy has not changed, callers keep their level.
     pub(super) fn reconfigure(&self, config: PoliciesConfig) {
         let mut meters = self.meters.write().unwrap_or_else(PoisonError::into_inner);
         *meters = Arc::new(meters.reconfigured(config));
@@ -138,17 +138,17 @@ impl PolicyLimiter {
         Arc::clone(&self.meters.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on requests are counted together with other processes. A second one changes nothing.
+    /// From now on requests are counted together with other processes. A second call has no effect.
     pub(super) fn share(&self, shared: Arc<dyn SharedPolicies>) {
         drop(self.shared.set(shared));
     }
 
-    /// Counts a request of a key; nothing, if it has no limit. `runtime` is where the shared count lives.
+    /// Counts a request of a key; `None` if it has no limit. `runtime` is that of the shared count.
     pub(super) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<PolicyDecision> {
         self.take(policy, key, 1, runtime).await
     }
 
-    /// Takes tokens for a request of a key, as many as it costs.
+    /// Takes as many tokens for a request of a key as it costs.
     pub(super) async fn take(
         &self,
         policy: Policy,
@@ -163,7 +163,8 @@ impl PolicyLimiter {
         self.take_within(policy, key, cost, max_wait, runtime).await
     }
 
-    /// Takes tokens for what has been done: it is never refused, and what comes after it waits or is.
+    /// Takes tokens for work that is done already: it is never rejected, and later requests are delayed or rejected
+    /// instead.
     pub(super) async fn owe(
         &self,
         policy: Policy,
@@ -194,7 +195,7 @@ impl PolicyLimiter {
             (meter.rate(), meter.look(key, cost, max_wait, self.now()))
         };
         let verdict = match (self.shared.get(), heard.outcome) {
-            // What the others have taken since can only make it worse.
+            // What other processes have taken since can only raise the level.
             (Some(_), RateOutcome::Refused { .. }) => heard,
             (Some(shared), RateOutcome::Taken { .. }) => {
                 let (shared, who) = (Arc::clone(shared), Arc::clone(key));
@@ -231,7 +232,7 @@ impl PolicyLimiter {
         judged.verdict
     }
 
-    /// Counts a request that showed no good key; nothing, if that has no limit.
+    /// Counts a request without a valid key; `None` if it has no limit.
     pub(super) fn on_failed(&self, from: IpAddr) -> Option<PolicyDecision> {
         let meters = self.meters();
         let mut meter = lock(meters.failed.as_ref()?);
@@ -256,7 +257,7 @@ impl PolicyLimiter {
     }
 }
 
-/// The network that one caller has: its address, or the /64 of an IPv6 address.
+/// The network of one caller: its address, or the /64 of an IPv6 address.
 pub(super) fn owner(address: IpAddr) -> IpNetwork {
     match address.to_canonical() {
         IpAddr::V4(address) => IpNetwork::of(address.into(), 32),
@@ -265,11 +266,11 @@ pub(super) fn owner(address: IpAddr) -> IpNetwork {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nobody panics while holding it.
+    // No code panics while it is locked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What becomes of a request, and what its caller is told of its limit.
+/// The decision on a request, and the state of its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PolicyDecision {
     policy: &'static str,
@@ -287,7 +288,7 @@ impl PolicyDecision {
         Self { policy, rate, verdict }
     }
 
-    /// How long the request has to wait, unless it is refused.
+    /// How long the request is delayed, unless it is rejected.
     pub(super) fn delay(&self) -> Result<Duration, ProblemResponse> {
         match self.verdict.outcome {
             RateOutcome::Taken { delay } => Ok(delay),
@@ -295,14 +296,14 @@ impl PolicyDecision {
         }
     }
 
-    /// That the request is too much.
+    /// The problem for a request above the limit.
     pub(super) fn too_many(&self, retry_after: Duration) -> ProblemResponse {
         let (at_once, every) = (self.rate.burst(), self.rate.interval());
-        let what = if self.policy == FAILED { "this address, with no good key," } else { "this key" };
+        let what = if self.policy == FAILED { "this address, without a valid key," } else { "this key" };
         let counted = if self.policy == Policy::Heavy.name() { "operations" } else { "requests" };
         let says = format!(
-            "Too many {counted} of {what} under the policy `{}`: {at_once} at once, and one more every {every:?}. Nothing was \
-             done. Try again in {} s.",
+            "Too many {counted} from {what} under the policy `{}`: at most {at_once} at once, and one more every \
+             {every:?}. The request had no effect. Retry in {} s.",
             self.policy,
             whole_seconds(retry_after)
         );
@@ -312,7 +313,7 @@ impl PolicyDecision {
         told.after(whole_seconds(retry_after))
     }
 
-    /// Says it in the headers of an answer, as the IETF's draft of `RateLimit` fields has it.
+    /// Adds the `RateLimit` fields of the IETF draft to the headers of a response.
     pub(super) fn tell(&self, headers: &mut HeaderMap) {
         let Self { policy, rate, verdict } = self;
         let quota = format!("\"{policy}\";q={};w={}", rate.burst(), whole_seconds(rate.window()));
@@ -328,7 +329,7 @@ impl PolicyDecision {
     }
 }
 
-/// Rounded up, and never nothing.
+/// Rounded up, and at least 1.
 fn whole_seconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }

@@ -14,206 +14,209 @@ use serde_json::{Map, Value, json};
 /// A kind of problem. Its `type` is stable: programs may compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemType {
-    /// There is no such thing.
+    /// The resource does not exist.
     NotFound,
-    /// The path takes other methods.
+    /// The path supports other methods.
     MethodNotAllowed,
-    /// There is more than is read.
+    /// The body exceeds the maximum size.
     BodyTooLarge,
-    /// It takes too long to arrive.
+    /// The body did not arrive in time.
     BodyTooSlow,
-    /// The caller shows no key, or a wrong one.
+    /// The request has no key, or an invalid one.
     Unauthorized,
-    /// The key is not good for it.
+    /// The key lacks a scope.
     Forbidden,
-    /// The request itself cannot be understood.
+    /// The request is malformed.
     BadRequest,
-    /// The body is something else than JSON.
+    /// The body is not JSON.
     NotJson,
-    /// An operation is not as it should be.
+    /// An operation is invalid.
     InvalidOperation,
     /// The settings cannot be reloaded.
     InvalidSettings,
-    /// An idempotency key was used for something else.
+    /// The idempotency key was used for something else.
     KeyReused,
-    /// What is asked for does not go with the state that something is in.
+    /// The state of the resource does not allow the request.
     Conflict,
-    /// Another operation does it again already.
+    /// Another operation already redrives this one.
     AlreadyRedriven,
-    /// There is no room in a queue.
+    /// The queue is full.
     QueueFull,
     /// The share of a caller or its tenant in the store is full.
     ShareFull,
     /// The store is full.
     StoreFull,
-    /// The daemon has only just started.
+    /// The daemon is still starting.
     Starting,
-    /// There are too many calls at once.
+    /// Too many requests are in progress.
     Busy,
-    /// The caller asks too much.
+    /// The caller exceeds its rate limit.
     TooManyRequests,
-    /// There are too many connections.
+    /// Too many connections are open.
     TooManyConnections,
-    /// The process is ending.
+    /// The process is shutting down.
     Draining,
     /// The store cannot be reached.
     StoreUnavailable,
-    /// A shared budget cannot be asked.
+    /// A shared budget cannot be reached.
     BudgetUnavailable,
-    /// It is our own fault.
+    /// The daemon itself failed.
     Internal,
 }
 
-/// How long to wait before trying again, in seconds.
+/// Default values of `Retry-After`, in seconds.
 const SOON: u32 = 1;
 const LATER: u32 = 10;
 
 impl ProblemType {
-    /// Its status, name, title and what there is to say in general.
+    /// Status, name, title and default detail.
     fn about(self) -> (StatusCode, &'static str, &'static str, &'static str) {
         match self {
             Self::NotFound => (
                 StatusCode::NOT_FOUND,
                 "not-found",
                 "Not found",
-                "There is nothing at this path. Try /livez, /readyz, /startupz or /metrics; /docs tells what the API has.",
+                "No resource exists at this path. Health and metrics are at /livez, /readyz, /startupz and /metrics; \
+                 /docs documents the API.",
             ),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
                 "Method not allowed",
-                "This path only takes the methods that the Allow header names.",
+                "This path supports only the methods that the Allow header lists.",
             ),
             Self::BodyTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "body-too-large",
-                "Body too large",
-                "The request's body is larger than this server reads.",
+                "Request body too large",
+                "The request body exceeds the maximum size.",
             ),
             Self::BodyTooSlow => (
                 StatusCode::REQUEST_TIMEOUT,
                 "body-too-slow",
-                "Body too slow",
-                "The request's body did not arrive in time.",
+                "Request body timeout",
+                "The request body did not arrive in time.",
             ),
             Self::Unauthorized => (
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
-                "A key is needed",
-                "Send `Authorization: Bearer <key>` with a key that is still good: one that was made with \
-                 `POST /v1/keys`, or api.admin_key of the settings; if that is not set, the daemon has made one, and its \
-                 log names the file that holds it. Processes that share a store accept one generated key, which is in a file \
-                 of one of them: copy that file, or set api.admin_key_file in all of them.",
+                "Authentication required",
+                "Send `Authorization: Bearer <key>` with a valid key: one created with `POST /v1/keys`, or \
+                 api.admin_key of the settings. If api.admin_key is not set, the daemon has generated a key, and its \
+                 log names the file. Processes that share a store accept one generated key, which is in a file of one \
+                 of them: copy that file, or set api.admin_key_file in all of them.",
             ),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,
                 "forbidden",
-                "The key is not good for this",
-                "The key lacks a scope. Ask whoever runs the daemon for one that has it.",
+                "Forbidden",
+                "The key lacks a required scope. Ask the operator of the daemon for a key that has it.",
             ),
-            Self::BadRequest => (
-                StatusCode::BAD_REQUEST,
-                "bad-request",
-                "The request cannot be understood",
-                "The request cannot be understood.",
-            ),
+            Self::BadRequest => {
+                (StatusCode::BAD_REQUEST, "bad-request", "Malformed request", "The request is malformed.")
+            }
             Self::NotJson => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "not-json",
-                "The body has to be JSON",
+                "Unsupported media type",
                 "Send the body as JSON, with `Content-Type: application/json`.",
             ),
             Self::InvalidOperation => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "invalid-operation",
-                "Something is wrong with what was asked",
-                "Nothing was accepted. `errors` names every field that is wrong.",
+                "Validation failed",
+                "Nothing was accepted. `errors` lists every invalid field.",
             ),
             Self::InvalidSettings => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "invalid-settings",
-                "Settings are wrong",
-                "Nothing was applied. `errors` names everything that is wrong.",
+                "Invalid settings",
+                "Nothing was applied. `errors` lists every error.",
             ),
             Self::KeyReused => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "idempotency-key-reused",
-                "The idempotency key was used for something else",
-                "Nothing was accepted.",
+                "Idempotency key reused",
+                "The idempotency key was used for something else. Nothing was accepted.",
             ),
-            Self::Conflict => {
-                (StatusCode::CONFLICT, "conflict", "That is not possible any more", "It is in another state.")
-            }
-            Self::AlreadyRedriven => {
-                (StatusCode::CONFLICT, "already-redriven", "It is done again already", "Another operation does it.")
-            }
+            Self::Conflict => (
+                StatusCode::CONFLICT,
+                "conflict",
+                "Conflict",
+                "The current state does not allow \
+                    this.",
+            ),
+            Self::AlreadyRedriven => (
+                StatusCode::CONFLICT,
+                "already-redriven",
+                "Already redriven",
+                "Another operation already \
+                    redrives this one.",
+            ),
             Self::QueueFull => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue-full",
-                "There is no room in the queue",
-                "Nothing was accepted. Wait until some of what is queued has been done.",
+                "Queue full",
+                "Nothing was accepted. Retry when some of the queued operations have finished.",
             ),
             Self::ShareFull => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "share-full",
-                "The share of this caller in the store is full",
-                "Nothing was accepted. `bound`, `used`, `most` and `setting` say which bound is reached.",
+                "Store share full",
+                "Nothing was accepted. `bound`, `used`, `most` and `setting` describe the bound that is reached.",
             ),
             Self::StoreFull => (
                 StatusCode::INSUFFICIENT_STORAGE,
                 "store-full",
-                "The store is full",
-                "Nothing was accepted. What was accepted before is still done.",
+                "Store full",
+                "Nothing was accepted. Operations that were accepted before still run.",
             ),
             Self::Starting => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "starting",
-                "Not there yet",
-                "The daemon is starting, and takes no operations yet. /readyz says what it waits for.",
+                "Starting",
+                "The daemon is starting and accepts no operations yet. /readyz lists the parts that are not ready.",
             ),
             Self::Busy => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "busy",
-                "Too many requests at once",
-                "Too many requests are being answered. Try again in a moment.",
+                "Server busy",
+                "Too many requests are in progress. Retry in a moment.",
             ),
             Self::TooManyRequests => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-requests",
-                "The caller asks too much",
-                "Nothing was done. Retry-After says when to try again.",
+                "Too many requests",
+                "The rate limit is exceeded; the request had no effect. Retry-After says when to retry.",
             ),
             Self::TooManyConnections => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too-many-connections",
-                "Too many connections at once",
-                "Nothing was done: there are as many connections as api.max_connections allows. Try again in a moment, and \
-                 use connections again that are open.",
+                "Too many connections",
+                "The request had no effect: the number of connections has reached api.max_connections. Retry in a \
+                 moment, and reuse open connections.",
             ),
             Self::Draining => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "draining",
-                "The process is ending",
-                "Nothing was done: the process is ending, and takes nothing new. Ask another one, or this one again in a \
-                 moment.",
+                "Shutting down",
+                "The request had no effect: the process is shutting down. Send it to another process, or to this one \
+                 in a moment.",
             ),
-            Self::StoreUnavailable => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "store-unavailable",
-                "The store is not available",
-                "The store is not available.",
-            ),
+            Self::StoreUnavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "store-unavailable", "Store unavailable", "The store is unavailable.")
+            }
             Self::BudgetUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "budget-unavailable",
-                "The budget is out of reach",
-                "Nothing was taken. Try again in a moment.",
+                "Budget unavailable",
+                "Nothing was taken. Retry in a moment.",
             ),
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
-                "Something is wrong inside",
-                "This is not the request's fault. The log says more.",
+                "Internal error",
+                "The request is not at fault. The daemon's log has the details.",
             ),
         }
     }
@@ -222,7 +225,7 @@ impl ProblemType {
         ProblemResponse::from(self).response()
     }
 
-    /// The whole answer as it goes over the wire, for connections that are not served.
+    /// The complete HTTP response as text, for connections that are rejected.
     pub(crate) fn words(self) -> String {
         let (status, ..) = self.about();
         let body = ProblemResponse::from(self).body().to_string();
@@ -234,22 +237,21 @@ impl ProblemType {
         )
     }
 
-    /// The path takes these methods alone.
+    /// A 405 response that lists the allowed methods.
     pub(crate) fn not_allowed(allow: HeaderValue) -> HttpResponse {
         let mut response = Self::MethodNotAllowed.response();
         response.headers_mut().insert(ALLOW, allow);
         response
     }
 
-    /// The problem in the words of this case.
+    /// The problem with a detail for this occurrence.
     pub(crate) fn says(self, detail: impl Into<String>) -> ProblemResponse {
         ProblemResponse { detail: Some(detail.into()), ..ProblemResponse::from(self) }
     }
 }
 
-/// As the API's description has it.
+/// For the OpenAPI description.
 impl ProblemType {
-    /// All of them.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 24] = [
         Self::NotFound,
@@ -282,7 +284,7 @@ impl ProblemType {
         self.about().0
     }
 
-    /// Its name, which `type` ends with.
+    /// The last part of its `type`.
     pub(crate) fn name(self) -> &'static str {
         self.about().1
     }
@@ -296,19 +298,19 @@ impl ProblemType {
         self.about().2
     }
 
-    /// What there is to say in general.
+    /// The default detail.
     pub(crate) fn detail(self) -> &'static str {
         self.about().3
     }
 }
 
-/// A problem with what there is to say about this case of it.
+/// A problem with the details of this occurrence.
 #[derive(Clone, Debug)]
 pub(crate) struct ProblemResponse {
     problem: ProblemType,
     detail: Option<String>,
     more: Map<String, Value>,
-    /// When to try again, in seconds, if this case has its own answer to that.
+    /// `Retry-After` in seconds, if it differs from the default.
     after: Option<u64>,
 }
 
@@ -319,18 +321,18 @@ impl From<ProblemType> for ProblemResponse {
 }
 
 impl ProblemResponse {
-    /// Adds a member for programs.
+    /// Adds an extension member.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Says when to try again, in seconds.
+    /// Sets `Retry-After`, in seconds.
     pub(crate) fn after(self, seconds: u64) -> Self {
         Self { after: Some(seconds), ..self }
     }
 
-    /// Adds what is wrong with which field.
+    /// Adds `errors`: a message for each invalid field.
     pub(crate) fn errors(self, errors: impl IntoIterator<Item = (String, String)>) -> Self {
         let errors = errors.into_iter().map(|(field, message)| json!({"field": field, "message": message}));
         let errors: Vec<Value> = errors.collect();

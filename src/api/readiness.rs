@@ -10,17 +10,17 @@ use serde::Serialize;
 
 use crate::events::{ComponentNotReady, ComponentReady, emit};
 
-/// The register of parts. Cloning it gives another view of the same register.
+/// The readiness of all parts. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     parts: BTreeMap<&'static str, ComponentState>,
-    /// Every part has been ready at the same time at least once.
+    /// All parts have been ready at the same time at least once.
     started: bool,
     stopping: bool,
-    /// A part has ended, and the process with it: nothing that is said after that counts.
+    /// A part has ended, and the process with it: later reports are ignored.
     ended: bool,
 }
 
@@ -31,29 +31,29 @@ enum ComponentState {
     NotReady { reason: String },
 }
 
-/// What `/readyz` answers with.
+/// The body of `/readyz`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReadinessReport {
     pub(crate) ready: bool,
-    /// Whether the process is on its way out; then nothing is ready, whatever the parts say.
+    /// Whether the process is shutting down; then it is not ready, whatever the parts report.
     stopping: bool,
     parts: BTreeMap<&'static str, ComponentState>,
 }
 
 impl Readiness {
-    /// Adds a part, which is not ready until it says so. A name must be used once.
+    /// Adds a part, which is not ready until it reports so. A name must be used once.
     pub fn register(&self, part: &'static str) -> ComponentHandle {
         let handle = ComponentHandle { part, readiness: self.clone() };
         handle.not_ready("starting");
         handle
     }
 
-    /// From now on nothing is ready: the process is about to end.
+    /// Makes the process not ready for good, because it is shutting down.
     pub fn stopping(&self) {
         self.state().stopping = true;
     }
 
-    /// From now on nothing is ready: the process ends because this part did. The log says so already.
+    /// Makes the process not ready for good, because this part has ended. The log reports it already.
     pub fn on_part_end(&self, end: &PartEnd) {
         let mut state = self.state();
         let reason = format!("{} {}", end.part.name(), end.cause.summary());
@@ -75,19 +75,19 @@ impl Readiness {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock, and a health check should not be what fails if one did.
+        // No code panics while it holds the lock, and a health check must not fail if some code did.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// No part at all is not ready: whoever asks came before the parts did.
+    /// Without any part the process is not ready: the parts have not registered yet.
     fn all_ready(&self) -> bool {
         !self.parts.is_empty() && self.parts.values().all(|part| *part == ComponentState::Ready)
     }
 }
 
-/// A part's own line in the register.
+/// Reports the readiness of one part.
 #[derive(Debug)]
 pub struct ComponentHandle {
     part: &'static str,
@@ -95,21 +95,21 @@ pub struct ComponentHandle {
 }
 
 impl ComponentHandle {
-    /// The part does its work.
+    /// Reports that the part works.
     pub fn ready(&self) {
         if self.set(ComponentState::Ready) {
             emit(ComponentReady { part: self.part });
         }
     }
 
-    /// The part does not do its work, and this is why.
+    /// Reports that the part does not work, and the reason.
     pub fn not_ready(&self, reason: &str) {
         if self.set(ComponentState::NotReady { reason: reason.to_owned() }) {
             emit(ComponentNotReady { part: self.part, reason });
         }
     }
 
-    /// Whether that changed anything: saying the same twice is no news.
+    /// Stores the state, and returns whether it changed: an unchanged state is not logged again.
     fn set(&self, new: ComponentState) -> bool {
         let mut state = self.readiness.state();
         if state.ended {

@@ -1,15 +1,15 @@
-//! What requests are called, in answers, logs and notes.
+//! Request ids, for responses, logs and the audit.
 
 use std::sync::Arc;
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// What names a request.
+/// Header that carries the request id.
 const REQUEST_ID: &str = "x-request-id";
-/// The longest name that a caller may give one.
+/// Maximum length of an id that the caller chose.
 const MOST: usize = 128;
 
-/// What a request is called: as its caller says, or by chance.
+/// The id of a request: the one from its header, or a random one.
 pub(super) fn of(headers: &HeaderMap) -> Arc<str> {
     let plain = |text: &&str| {
         (1..=MOST).contains(&text.len())
@@ -19,7 +19,7 @@ pub(super) fn of(headers: &HeaderMap) -> Arc<str> {
     given.map_or_else(|| Arc::from(format!("{:032x}", fastrand::u128(..))), Arc::from)
 }
 
-/// Repeats the name in an answer.
+/// Adds the id to the headers of a response.
 pub(super) fn tell(named: &str, answer: &mut HeaderMap) {
     if let Ok(named) = HeaderValue::from_str(named) {
         answer.insert(HeaderName::from_static(REQUEST_ID), named);

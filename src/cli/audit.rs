@@ -1,4 +1,4 @@
-//! `guildhall audit`: who changed what.
+//! `guildhall audit`: lists the audit log.
 
 use std::{path::PathBuf, process::ExitCode};
 

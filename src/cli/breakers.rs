@@ -1,4 +1,4 @@
-//! `guildhall breakers`: what is not called, since it fails.
+//! `guildhall breakers`: circuit breakers.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::client::{ApiRequest, Client};
 
-/// What an older daemon does not know.
+/// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "breakers";
 
 #[derive(clap::Args, Debug)]
@@ -72,7 +72,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn change(client: &Client, out: &Output, what: &str, body: Value, says: &str) -> anyhow::Result<ExitCode> {
-    // Twice is as good as once.
+    // Idempotent.
     let ask = ApiRequest::post(format!("/v1/breakers/{what}")).with(body.clone()).repeatable();
     let answered = client.send(&ask).await?.body;
     let shown = if answered.is_null() { body } else { answered };

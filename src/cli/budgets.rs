@@ -12,7 +12,7 @@ use super::{
 };
 use crate::client::{ApiRequest, Client, part};
 
-/// What an older daemon does not know.
+/// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "budgets";
 
 #[derive(clap::Args, Debug)]
@@ -60,7 +60,7 @@ async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Entries as rows, each of their plain fields a column: `name` first, the others by name.
+/// Formats entries as rows with a column for each scalar field: `name` first, the others in alphabetical order.
 fn rows(entries: &[Value]) -> TextTable {
     let plain = |value: &Value| !matches!(value, Value::Array(_) | Value::Object(_));
     let names: BTreeSet<&str> = entries
@@ -82,7 +82,7 @@ fn shown(name: &str, value: &Value) -> String {
     if name.ends_with("_at") || name.ends_with("_until") || name == "hour" { time(value) } else { text(value) }
 }
 
-/// One entry: its plain fields, those of what is inside it, and its lists as tables.
+/// Formats one entry: its scalar fields, those of nested objects, and its lists as tables.
 fn whole(entry: &Value, paint: Painter) -> String {
     let mut pairs: Vec<(String, TableCell)> = Vec::new();
     let mut lists = Vec::new();

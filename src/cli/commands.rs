@@ -20,9 +20,9 @@ use crate::{
     commands, logging,
 };
 
-/// What is logged unless somebody asks for more: the answer is what a person waits for.
+/// Default log filter: the command's output is what the user waits for.
 const QUIET: &str = "warn,guildhall_actors::telemetry=error";
-/// How many fields of a changed command are named; the others are counted.
+/// Maximum number of changed fields that are named; the others are counted.
 const NAMED: usize = 8;
 
 #[derive(clap::Args, Debug)]
@@ -54,7 +54,7 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     let Command::Sync { file: commands, guild, dry_run, remote, settings } = args.command;
     let loaded = setting_flags::load(file, *settings)?;
-    // Before Discord is asked for anything.
+    // Before any request to Discord.
     let wanted = commands::load(&commands)?;
     let Some(token) = loaded.settings.discord.token.clone() else { return Err(StartError::NoToken.into()) };
     let mut log = loaded.settings.log.clone();
@@ -70,7 +70,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was done, for people.
+/// Formats the result for people.
 fn told(synced: &SyncResult, mode: SyncMode) -> String {
     let mut out = String::new();
     let (mut created, mut changed, mut removed, mut same) = (0, 0, 0, 0);

@@ -8,7 +8,7 @@ use crate::{
     logging,
 };
 
-/// What this process logs unless somebody asks for more: the demo tells its own story.
+/// Default log filter: the demo prints its own output.
 const QUIET: &str = "warn";
 
 #[derive(clap::Args, Debug)]

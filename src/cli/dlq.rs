@@ -1,4 +1,4 @@
-//! `guildhall dlq`: dead letters, which operations leave that were given up.
+//! `guildhall dlq`: dead letters of operations that failed finally.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::client::{ApiRequest, Client, ListRequest, part};
 
-/// The most letters that one request is about.
+/// Maximum number of dead letters in one request.
 const REQUEST_MOST: u64 = 1_000;
-/// How much of an error fits into a list.
+/// Maximum length of an error in a list.
 const NOTE_MOST: usize = 80;
 
 #[derive(clap::Args, Debug)]
@@ -61,7 +61,7 @@ enum Command {
     },
 }
 
-/// Which letters.
+/// Filter for dead letters.
 #[derive(clap::Args, Clone, Debug)]
 struct DeadLetterFilter {
     /// Select only this guild
@@ -97,7 +97,7 @@ impl DeadLetterFilter {
     }
 }
 
-/// Letters by name, or by what they are like. That it is everything has to be said.
+/// Selects dead letters by ID or by filter. `--all` must be explicit.
 #[derive(clap::Args, Clone, Debug)]
 #[command(group = ArgGroup::new("choice").args(["ids", "guild", "kind", "class", "reason", "died_after", "died_before", "all"])
     .required(true).multiple(true))]
@@ -116,7 +116,7 @@ struct DeadLetterSelection {
 }
 
 impl DeadLetterSelection {
-    /// What all of them have in common, as a body.
+    /// Returns the filter as a request body.
     fn filter(&self) -> Map<String, Value> {
         let given = self.which.clone().given().into_iter();
         given.filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
@@ -235,7 +235,7 @@ async fn redrive(
     Ok(if failed { code } else { waited })
 }
 
-/// What several requests came to.
+/// Combined result of several requests.
 #[derive(Default)]
 struct RedriveSummary {
     operations: Vec<Value>,
@@ -245,7 +245,7 @@ struct RedriveSummary {
 }
 
 impl RedriveSummary {
-    /// Adds an answer; how many letters it did again.
+    /// Adds a response. Returns the number of redriven dead letters.
     fn add(&mut self, mut answered: Value) -> u64 {
         let mut taken = |name: &str| match answered[name].take() {
             Value::Array(list) => list,

@@ -1,4 +1,4 @@
-//! `guildhall doctor`: looks over everything that a daemon needs.
+//! `guildhall doctor`: checks everything that a daemon needs.
 
 use std::{num::NonZeroU64, path::PathBuf, process::ExitCode};
 
@@ -14,7 +14,7 @@ use crate::{
     settings::SettingsError,
 };
 
-/// How wide the names of what is looked at are.
+/// Width of the column of check names.
 const WIDTH: usize = 18;
 
 #[derive(clap::Args, Debug)]
@@ -43,7 +43,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let mut findings = Vec::new();
     let mut printed = Ok(());
     app::block_on(app::examine(&examination, |finding| {
-        // As soon as it is there: some of it takes its time.
+        // Printed immediately: some checks take long.
         if out.is_table() && printed.is_ok() {
             printed = out.show(&Value::Null, |paint| told(&finding, paint));
         }
@@ -62,7 +62,7 @@ fn wrong_settings(out: &Output, error: &SettingsError) -> anyhow::Result<ExitCod
     report(out, &[finding])
 }
 
-/// What all of it comes to.
+/// Formats the summary.
 fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let (warn, fail) = (count(CheckStatus::Warn), count(CheckStatus::Fail));

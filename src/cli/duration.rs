@@ -1,4 +1,4 @@
-//! Spans and points of time as people write them.
+//! Parses and formats durations and points in time.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,10 +7,10 @@ use chrono::{DateTime, SecondsFormat};
 /// The units, and how many milliseconds each has.
 const UNITS: [(&str, u64); 6] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
-/// The longest span: a century is a slip.
+/// Maximum duration: a longer one is probably a typo.
 const LONGEST_MS: u64 = 100 * 366 * 86_400_000;
 
-/// A span such as `90s`, `1h30m` or `30d`.
+/// Parses a duration such as `90s`, `1h30m` or `30d`.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || "not a valid duration; use numbers with ms, s, m, h, d or w, such as 90s, 1h30m or 30d".to_owned();
     let mut rest = text.trim();
@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     if text.trim().is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(total)) }
 }
 
-/// A point of time: RFC 3339, or how long ago it was. As the API takes it.
+/// Parses a point in time, RFC 3339 or an age, into the format of the API.
 pub(super) fn when(text: &str) -> Result<String, String> {
     if let Ok(at) = DateTime::parse_from_rfc3339(text.trim()) {
         return Ok(at.to_utc().to_rfc3339_opts(SecondsFormat::Millis, true));
@@ -41,7 +41,7 @@ pub(super) fn when(text: &str) -> Result<String, String> {
     Ok(at.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true))
 }
 
-/// A span for people: its two largest units.
+/// Formats a duration with its two largest units.
 pub(super) fn told(span: Duration) -> String {
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     if millis < 1_000 {

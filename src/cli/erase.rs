@@ -1,4 +1,4 @@
-//! `guildhall erase`: erase what is stored about a user or a guild.
+//! `guildhall erase`: erases the stored data about a user or a guild.
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
@@ -36,13 +36,13 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     })
 }
 
-/// Sends requests until every table was examined, and adds up what they removed and what stays.
+/// Sends requests until every table was examined, and adds up the removed and the remaining rows.
 async fn erase(client: &Client, subject: Value) -> anyhow::Result<Value> {
     let mut removed = BTreeMap::<String, u64>::new();
     let mut kept = BTreeMap::<String, Value>::new();
     let mut body = subject.clone();
     loop {
-        // Idempotent: what is gone is not removed again.
+        // Idempotent: removed rows are not removed again.
         let mut answer = client.send(&ApiRequest::post("/v1/erase").with(body).repeatable()).await?.body;
         for (what, count) in answer["removed"].as_object().into_iter().flatten() {
             *removed.entry(what.clone()).or_default() += count.as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `guildhall guilds`: how things stand in a guild, holding it back, letting it go on.
+//! `guildhall guilds`: shows, pauses and resumes guilds.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -60,7 +60,7 @@ async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<E
     print(out, &shown, |guild, paint| fields(&standing(guild), paint))
 }
 
-/// How things stand, for people.
+/// Formats the status of a guild.
 fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
     let more = if guild["depth_is_more"] == true { "more than " } else { "" };
     let paused = match (guild["paused"] == true, guild["all_paused"] == true) {
@@ -82,7 +82,7 @@ fn standing(guild: &Value) -> Vec<(&'static str, TableCell)> {
 }
 
 async fn turn(client: &Client, out: &Output, chosen: &GuildSelection, what: &str) -> anyhow::Result<ExitCode> {
-    // Twice is as good as once.
+    // Idempotent.
     let mut done = Vec::new();
     if chosen.all {
         done.push(client.send(&ApiRequest::post(format!("/v1/{what}")).repeatable()).await?.body);

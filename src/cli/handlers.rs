@@ -84,7 +84,7 @@ fn sample(path: &Path) -> anyhow::Result<Sample> {
     Sample::read(&text, now).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
-/// What each handler listens to.
+/// Lists the events and the action of each handler.
 fn listed(handlers: &EventHandlers) -> String {
     if handlers.is_empty() {
         return "This file defines no handlers.\n".to_owned();
@@ -103,7 +103,7 @@ fn listed(handlers: &EventHandlers) -> String {
     handlers.iter().map(line).collect()
 }
 
-/// A trial, for people.
+/// Formats a dry run for people.
 fn told(trial: &DryRun) -> String {
     let mut out = format!("{}\n", trial.event_type);
     for tried in &trial.handlers {

@@ -1,4 +1,4 @@
-//! `guildhall healthcheck`: what a container's health check runs, so the image needs no other program for it.
+//! `guildhall healthcheck`: health check for containers, so that the image needs no other program for it.
 
 use std::{
     io::{self, Read, Write},
@@ -16,7 +16,7 @@ use url::Url;
 use super::setting_flags::{self, SettingFlags};
 use crate::{client, webhook};
 
-/// Health answers are small; more than this is not one.
+/// Maximum size of a response of the health endpoints.
 const ANSWER_MAX: u64 = 64 * 1024;
 
 #[derive(clap::Args, Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Args {
     timeout_ms: u64,
 }
 
-/// Whom to ask, and how.
+/// Target of the check.
 struct ProbeTarget {
     address: SocketAddr,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
@@ -48,7 +48,8 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
         None => {
             let api = setting_flags::load(file, SettingFlags::default())?.settings.api;
             let address = reachable(api.bind)?;
-            // Its certificate is for a name under which others know it. No secret is told to it, so any will do.
+            // Its certificate is for the name that other machines use. No secret is sent, so any certificate is
+            // accepted.
             let tls = api.tls.map(|_| (Arc::new(client::anybody()), ServerName::from(address.ip())));
             ProbeTarget { address, tls }
         }
@@ -95,7 +96,7 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<ProbeT
     Ok(ProbeTarget { address, tls })
 }
 
-/// A daemon that listens on every address is asked over the loopback one.
+/// Calls a daemon that listens on all addresses on the loopback address.
 fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
     if bind.port() == 0 {
         bail!("api.bind has port 0; find the real port in the daemon's log, and pass it with --url");
@@ -108,8 +109,8 @@ fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(ip, bind.port()))
 }
 
-/// A connection on which nothing takes longer than until then. Set anew before each step: a peer that sends a byte now and then
-/// must not stretch it.
+/// A connection with a deadline. The timeout is set again before each step, so that a peer that sends a byte now and
+/// then cannot extend it.
 struct DeadlineStream {
     stream: TcpStream,
     deadline: Instant,
@@ -154,7 +155,7 @@ fn ask(asked: ProbeTarget, path: &str, deadline: Instant) -> io::Result<Vec<u8>>
 }
 
 fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
-    // In one piece: who expects something else hangs up after the first.
+    // In one write: a peer with another protocol disconnects after the first one.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
@@ -163,7 +164,7 @@ fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> i
     loop {
         match stream.read(&mut piece) {
             Ok(0) => return Ok(answer),
-            // A peer that ends without saying so has ended.
+            // Some peers close a TLS connection without a close notification.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !answer.is_empty() => return Ok(answer),
             Err(error) => return Err(error),
             Ok(read) if answer.len() as u64 + read as u64 > ANSWER_MAX => {
@@ -181,7 +182,7 @@ fn parse(answer: &[u8]) -> anyhow::Result<(u16, &str)> {
     Ok((status.parse()?, body))
 }
 
-/// What `/readyz` says about the parts that are not ready, on one line.
+/// Formats the reasons of `/readyz` for components that are not ready, on one line.
 fn reasons(body: &str) -> String {
     let Ok(report) = serde_json::from_str::<serde_json::Value>(body) else { return String::new() };
     let mut reasons = Vec::new();

@@ -1,4 +1,4 @@
-//! What a command is given in a file: YAML or JSON, or standard input.
+//! Reads the input of a command from a file, YAML or JSON, or from standard input.
 
 use std::{
     fs::File,
@@ -9,17 +9,17 @@ use std::{
 use anyhow::anyhow;
 use serde_json::Value;
 
-/// A file that is larger is a mistake.
+/// Maximum size of a file, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// Reads a file: JSON if its name ends so, else YAML, which JSON is as well. `-` is standard input.
+/// Reads a file: JSON if its name ends in `.json`, else YAML, which includes JSON. `-` is standard input.
 pub(super) fn read(path: &Path) -> anyhow::Result<Value> {
     let shown = if is_input(path) { "standard input".to_owned() } else { path.display().to_string() };
     let text = text(path).map_err(|error| anyhow!("{shown} cannot be read: {error}"))?;
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         return serde_json::from_str(&text).map_err(|error| anyhow!("{shown} is not valid JSON: {error}"));
     }
-    // By way of YAML's own values, which notice a field that is given twice.
+    // Parses into YAML's own values first: they detect a field that is given twice.
     let value = yaml_serde::from_str(&text).and_then(|mut value: yaml_serde::Value| {
         value.apply_merge()?;
         Ok(value)
@@ -37,7 +37,7 @@ fn text(path: &Path) -> io::Result<String> {
     let source: Box<dyn io::Read> = if is_input(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     source.take(LARGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes; check the path")));
+        return Err(io::Error::other(format!("the file is larger than {LARGEST} bytes; check the path")));
     }
     Ok(text)
 }

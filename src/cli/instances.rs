@@ -50,7 +50,7 @@ fn table(instances: &[Value]) -> TextTable {
     table
 }
 
-/// Numbers in a row as one: `0-3, 7`.
+/// Formats consecutive numbers as ranges: `0-3, 7`.
 fn ranges(numbers: &Value) -> String {
     let mut numbers: Vec<u64> = numbers.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
     numbers.sort_unstable();

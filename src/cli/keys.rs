@@ -1,4 +1,4 @@
-//! `guildhall keys`: keys of the API.
+//! `guildhall keys`: API keys.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -36,7 +36,7 @@ enum Command {
     RotateAdmin,
 }
 
-/// What is asked of a running daemon.
+/// Commands that need a running daemon.
 #[derive(Debug, Subcommand)]
 enum RemoteCommand {
     /// Create a key and print it on standard output; it is shown only once
@@ -136,7 +136,7 @@ fn rotate_admin(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a key that was made: the secret alone, so that it can be piped, and the rest aside.
+/// Prints a new key: only the secret on standard output, so that it can be piped, and the rest on standard error.
 fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
     if !out.is_table() {
         out.show(key, |_| String::new())?;
@@ -144,7 +144,7 @@ fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
     }
     eprint!("{}", whole(key, Painter::for_terminal(false)));
     eprintln!("The key follows. Store it now: it is not shown again.");
-    // Not even to whoever has stopped reading is this no error: there is a key that nobody has.
+    // A closed pipe is an error here, too: the key exists, but was not printed.
     print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
         anyhow!(
             "the key was created, but could not be printed ({error}). Revoke it with `guildhall keys revoke {}`",
@@ -163,7 +163,7 @@ async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a key is good, for people.
+/// Formats the status of a key.
 fn standing(key: &Value) -> TableCell {
     match (key["active"] == true, key["revoked_at"].is_null()) {
         (true, _) => TableCell::tinted("active", Color::Good),

@@ -1,4 +1,4 @@
-//! `guildhall limits`: what Discord's limits leave, and who uses them up.
+//! `guildhall limits`: Discord's rate limits and their largest consumers.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::client::{ApiRequest, Client, ListRequest};
 
-/// What an older daemon does not know.
+/// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "limits";
 
 #[derive(clap::Args, Debug)]
@@ -132,7 +132,7 @@ fn standing(limits: &Value) -> Vec<(&'static str, TableCell)> {
     pairs
 }
 
-/// How much of what leads to a ban is used up.
+/// Formats the used part of the ban budget.
 fn ban(invalid: &Value) -> TableCell {
     let used = format!("{} of {} invalid requests", text(&invalid["used"]), text(&invalid["most"]));
     match invalid["stops"].as_str() {
@@ -141,10 +141,10 @@ fn ban(invalid: &Value) -> TableCell {
     }
 }
 
-/// How many of the largest holders are shown.
+/// Maximum number of holders that are displayed.
 const HOLDERS: usize = 3;
 
-/// The largest holders of the ban budget, and those whose calls wait. An older daemon does not tell.
+/// Formats the largest holders of the ban budget, and those whose calls wait. Older daemons do not report them.
 fn shares(share: &Value) -> Vec<(&'static str, TableCell)> {
     let holders = share["holders"].as_array().into_iter().flatten();
     let shown = holders.enumerate().filter(|(at, holder)| *at < HOLDERS || holder["capped"] == true);

@@ -1,4 +1,4 @@
-//! Lists that come in pages: how much of them is wanted, and how they are printed.
+//! Options and output of paginated lists.
 
 use std::process::ExitCode;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::output::{Output, TextTable};
 use crate::client::{Client, ListRequest};
 
-/// How many entries there are unless it is said.
+/// Default number of entries.
 const USUAL: usize = 50;
 
-/// How much of a list is wanted.
+/// Number of entries to show.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct PageArgs {
     /// Maximum number of entries to show [default: 50]
@@ -32,7 +32,7 @@ impl PageArgs {
     }
 }
 
-/// Reads a list, and prints it. `nothing` is what people are told when it is empty.
+/// Reads a list and prints it. `nothing` is the message for an empty list.
 pub(super) async fn show(
     client: &Client,
     out: &Output,

@@ -83,7 +83,7 @@ fn table(steps: &[MigrationStatus]) -> String {
     steps.iter().map(line).collect()
 }
 
-/// Enough of a hash to tell two apart.
+/// Shortens a hash; long enough to distinguish two.
 fn short(hash: &str) -> String {
     hash.chars().take(12).collect()
 }

@@ -1,6 +1,4 @@
-//! The command line. Each command is a file: its arguments, and a `run` that gives the exit code.
-//!
-//! Exit codes: 0 fine, 1 failed, 2 wrong usage, and 130 or 143 when a second signal ended the process at once.
+//! The command line. Each command is a file: its arguments, and a `run` that returns the exit code.
 
 mod audit;
 mod breakers;
@@ -101,7 +99,7 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Runs what the command line asks for. Wrong usage has already ended the process with 2.
+/// Runs a command. Usage errors have already ended the process with 2.
 pub fn run(cli: Cli) -> ExitCode {
     let file = cli.config;
     let outcome = match cli.command {
@@ -132,14 +130,14 @@ pub fn run(cli: Cli) -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
-        // Whoever reads what is printed has had enough of it.
+        // The reader of the output has closed the pipe.
         Err(error)
             if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
         {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            // Not the chain of sources: each message already says what a person needs.
+            // Not the chain of sources: each message is complete.
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }

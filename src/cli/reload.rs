@@ -1,4 +1,4 @@
-//! `guildhall reload`: reload the settings of a running daemon.
+//! `guildhall reload`: reloads the settings of a running daemon.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -18,7 +18,7 @@ pub(super) struct Args {
 
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
-        // Idempotent: what is in force is not applied again.
+        // Idempotent: effective settings are not applied again.
         let report = client.send(&ApiRequest::post("/v1/reload").repeatable()).await?.body;
         out.show(&report, |paint| shown(&report, paint))?;
         Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Options of every command that asks a running daemon: where it is, what key to show, how to print what it says.
+//! Options of every command that calls a running daemon: its URL, the key, and the output format.
 
 use std::{env, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -16,12 +16,12 @@ use crate::{
     settings::{SecretValue, Settings},
 };
 
-/// Names the place of the daemon in the environment.
+/// Environment variable with the URL of the daemon.
 const PLACE: &str = "GUILDHALL_API";
-/// Holds the key in the environment.
+/// Environment variable with the key.
 const KEY: &str = "GUILDHALL_KEY";
 
-/// How to reach the daemon, and how to print what it says.
+/// Connection to the daemon, and output format.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Daemon and output")]
 pub(super) struct RemoteArgs {
@@ -60,17 +60,17 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl RemoteArgs {
-    /// How the answer is printed.
+    /// Returns the output for results.
     pub(super) fn output(&self) -> Output {
         Output::new(self.output)
     }
 
-    /// A client, by what was given and the settings.
+    /// Creates a client from the options and the settings.
     pub(super) fn client(&self, file: Option<PathBuf>) -> anyhow::Result<Client> {
         self.client_by(|| Ok(setting_flags::load(file, SettingFlags::default())?.settings))
     }
 
-    /// A client, by what was given and these settings, which are read if they are needed.
+    /// Creates a client from the options and these settings, which are loaded only if needed.
     pub(super) fn client_by(&self, settings: impl FnOnce() -> anyhow::Result<Settings>) -> anyhow::Result<Client> {
         let given = match (&self.api, environment(PLACE)?) {
             (Some(api), _) => Some((api.clone(), "--api")),
@@ -83,7 +83,7 @@ impl RemoteArgs {
                 let place: ApiUrl = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
                 let key = match key {
                     Some(key) => Some(key),
-                    // The key of this machine's own daemon is nobody else's business.
+                    // The key of this machine's own daemon must not be sent to another one.
                     None if !place.is_here() => bail!(
                         "no API key for {place}. Pass one with --key-file PATH or {KEY}; the key of the local daemon \
                          is not sent to other hosts"
@@ -105,7 +105,7 @@ impl RemoteArgs {
         Ok(Client::new(ClientConfig { place, key, within: self.timeout, ca_file: self.ca_file.clone(), own })?)
     }
 
-    /// The key that somebody gave for this very command.
+    /// Returns the key from the options or the environment.
     fn given_key(&self) -> anyhow::Result<Option<ClientKey>> {
         if let Some(key) = &self.key {
             return Ok(Some(ClientKey::new(key, "--key")?));
@@ -117,7 +117,7 @@ impl RemoteArgs {
         Ok(key.transpose()?)
     }
 
-    /// Runs an errand that asks the daemon.
+    /// Runs an async function that calls the daemon.
     pub(super) fn run(
         &self,
         file: Option<PathBuf>,
@@ -137,7 +137,7 @@ fn environment(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The key of a daemon that runs by these settings, if it has one yet. It is never made here.
+/// Returns the key of a daemon with these settings, if it exists. It is never created here.
 fn key_of(settings: &Settings) -> anyhow::Result<Option<ClientKey>> {
     if let Some(key) = &settings.api.admin_key {
         return Ok(Some(ClientKey::new(key, "api.admin_key of the settings")?));

@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     let ends_with = if args.until_input_ends { StopSource::Input } else { StopSource::Signals };
-    // Before the first part starts: only what starts from here on is watched.
+    // Before the first part starts: only parts that start after this are watched.
     Supervision::install().map_err(ServeError::Supervision)?;
     // Early, so that no signal is lost during the start, and SIGHUP never ends the process.
     let signals = Signals::listen(ends_with, OnHangup::Reloads);
@@ -29,11 +29,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let read = move || setting_flags::load(file.clone(), args.settings.clone());
     let started = read()?;
     let mut settings = started.settings.clone();
-    // Before the log starts: the answer is for the person who typed the command.
+    // Before the log starts: these errors are for the user of the command.
     if settings.discord.token.is_none() {
         return Err(StartError::NoToken.into());
     }
-    // And so that the log knows what it must not hold.
+    // And so that the log knows which secrets it must not contain.
     let key = app::admin_key::find(&settings)?;
     settings.api.admin_key = Some(key.key.clone());
     let (handlers, prints) = handlers::load_printed(&settings.handlers)?;

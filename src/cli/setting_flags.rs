@@ -1,4 +1,4 @@
-//! Flags for the settings that are changed most. The schema checks their values, so that all mistakes show together.
+//! Flags for common settings. The schema validates their values, so that all errors are reported together.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::settings::{self, Flag, LoadedSettings, SettingsError, SettingsSources};
 
-/// Settings on the command line; they win over the file and the environment.
+/// Settings on the command line; they override the file and the environment.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Settings")]
 pub(super) struct SettingFlags {

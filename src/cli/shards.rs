@@ -1,4 +1,4 @@
-//! `guildhall shards`: connections to Discord's gateway.
+//! `guildhall shards`: gateway connections.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::client::{ApiRequest, Client, ListRequest};
 
-/// What an older daemon does not know.
+/// Name of the feature in errors of daemons that do not support it.
 const FEATURE: &str = "shards";
 
 #[derive(clap::Args, Debug)]

@@ -57,7 +57,7 @@ pub(super) struct Args {
     log_filter: String,
 }
 
-/// A token that a client can send: `Bot ` goes in front of it, so it has no blank of its own.
+/// Parses a token that a client can send: `Bot ` is put in front of it, so it must not contain a space.
 fn token(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
         return Err("must be printable ASCII without spaces, and without the `Bot ` prefix");
@@ -83,7 +83,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;
         let bind = args.bind;
         let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
-        // On standard output, for whoever started it on port 0 and wants to know the port.
+        // On standard output, so that a program that started it on port 0 can read the port.
         println!("listening on http://{}", sim.address());
         signals.first().await;
         sim.stop().await;

@@ -1,4 +1,4 @@
-//! Words that a shell may complete, without being the only ones: a newer daemon may know more.
+//! Values that a shell may suggest; others are accepted as well, since a newer daemon may know more.
 
 use std::ffi::OsStr;
 
@@ -11,7 +11,7 @@ use guildhall_core::{
     operation::{FailureClass, OperationKind, OperationState},
 };
 
-/// Takes any word, and knows some.
+/// Accepts any value, and suggests some.
 #[derive(Clone)]
 pub(super) struct SuggestedValues(fn() -> Vec<&'static str>);
 
@@ -27,22 +27,22 @@ impl TypedValueParser for SuggestedValues {
     }
 }
 
-/// What operations do.
+/// Kinds of operations.
 pub(super) fn kinds() -> SuggestedValues {
     SuggestedValues(|| OperationKind::ALL.map(OperationKind::name).to_vec())
 }
 
-/// What becomes of operations.
+/// States of operations.
 pub(super) fn states() -> SuggestedValues {
     SuggestedValues(|| OperationState::ALL.map(OperationState::name).to_vec())
 }
 
-/// Why operations fail.
+/// Error classes of operations.
 pub(super) fn classes() -> SuggestedValues {
     SuggestedValues(|| FailureClass::ALL.map(FailureClass::name).to_vec())
 }
 
-/// What keys are good for.
+/// Scopes of keys.
 pub(super) fn scopes() -> SuggestedValues {
     SuggestedValues(|| Scope::ALL.map(Scope::name).to_vec())
 }

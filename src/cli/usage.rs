@@ -1,4 +1,4 @@
-//! `guildhall usage`: what callers use of the store.
+//! `guildhall usage`: store usage of callers.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -38,7 +38,7 @@ fn table(answered: &Value) -> TextTable {
     }
     let file = &answered["file"];
     if let (Some(bytes), Some(most)) = (file["bytes"].as_u64(), file["max_bytes"].as_u64()) {
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
         let used = percent(bytes as f64 / most.max(1) as f64);
         let bytes = [bytes.to_string(), most.to_string()].map(TableCell::from);
         let [bytes, most] = bytes;
@@ -47,7 +47,7 @@ fn table(answered: &Value) -> TextTable {
     table
 }
 
-/// A part of a bound, in colour when little is left.
+/// Formats the used part of a limit, coloured if little is left.
 fn percent(ratio: f64) -> TableCell {
     let told = format!("{:.1} %", ratio * 100.0);
     if ratio >= 0.8 { TableCell::tinted(told, Color::Care) } else { told.into() }

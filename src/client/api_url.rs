@@ -1,4 +1,4 @@
-//! Where a daemon is.
+//! Base URL of a daemon's API.
 
 use std::{
     fmt,
@@ -9,26 +9,26 @@ use std::{
 use http::Uri;
 use url::{Host, Url};
 
-/// Where a daemon is: an http or https URL that everything else stands below.
+/// Base URL of a daemon: an http or https URL that all API paths are relative to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiUrl {
     url: Url,
 }
 
-/// A text names no place of a daemon.
+/// A text is not a valid daemon URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiUrlError {
-    /// It is no URL.
-    #[error("is no URL of a daemon; write http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:8080")]
+    /// It is not an http or https URL.
+    #[error("is not a daemon URL; use http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:8080")]
     Form,
-    /// It holds a login.
-    #[error("must not hold a user or a password; the key goes into --key-file or GUILDHALL_KEY")]
+    /// It contains a user or a password.
+    #[error("must not contain a user or a password; set the key with --key-file or GUILDHALL_KEY")]
     Login,
-    /// It holds more than a place.
-    #[error("must end with its path; a ? or # has no meaning here")]
+    /// It contains a query or a fragment.
+    #[error("must end with its path; remove the ? or # and what follows")]
     Query,
-    /// Only the daemon's log knows the port.
-    #[error("api.bind has port 0, so only the daemon's log knows the real one; give it with --api http://HOST:PORT")]
+    /// The port is 0, so only the daemon's log shows the actual port.
+    #[error("api.bind has port 0, so only the daemon's log shows the actual port; set it with --api http://HOST:PORT")]
     AnyPort,
 }
 
@@ -46,7 +46,7 @@ impl FromStr for ApiUrl {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(ApiUrlError::Query);
         }
-        // Who copies the URL of an endpoint means the daemon.
+        // Accepts the URL of an endpoint, too.
         let path = url.path().trim_end_matches('/');
         let path = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/').to_owned();
         url.set_path(&path);
@@ -55,11 +55,12 @@ impl FromStr for ApiUrl {
 }
 
 impl ApiUrl {
-    /// Where a daemon is that listens there. One that listens on every address is asked over the loopback one.
+    /// Returns the URL of a daemon that listens on `bind`. For one that listens on all addresses, this is the loopback
+    /// address.
     ///
     /// # Errors
     ///
-    /// When the port is not known.
+    /// If the port is 0.
     pub fn of_bind(bind: SocketAddr, tls: bool) -> Result<Self, ApiUrlError> {
         if bind.port() == 0 {
             return Err(ApiUrlError::AnyPort);
@@ -72,7 +73,7 @@ impl ApiUrl {
         format!("{}://{}", if tls { "https" } else { "http" }, SocketAddr::new(ip, bind.port())).parse()
     }
 
-    /// Whether nobody but this machine can be there.
+    /// Whether the host is always this machine.
     #[must_use]
     pub fn is_here(&self) -> bool {
         match self.url.host() {
@@ -83,13 +84,13 @@ impl ApiUrl {
         }
     }
 
-    /// Whether others can read along.
+    /// Whether the connection is unencrypted and leaves this machine.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.url.scheme() == "http" && !self.is_here()
     }
 
-    /// The address of what stands at a path, which begins with a slash.
+    /// Returns the URI of a path, which starts with a slash.
     pub(super) fn at(&self, path: &str) -> Option<Uri> {
         format!("{self}{path}").parse().ok()
     }

@@ -1,4 +1,4 @@
-//! Why there is no answer of use, in words that say what to do.
+//! Errors of API requests, with messages that say what to do.
 
 use std::{fmt, time::Duration};
 
@@ -8,81 +8,79 @@ use serde_json::Value;
 use super::{ApiUrl, ClientKey};
 use crate::terminal_text::plain;
 
-/// What the type of every problem of ours begins with.
+/// Prefix of Guildhall's problem types.
 const TYPE: &str = "urn:guildhall:problem:";
-/// How many mistakes are told.
+/// Maximum number of field errors in a message.
 const TOLD: usize = 50;
-/// What the daemon says of a path that it does not have.
-const NO_PATH: &str = "There is nothing at this path";
-/// How long to wait before asking again, if the daemon does not say.
+/// Start of the daemon's detail text for an unknown path.
+const NO_PATH: &str = "No resource exists at this path";
+/// Delay before a retry, if the daemon does not send one.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Why there is no answer of use.
+/// Error of an API request.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there.
+    /// No connection could be made.
     #[error(
-        "nobody answers at {place}: {why}; start the daemon there with `guildhall serve`, or say where it is with --api URL \
-         or GUILDHALL_API{}",
+        "cannot connect to {place}: {why}; start the daemon there with `guildhall serve`, or set its address with \
+         --api URL or GUILDHALL_API{}",
         Certificate(why)
     )]
     Unreachable {
-        /// Where.
+        /// Address of the daemon.
         place: ApiUrl,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
     },
-    /// It took too long.
-    #[error("{place} has not answered within {} ms{}; --timeout gives it longer", within.as_millis(), Left(*left))]
+    /// The request timed out.
+    #[error("{place} did not respond within {} ms{}; use --timeout to wait longer", within.as_millis(), Left(*left))]
     TimedOut {
-        /// Where.
+        /// Address of the daemon.
         place: ApiUrl,
-        /// How long it had.
+        /// The timeout.
         within: Duration,
-        /// Whether it may have been done.
+        /// Whether the request may have changed something.
         left: bool,
     },
-    /// The connection broke.
-    #[error("the connection to {place} broke: {why}{}", Left(*left))]
+    /// The connection failed during the request.
+    #[error("the connection to {place} failed: {why}{}", Left(*left))]
     Broken {
-        /// Where.
+        /// Address of the daemon.
         place: ApiUrl,
-        /// Why.
+        /// Cause of the failure.
         why: String,
-        /// Whether it may have been done.
+        /// Whether the request may have changed something.
         left: bool,
     },
-    /// Something else listens there.
-    #[error(
-        "{place} answered {status} in words that are not Guildhall's; is it the right address, and nothing between?"
-    )]
+    /// The response is not from Guildhall.
+    #[error("{place} returned a {status} that is not from Guildhall; check the URL and any proxy")]
     NotOurs {
-        /// Where.
+        /// Address that was called.
         place: ApiUrl,
-        /// The status.
+        /// Status code of the response.
         status: u16,
     },
-    /// The daemon has no such thing.
-    #[error("the daemon at {place} does not know {what}; it may be older than this program")]
+    /// The daemon does not support the feature.
+    #[error("the daemon at {place} does not support {what}; it may be older than this program")]
     Unknown {
-        /// Where.
+        /// Address of the daemon.
         place: ApiUrl,
-        /// What.
+        /// The feature.
         what: String,
     },
-    /// The question itself cannot be written down.
-    #[error("{} cannot be asked for: it is no part of a URL or of a header", plain(what))]
+    /// The request cannot be encoded.
+    #[error("cannot request {}: it is not valid in a URL or a header", plain(what))]
     Malformed {
-        /// What.
+        /// The path of the request.
         what: String,
     },
-    /// The daemon says no.
+    /// The daemon rejected the request.
     #[error("{0}")]
     Refused(Box<ProblemDetails>),
 }
 
 impl ClientError {
-    /// When it may go right, if it is worth asking again.
+    /// Returns when to retry; `None` if a retry is not useful.
     #[must_use]
     pub fn again_after(&self) -> Option<Duration> {
         match self {
@@ -101,7 +99,7 @@ impl ClientError {
         }
     }
 
-    /// What the daemon said, if it did.
+    /// Returns the daemon's problem response, if there is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&ProblemDetails> {
         match self {
@@ -110,13 +108,13 @@ impl ClientError {
         }
     }
 
-    /// Whether the daemon says that there is no such thing.
+    /// Whether the daemon responded with 404.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.refusal().is_some_and(|refusal| refusal.status == StatusCode::NOT_FOUND)
     }
 
-    /// Whether nobody knows if it was done.
+    /// Whether it is unknown if the request changed something.
     #[must_use]
     pub fn is_unclear(&self) -> bool {
         match self {
@@ -127,31 +125,31 @@ impl ClientError {
     }
 }
 
-/// A problem that the daemon told (RFC 9457).
+/// A problem response of the daemon (RFC 9457).
 #[derive(Clone, Debug)]
 pub struct ProblemDetails {
-    /// The status.
+    /// The status code.
     pub status: StatusCode,
-    /// The last part of its type.
+    /// The last segment of the problem type.
     pub name: String,
-    /// What it is, in general.
+    /// The title, which describes the problem type.
     pub title: String,
-    /// What there is to say about this case.
+    /// The detail, which describes this occurrence.
     pub detail: String,
-    /// What is wrong with which field.
+    /// Field errors: field and message.
     pub errors: Vec<(String, String)>,
     /// The scope that the key lacks.
     pub needs: Option<String>,
-    /// When to ask again.
+    /// When to retry.
     pub retry_after: Option<Duration>,
-    /// Who said it.
+    /// Address of the daemon that sent it.
     pub(super) place: Option<ApiUrl>,
-    /// The key that was shown.
+    /// The key that was sent.
     pub(super) key: Option<ClientKey>,
 }
 
 impl ProblemDetails {
-    /// Reads a problem; nothing if it is none of ours.
+    /// Parses a problem; `None` if it is not one of Guildhall's.
     pub(super) fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Self> {
         let body: Value = serde_json::from_slice(body).ok()?;
         let name = body["type"].as_str()?.strip_prefix(TYPE)?.to_owned();
@@ -171,7 +169,7 @@ impl ProblemDetails {
         })
     }
 
-    /// Names each field anew, for whoever has asked in other words.
+    /// Renames each field, for callers that use other field names than the API.
     pub fn rename(&mut self, name: impl Fn(&str) -> String) {
         for (field, _) in &mut self.errors {
             *field = name(field);
@@ -187,16 +185,17 @@ impl fmt::Display for ProblemDetails {
                 let place = self.place.as_ref().map_or_else(String::new, |place| format!(" at {place}"));
                 return write!(
                     f,
-                    "the daemon{place} does not take the key from {origin}: it is wrong, over or of another daemon; give one \
-                     with --key-file PATH or GUILDHALL_KEY. Processes that share a store accept one generated key: their logs and \
-                     `guildhall doctor` name its host and file"
+                    "the daemon{place} rejected the key from {origin}: it is invalid, expired, or for another daemon; \
+                     set one with --key-file PATH or GUILDHALL_KEY. Processes that share a store accept one generated \
+                     key: their logs and `guildhall doctor` name its host and file"
                 );
             }
             (StatusCode::UNAUTHORIZED, _, None) => {
                 return f.write_str(
-                    "the daemon asks for a key, and none was found; give one with --key-file PATH or GUILDHALL_KEY. Without \
-                     either it is api.admin_key of the settings, or the file admin.key beside the store. Processes that share a \
-                     store have one such file: their logs and `guildhall doctor` name its host and path",
+                    "the daemon requires a key, and none was found; set one with --key-file PATH or GUILDHALL_KEY. \
+                     Without either, the key is api.admin_key of the settings, or the file admin.key beside the store. \
+                     Processes that share a store have one such file: their logs and `guildhall doctor` name its host \
+                     and path",
                 );
             }
             (StatusCode::FORBIDDEN, Some(scope), origin) => {
@@ -204,8 +203,8 @@ impl fmt::Display for ProblemDetails {
                 let origin = origin.map_or_else(String::new, |origin| format!(" from {origin}"));
                 return write!(
                     f,
-                    "the key{origin} lacks the scope {scope}; whoever has the admin key makes one that has it: `guildhall keys \
-                     create --name NAME --scope {scope}`"
+                    "the key{origin} lacks the scope {scope}; use the admin key to create one that has it: `guildhall \
+                     keys create --name NAME --scope {scope}`"
                 );
             }
             _ => {}
@@ -213,7 +212,12 @@ impl fmt::Display for ProblemDetails {
         let says =
             if self.errors.is_empty() || self.status == StatusCode::CONFLICT { &self.detail } else { &self.title };
         let says = plain(says.trim_end_matches('.'));
-        write!(f, "{} ({})", if says.is_empty() { "the daemon refused" } else { &says }, self.status.as_u16())?;
+        write!(
+            f,
+            "{} ({})",
+            if says.is_empty() { "the daemon rejected the request" } else { &says },
+            self.status.as_u16()
+        )?;
         if self.detail.starts_with(NO_PATH) {
             f.write_str("; the daemon may be older than this program")?;
         }
@@ -234,7 +238,7 @@ struct Left(bool);
 
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 { ", and it may have been done or not" } else { "" })
+        f.write_str(if self.0 { " (the change may or may not have been made)" } else { "" })
     }
 }
 
@@ -244,7 +248,7 @@ impl fmt::Display for Certificate<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_it = self.0.contains("certificate");
         f.write_str(if is_it {
-            ". If its certificate comes from an authority of your own, name that with --ca-file"
+            ". If its certificate is from a private authority, set the authority's certificate with --ca-file"
         } else {
             ""
         })

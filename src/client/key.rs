@@ -1,4 +1,4 @@
-//! The key that a client shows, and where it came from.
+//! The API key of a client, and its origin.
 
 use std::{fs, io, path::Path};
 
@@ -6,41 +6,41 @@ use http::HeaderValue;
 
 use crate::settings::SecretValue;
 
-/// A key is never this long; a file that is something else may be.
+/// Maximum size of a key file, in bytes. A larger file is something else.
 const FILE_MOST: u64 = 4 * 1024;
 
-/// A key, and where it came from, so that somebody can find the wrong one.
+/// An API key and its origin, so that a user can find the invalid one.
 #[derive(Clone, Debug)]
 pub struct ClientKey {
     header: HeaderValue,
     origin: String,
 }
 
-/// There is no key there.
+/// A source contains no usable key.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientKeyError {
     /// A file cannot be read.
-    #[error("the key in {file} cannot be read: {error}")]
+    #[error("cannot read the key in {file}: {error}")]
     Read {
-        /// Which file.
+        /// Path of the file.
         file: String,
-        /// Why not.
+        /// Cause of the failure.
         error: io::Error,
     },
-    /// It is none.
-    #[error("{0} holds no key: one is a single line of printable characters without blanks, such as gh_…")]
+    /// The text is not a key.
+    #[error("{0} contains no valid key: a key is a single line of printable characters without spaces, such as gh_…")]
     Form(
-        /// Where it should be.
+        /// Origin of the text.
         String,
     ),
 }
 
 impl ClientKey {
-    /// A key that came from somewhere.
+    /// Creates a key that came from `origin`.
     ///
     /// # Errors
     ///
-    /// When it cannot be one.
+    /// If the text cannot be a key.
     pub fn new(key: &SecretValue, origin: impl Into<String>) -> Result<Self, ClientKeyError> {
         let (origin, key) = (origin.into(), key.expose().trim());
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -53,11 +53,11 @@ impl ClientKey {
         Ok(Self { header, origin })
     }
 
-    /// The key in a file.
+    /// Reads the key in a file.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or holds none.
+    /// If the file cannot be read, or contains no key.
     pub fn of_file(file: &Path) -> Result<Self, ClientKeyError> {
         let shown = file.display().to_string();
         let read = |error| ClientKeyError::Read { file: shown.clone(), error };
@@ -71,7 +71,7 @@ impl ClientKey {
         }
     }
 
-    /// Where it came from.
+    /// Origin of the key: an option, a variable or a file.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
@@ -107,7 +107,7 @@ mod tests {
         for wrong in [&b"a b"[..], b"\xff\xfe", &[b'a'; 5_000]] {
             fs::write(&file, wrong).unwrap();
             let says = ClientKey::of_file(&file).unwrap_err().to_string();
-            assert!(says.contains("holds no key") && says.contains(file.to_str().unwrap()), "{says}");
+            assert!(says.contains("contains no valid key") && says.contains(file.to_str().unwrap()), "{says}");
         }
         fs::write(&file, "gh_1_2\r\n").unwrap();
         assert_eq!(ClientKey::of_file(&file).unwrap().origin(), file.to_str().unwrap());

@@ -1,15 +1,15 @@
-//! A client of the API: what the command line asks a running daemon with.
+//! API client that the command line uses to call a running daemon.
 //!
 //! ```text
-//!  command ──Ask──▶ Client ──http(s), in time──▶ daemon
-//!     ▲                │
-//!     ├── Answered ◀───┤ 2xx
-//!     ├── Fault ◀──────┤ a problem, or nobody there: in words that say what to do
-//!     └── Told ◀─ Feed ┘ a stream of operations, taken up again where it broke
+//!  command ──ApiRequest──▶ Client ──http(s), with a timeout──▶ daemon
+//!     ▲                      │
+//!     ├── ApiResponse ◀──────┤ 2xx
+//!     ├── ClientError ◀──────┤ a problem, or no connection: with a message that says what to do
+//!     └── StreamItem ◀── OperationStream: resumes where it was interrupted
 //! ```
 //!
-//! Every exchange has a time limit and every answer a largest size. What may be asked twice is asked again for a moment when
-//! the daemon says that it cannot right now; nothing else is.
+//! Every request has a timeout and every response a maximum size. A request that may be repeated is retried for a short
+//! time when the daemon is temporarily unavailable; other requests are not.
 
 mod api_url;
 mod error;
@@ -45,45 +45,45 @@ pub use self::{
 };
 use crate::{error_chain::chain, webhook};
 
-/// Who we are.
+/// Value of the `User-Agent` header.
 const USER_AGENT: &str = concat!("guildhall-cli/", env!("CARGO_PKG_VERSION"));
-/// How long a connection may take to be made.
+/// Connect timeout.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The largest answer that is read.
+/// Maximum size of a response.
 const ANSWER_MOST: usize = 64 * 1024 * 1024;
-/// How long what the daemon cannot do right now is asked for again.
+/// How long a request is retried while the daemon is temporarily unavailable.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before that, if the daemon does not say.
+/// Minimum delay before a retry.
 const AGAIN: Duration = Duration::from_millis(500);
 
 type PooledClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// What a client needs to know.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where the daemon is.
+    /// Address of the daemon.
     pub place: ApiUrl,
-    /// What to show; without one only what asks for none can be asked.
+    /// Key to send. Without one, only requests that need no key succeed.
     pub key: Option<ClientKey>,
-    /// How long one exchange may take.
+    /// Timeout of one request.
     pub within: Duration,
-    /// Authorities to trust beside the public ones, as PEM.
+    /// PEM file of certificate authorities to trust in addition to the public ones.
     pub ca_file: Option<PathBuf>,
-    /// The certificate of this machine's own daemon, as PEM, if that is asked: then no other is believed, and this one under
-    /// any name.
+    /// PEM file of the certificate of this machine's own daemon, if that is called: then only this certificate is
+    /// trusted, for any host name.
     pub own: Option<PathBuf>,
 }
 
-/// A file of certificates is none.
+/// A certificate file is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} {why}; {named_by} names a file of certificates in PEM", path.display())]
+#[error("{} {why}; {named_by} must name a PEM file of certificates", path.display())]
 pub struct CaFileError {
     path: PathBuf,
     why: String,
     named_by: &'static str,
 }
 
-/// Asks one daemon.
+/// Sends requests to one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: PooledClient,
@@ -92,23 +92,23 @@ pub struct Client {
     within: Duration,
 }
 
-/// What the daemon answered, having done what it was asked for.
+/// A successful response of the daemon.
 #[derive(Clone, Debug)]
 pub struct ApiResponse {
     /// The status: 2xx.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body; `null` if there is none.
+    /// The body; `null` if it is empty.
     pub body: Value,
 }
 
 impl Client {
-    /// A client with no connection yet.
+    /// Creates a client. It connects with its first request.
     ///
     /// # Errors
     ///
-    /// When the file of authorities is none.
+    /// If the file of certificate authorities is invalid.
     pub fn new(config: ClientConfig) -> Result<Self, CaFileError> {
         let ClientConfig { place, key, within, ca_file, own } = config;
         let (tls, path, named_by) = match own {
@@ -117,7 +117,7 @@ impl Client {
         };
         let tls = tls.map_err(|why| CaFileError { path, why, named_by })?;
         let mut tcp = HttpConnector::new();
-        // The connector around it sees to the scheme.
+        // The outer connector checks the scheme.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_WITHIN.min(within)));
@@ -127,23 +127,24 @@ impl Client {
         Ok(Self { http, place, key, within })
     }
 
-    /// Where the daemon is.
+    /// Address of the daemon.
     #[must_use]
     pub const fn place(&self) -> &ApiUrl {
         &self.place
     }
 
-    /// How long one exchange may take.
+    /// Timeout of one request.
     #[must_use]
     pub const fn within(&self) -> Duration {
         self.within
     }
 
-    /// Asks, and waits for the answer. What may be asked twice is asked again while the daemon cannot answer just now.
+    /// Sends a request and waits for the response. Retries a request that may be repeated while the daemon is
+    /// temporarily unavailable.
     ///
     /// # Errors
     ///
-    /// When there is no answer, or it is a refusal.
+    /// If there is no response, or it is not a success.
     pub async fn send(&self, ask: &ApiRequest) -> Result<ApiResponse, ClientError> {
         let patient_until = Instant::now() + PATIENCE.min(self.within);
         loop {
@@ -159,9 +160,9 @@ impl Client {
         }
     }
 
-    /// Asks once.
+    /// Sends a request once.
     async fn exchange(&self, ask: &ApiRequest) -> Result<ApiResponse, ClientError> {
-        // What the daemon was asked to wait for comes on top.
+        // The time that the daemon was requested to wait is added.
         let within = self.within + ask.waits();
         let deadline = Instant::now() + within;
         let late = |_| ClientError::TimedOut { place: self.place.clone(), within, left: ask.changes() };
@@ -178,7 +179,7 @@ impl Client {
         Ok(ApiResponse { status: head.status, headers: head.headers, body })
     }
 
-    /// Asks, and gives the answer as soon as its head is there.
+    /// Sends a request, and returns the response as soon as its headers have arrived.
     async fn begin(
         &self,
         ask: &ApiRequest,
@@ -186,7 +187,7 @@ impl Client {
     ) -> Result<Response<Incoming>, ClientError> {
         let request = self.request(ask, more)?;
         self.http.request(request).await.map_err(|error| {
-            // The client's own words only say at what it failed.
+            // The client's own message only says which step failed.
             let why = error.source().map_or_else(|| error.to_string(), chain);
             if error.is_connect() {
                 ClientError::Unreachable { place: self.place.clone(), why }
@@ -221,7 +222,7 @@ impl Client {
         Ok(request)
     }
 
-    /// What a status that is no success means.
+    /// Maps a response that is not a success to an error.
     fn refused(&self, ask: &ApiRequest, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
         match ProblemDetails::read(status, headers, body) {
             Some(_) if ask.is_unknown(status) => {
@@ -238,28 +239,28 @@ impl Client {
 
     fn unreadable(&self, error: &(dyn Error + 'static), ask: &ApiRequest) -> ClientError {
         let why = if error.is::<LengthLimitError>() {
-            format!("the answer is larger than {ANSWER_MOST} bytes")
+            format!("the response is larger than {ANSWER_MOST} bytes")
         } else {
             chain(error)
         };
         ClientError::Broken { place: self.place.clone(), why, left: ask.changes() }
     }
 
-    /// What is at a path that may answer something else than a success, and its status.
+    /// Gets a path whose response may be something else than a success. Returns the status and the body.
     ///
     /// # Errors
     ///
-    /// When there is no answer.
+    /// If there is no response.
     pub async fn look(&self, path: &str) -> Result<(u16, Value), ClientError> {
         let (status, body) = self.look_raw(path).await?;
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
-    /// The same for what is no JSON.
+    /// Gets a path in the same way, for a body that is not JSON.
     ///
     /// # Errors
     ///
-    /// When there is no answer.
+    /// If there is no response.
     pub async fn look_raw(&self, path: &str) -> Result<(u16, Bytes), ClientError> {
         let ask = ApiRequest::new(Method::GET, path);
         let late = |_| ClientError::TimedOut { place: self.place.clone(), within: self.within, left: false };
@@ -272,11 +273,11 @@ impl Client {
         timeout_at(Instant::now() + self.within, looked).await.map_err(late)?
     }
 
-    /// What is at this path.
+    /// Gets a path.
     ///
     /// # Errors
     ///
-    /// As [`Self::send`].
+    /// See [`Self::send`].
     pub async fn get(&self, path: impl Into<String>) -> Result<ApiResponse, ClientError> {
         self.send(&ApiRequest::new(Method::GET, path)).await
     }

@@ -1,8 +1,8 @@
-//! A stream of operations that is taken up again where it broke.
+//! A stream of operations that resumes where it was interrupted.
 //!
 //! ```text
-//!  open ──▶ events ──break──▶ wait a little ──▶ open with Last-Event-ID ──▶ what was missed, and on
-//!                                                └─ nothing to go on from, or too old ──▶ gap
+//!  open ──▶ events ──interrupted──▶ backoff ──▶ open with Last-Event-ID ──▶ missed events, then new ones
+//!                                               └─ no last event, or it is too old ──▶ gap
 //! ```
 
 use std::{collections::VecDeque, time::Duration};
@@ -19,25 +19,25 @@ use super::{
     sse::{SseEvent, SseParser},
 };
 
-/// What the stream is called where a daemon has none.
-const FEATURE: &str = "the stream of operations";
-/// Where it is.
+/// Name of the feature in errors of daemons that do not support it.
+const FEATURE: &str = "the operation stream";
+/// Path of the stream.
 const PATH: &str = "/v1/operations/stream";
-/// A stream that says nothing for so long, not even that it is there, is broken.
+/// A stream that sends nothing for this long, not even a keep-alive, counts as interrupted.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long to wait after the first break; each further one in a row waits twice as long.
+/// Delay after the first interruption; doubles with each further one in a row.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// The longest of these waits, and the longest that the daemon may ask for.
+/// Maximum of these delays, and of the delay that the daemon may request.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// How many breaks in a row there may be without a word between them.
+/// Maximum number of interruptions in a row without any data between them.
 const BREAKS_MOST: u32 = 10;
 
-/// What a stream tells.
+/// An item of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
-    /// An operation is in another state, or was accepted: as lists have it.
+    /// An operation was accepted or changed its state. It has the same form as in lists.
     Operation(Value),
-    /// Something may have been missed: whoever must know everything has to look.
+    /// Changes may have been missed: a caller that needs all of them must query the operations.
     Gap,
 }
 
@@ -46,22 +46,22 @@ pub enum StreamItem {
 pub struct OperationStream {
     client: Client,
     path: String,
-    /// After which event it goes on.
+    /// Id of the last event, after which the stream resumes.
     last: Option<String>,
     open: Option<(Incoming, SseParser)>,
     told: VecDeque<StreamItem>,
-    /// When it last said anything.
+    /// When data last arrived.
     heard: Instant,
     breaks: u32,
     retry: Option<Duration>,
 }
 
 impl OperationStream {
-    /// Opens the stream of what these parameters name; after this event, if one is named.
+    /// Opens a stream with these parameters; after the event `after`, if given.
     ///
     /// # Errors
     ///
-    /// When there is none, or it is refused. A daemon without streams is a [`ClientError::Unknown`].
+    /// If the stream cannot be opened or is rejected. A daemon without streams is reported as an unsupported feature.
     pub async fn open(
         client: &Client,
         given: &[(&str, Option<String>)],
@@ -81,17 +81,17 @@ impl OperationStream {
         Ok(feed)
     }
 
-    /// After which event it would go on.
+    /// Id of the last event, after which the stream would resume.
     #[must_use]
     pub fn last(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
-    /// What comes next. May be dropped at any time; nothing is lost by that.
+    /// Returns the next item. Cancel-safe: nothing is lost if the future is dropped.
     ///
     /// # Errors
     ///
-    /// When it is broken for good, or refused.
+    /// If the stream cannot be resumed, or is rejected.
     pub async fn next(&mut self) -> Result<StreamItem, ClientError> {
         loop {
             if let Some(told) = self.told.pop_front() {
@@ -105,7 +105,7 @@ impl OperationStream {
             self.heard = Instant::now();
             match frame {
                 Ok(Some(Ok(frame))) => self.take(frame.data_ref().map_or(&[][..], |data| data)),
-                // The end, an error, or nothing for too long: all the same.
+                // The end, an error or a timeout: all are interruptions.
                 Ok(Some(Err(_)) | None) | Err(_) => self.open = None,
             }
         }
@@ -115,7 +115,7 @@ impl OperationStream {
         let Some((_, parser)) = &mut self.open else { return };
         self.breaks = 0;
         let Ok(events) = parser.push(bytes) else {
-            // Nobody knows where the next event begins.
+            // The start of the next event is unknown.
             self.open = None;
             self.told.push_back(StreamItem::Gap);
             return;
@@ -127,7 +127,7 @@ impl OperationStream {
         self.told.extend(events.iter().filter_map(told));
     }
 
-    /// Opens it again, after a while.
+    /// Opens the stream again, after a delay.
     async fn again(&mut self) -> Result<(), ClientError> {
         let backoff = FIRST_WAIT.saturating_mul(1 << self.breaks.min(10)).min(LONGEST_WAIT);
         let mut wait =
@@ -138,7 +138,7 @@ impl OperationStream {
             let knew_nothing = self.last.is_none();
             match self.connect().await {
                 Ok(()) => {
-                    // What happened in between can be asked for by nobody.
+                    // Without a last event id, the events in between cannot be requested.
                     if knew_nothing {
                         self.told.push_back(StreamItem::Gap);
                     }
@@ -173,7 +173,7 @@ impl OperationStream {
         let body =
             timeout(within, whole).await.map_err(late)?.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let fault = client.refused(&ask, head.status, &head.headers, &body);
-        // An older daemon takes the stream's path for an operation's.
+        // An older daemon parses the last segment of the stream's path as an operation id.
         let is_taken_for_an_id = fault.refusal().is_some_and(|refusal| {
             refusal.status == StatusCode::BAD_REQUEST && refusal.errors.iter().any(|(field, _)| field == "id")
         });
@@ -184,7 +184,7 @@ impl OperationStream {
     }
 }
 
-/// When a stream may be had again, if that is to be hoped for.
+/// Returns the delay before the next attempt; `None` if the error is permanent.
 fn worth_another(fault: &ClientError) -> Option<Duration> {
     match fault {
         ClientError::Unreachable { .. }
@@ -200,7 +200,7 @@ fn told(event: &SseEvent) -> Option<StreamItem> {
     match event.kind.as_str() {
         "operation" => serde_json::from_str(&event.data).ok().map(StreamItem::Operation),
         "gap" => Some(StreamItem::Gap),
-        // Something that is not known yet.
+        // An event type of a newer daemon.
         _ => None,
     }
 }

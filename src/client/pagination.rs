@@ -1,42 +1,42 @@
-//! Lists that come in pages.
+//! Reads lists page by page.
 
 use serde_json::{Map, Value};
 
 use super::{ApiRequest, ApiResponse, Client, ClientError, request::query};
 
-/// The most entries that the daemon gives at once.
+/// Maximum number of entries in one page of the daemon.
 const PAGE_MOST: usize = 500;
 
-/// A list to be read, page by page.
+/// A list to read page by page.
 #[derive(Clone, Debug)]
 pub struct ListRequest<'a> {
-    /// Where it is.
+    /// Path of the list.
     pub path: &'a str,
-    /// The name of the list in the answer.
+    /// Name of the list in the response.
     pub list: &'static str,
-    /// What a page after the first is asked for with.
+    /// Name of the query parameter for the next page.
     pub cursor: &'static str,
-    /// Which entries.
+    /// Filters, as query parameters.
     pub given: Vec<(&'a str, Option<String>)>,
-    /// How many at most.
+    /// Maximum number of entries.
     pub most: usize,
-    /// What it is, for a daemon that knows nothing of it.
+    /// Name of the feature in errors of daemons that do not support it.
     pub feature: Option<&'static str>,
 }
 
-/// What was read.
+/// The entries that were read.
 #[derive(Clone, Debug, Default)]
 pub struct ListPage {
     /// The entries.
     pub entries: Vec<Value>,
-    /// Where it goes on, if there are more.
+    /// Cursor of the next page, if there are more entries.
     pub next: Option<String>,
-    /// What else the last answer said.
+    /// Other fields of the last response.
     pub rest: Map<String, Value>,
 }
 
 impl ListPage {
-    /// All of it as one answer of the daemon's.
+    /// Returns all of it in the form of one response of the daemon.
     #[must_use]
     pub fn into_value(self, list: &str) -> Value {
         let mut value = self.rest;
@@ -47,11 +47,11 @@ impl ListPage {
 }
 
 impl Client {
-    /// Reads a list up to its bound.
+    /// Reads a list up to its maximum number of entries.
     ///
     /// # Errors
     ///
-    /// As [`Client::send`].
+    /// See [`Client::send`].
     pub async fn pages(&self, pages: &ListRequest<'_>) -> Result<ListPage, ClientError> {
         let mut page = ListPage::default();
         while page.entries.len() < pages.most {
@@ -71,7 +71,7 @@ impl Client {
             page.next = body.remove("next").and_then(|next| next.as_str().map(str::to_owned));
             page.rest = body;
             page.entries.extend(entries);
-            // A daemon that gives the same place again would be asked for ever.
+            // Avoids an endless loop if a daemon returns the same cursor again.
             if page.next.is_none() || page.next == before {
                 break;
             }

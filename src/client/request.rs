@@ -1,4 +1,4 @@
-//! One question to the daemon.
+//! A request to the daemon.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::form_urlencoded;
 
-/// What may stand in a part of a path as it is.
+/// Characters that need no encoding in a path segment.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
-/// One question to the daemon.
+/// A request to the daemon.
 #[derive(Clone, Debug)]
 pub struct ApiRequest {
     method: Method,
@@ -23,7 +23,7 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// A question about what is at this path, which begins with a slash.
+    /// Creates a request for a path, which starts with a slash.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
         Self {
             once: method != Method::GET,
@@ -36,37 +36,38 @@ impl ApiRequest {
         }
     }
 
-    /// One that changes something.
+    /// Creates a POST request.
     pub fn post(path: impl Into<String>) -> Self {
         Self::new(Method::POST, path)
     }
 
-    /// With JSON.
+    /// Sets a JSON body.
     #[must_use]
     pub fn with(self, body: Value) -> Self {
         Self { body: Some(body), ..self }
     }
 
-    /// With a header.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
-    /// It may be asked twice, since what it asks for is done once all the same.
+    /// Permits retries: the request is idempotent.
     #[must_use]
     pub fn repeatable(self) -> Self {
         Self { once: false, ..self }
     }
 
-    /// What it is about, for a daemon that knows nothing of it. Only for paths that are there if the daemon knows them at all.
+    /// Sets the name of the feature, for the error of a daemon that does not support it. Only for paths that every
+    /// daemon with the feature has.
     #[must_use]
     pub fn about(self, feature: &'static str) -> Self {
         Self { feature: Some(feature), ..self }
     }
 
-    /// The daemon may take so much longer to answer.
+    /// Adds to the timeout the time that the daemon waits before it responds.
     #[must_use]
     pub fn waiting(self, waits: Duration) -> Self {
         Self { waits, ..self }
@@ -100,28 +101,28 @@ impl ApiRequest {
         !self.once
     }
 
-    /// Whether it asks for a change.
+    /// Whether the request may change something.
     pub(super) fn changes(&self) -> bool {
         self.method != Method::GET
     }
 
-    /// Whether this status means that the daemon has no such path.
+    /// Whether this status means that the daemon does not have the path.
     pub(super) fn is_unknown(&self, status: StatusCode) -> bool {
         self.feature.is_some() && matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
     }
 }
 
-/// A text as one part of a path.
+/// Encodes a text as one path segment.
 #[must_use]
 pub fn part(text: &str) -> String {
-    // A part of dots alone would be taken for a step up.
+    // A segment of dots only would be resolved as a parent folder.
     if text.chars().all(|c| c == '.') {
         return text.replace('.', "%2E");
     }
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// A path with what is given of a query.
+/// Appends the query parameters that have a value to a path.
 #[must_use]
 pub(super) fn query(path: &str, given: &[(&str, Option<String>)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());

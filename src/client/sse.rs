@@ -1,50 +1,50 @@
-//! Server-sent events: from bytes, however they are cut, to events.
+//! Parser for server-sent events. Input may be split at any byte.
 
 use std::{mem, time::Duration};
 
-/// An event with more than this is not read.
+/// Maximum size of an event.
 const EVENT_MOST: usize = 8 * 1024 * 1024;
 
-/// One event.
+/// A server-sent event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SseEvent {
-    /// Its kind; `message` if it says none.
+    /// Its type; `message` by default.
     pub(super) kind: String,
-    /// What it holds.
+    /// Its data.
     pub(super) data: String,
 }
 
-/// An event is larger than anything that is read.
+/// An event exceeds the maximum size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventTooLarge;
 
-/// Reads a stream.
+/// Incremental parser of a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SseParser {
     line: Vec<u8>,
-    /// The last byte was a carriage return: a line feed after it ends no line of its own.
+    /// Whether the last byte was a carriage return: a line feed after it does not end another line.
     returned: bool,
     begun: bool,
     kind: String,
     data: String,
-    /// An id counts once its event is there.
+    /// Id of the current event. It takes effect when the event is complete.
     pending: Option<String>,
     last: Option<String>,
     retry: Option<Duration>,
 }
 
 impl SseParser {
-    /// The id of the last event that came whole.
+    /// Id of the last complete event.
     pub(super) fn last(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
-    /// How long the server wants to be left alone after a break.
+    /// Delay before a reconnect that the server requested.
     pub(super) const fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Takes bytes as they come, and gives the events that are whole now.
+    /// Parses bytes, and returns the events that are complete now.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, EventTooLarge> {
         let mut events = Vec::new();
         for &byte in bytes {
@@ -83,7 +83,7 @@ impl SseParser {
             "retry" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry = value.parse().ok().map(Duration::from_millis);
             }
-            // A comment, or something that is not known.
+            // A comment, or an unknown field.
             _ => {}
         }
         None
@@ -120,14 +120,14 @@ mod tests {
         assert_eq!(events, [event("operation", "{\n }"), event("message", "x"), event("gap", "")]);
         assert_eq!((parser.last(), parser.retry()), (Some("1"), Some(Duration::from_millis(250))));
         parser.push(b"\n").unwrap();
-        assert_eq!(parser.last(), None, "an empty id forgets the last");
+        assert_eq!(parser.last(), None, "an empty id resets the last one");
     }
 
     #[test]
     fn an_event_that_is_cut_off_does_not_count() {
         let mut parser = SseParser::default();
         assert_eq!(parser.push(b"id: 1\ndata: a\n\nid: 2\ndata: b\n").unwrap(), [event("message", "a")]);
-        assert_eq!(parser.last(), Some("1"), "the second is to come again");
+        assert_eq!(parser.last(), Some("1"), "the second event will be sent again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whose certificates are believed where a daemon of this machine is asked, whose certificate is for a name that others know it by.
+//! Certificate verification for a daemon on this machine, whose certificate is for another host name.
 
 use std::{path::Path, sync::Arc};
 
@@ -9,19 +9,19 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
-/// Believes whoever has the key of the first certificate in this file, and nobody else.
+/// Trusts only a server that has the private key of the first certificate in this file.
 ///
 /// # Errors
 ///
-/// What is wrong with the file.
+/// If the file is invalid.
 pub(super) fn only(file: &Path) -> Result<ClientConfig, String> {
     match CertificateDer::from_pem_file(file) {
         Ok(certificate) => Ok(believing(Some(certificate))),
-        Err(error) => Err(format!("holds no certificate that can be read: {error}")),
+        Err(error) => Err(format!("contains no valid certificate: {error}")),
     }
 }
 
-/// Believes everybody who has the key of the certificate that they show. Never to be told a secret.
+/// Trusts any server that has the private key of its certificate. Never send a secret over such a connection.
 pub(crate) fn anybody() -> ClientConfig {
     believing(None)
 }
@@ -36,7 +36,7 @@ fn believing(certificate: Option<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// Whoever has the key of this certificate, or of any.
+/// Accepts a server that has the private key of this certificate; of any certificate if it is `None`.
 #[derive(Debug)]
 struct KeyHolderVerifier {
     certificate: Option<CertificateDer<'static>>,

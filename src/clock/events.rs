@@ -33,12 +33,12 @@ pub(super) struct ClockCompared {
 
 impl InternalEvent for ClockCompared {
     fn emit(self) {
-        #[expect(clippy::cast_precision_loss, reason = "a gauge has no more")]
+        #[expect(clippy::cast_precision_loss, reason = "a gauge has no more precision")]
         gauge!(CLOCK_OFFSET, "reference" => self.reference.name()).set(self.ahead_ms as f64 / 1_000.0);
     }
 }
 
-/// The wall clock differs from a reference by more than it may.
+/// The wall clock differs from a reference by more than the tolerance.
 pub(super) struct ClockSkewDetected {
     pub(super) reference: ReferenceClock,
     pub(super) ahead_ms: i64,
@@ -62,7 +62,12 @@ pub(super) struct ClockSkewResolved {
 
 impl InternalEvent for ClockSkewResolved {
     fn emit(self) {
-        info!(reference = self.reference.name(), ahead_ms = self.ahead_ms, "the clock of this machine is right again");
+        info!(
+            reference = self.reference.name(),
+            ahead_ms = self.ahead_ms,
+            "the clock of this machine is correct \
+            again"
+        );
     }
 }
 
@@ -73,7 +78,7 @@ pub(super) struct StoreTimeAdvanced {
 
 impl InternalEvent for StoreTimeAdvanced {
     fn emit(self) {
-        warn!(by_ms = self.by_ms, "store time went forward; what was stored before expires that much later");
+        warn!(by_ms = self.by_ms, "store time moved forward; data that was stored before expires that much later");
     }
 }
 
@@ -84,7 +89,7 @@ pub(super) struct StoreTimeSetBack {
 
 impl InternalEvent for StoreTimeSetBack {
     fn emit(self) {
-        warn!(by_ms = self.by_ms, "store time goes back; operations that wait may wait that much longer");
+        warn!(by_ms = self.by_ms, "store time moves back; waiting operations may wait that much longer");
     }
 }
 
@@ -99,7 +104,7 @@ impl InternalEvent for WallClockUnconfirmed {
     }
 }
 
-/// By how much expiry lags behind store time.
+/// The lag of expiry behind store time was measured.
 pub(super) struct ExpiryLagMeasured {
     pub(super) seconds: f64,
 }

@@ -1,7 +1,7 @@
-//! The clocks of this process: store time, and how far this machine's clock is from Discord's and the database's.
+//! The clocks of this process: store time, and the offsets of this machine's clock from Discord's and the database's.
 //!
-//! [`Clocks`] is the one source of durable times. What the machines in [`guildhall_core::clock`] decide is logged and counted
-//! here.
+//! [`Clocks`] is the only source of durable times. The decisions of the state machines in [`guildhall_core::clock`] are
+//! logged and counted here.
 
 mod events;
 mod source;
@@ -29,14 +29,16 @@ use self::events::{
 pub use self::source::{SystemTimeSource, TimeSource, boot_time};
 use crate::events::emit;
 
-/// `Date` has whole seconds.
+/// The `Date` header has whole seconds.
 const DATE_RESOLUTION: Duration = Duration::from_secs(1);
-/// How far searches reach back while Discord's clock is unknown: the clock may have been ahead by as much.
+/// How far searches reach back while the offset of Discord's clock is unknown: store time may have been ahead by this
+/// much.
 const UNMEASURED: Duration = Duration::from_secs(10 * 60);
-/// How often the wall clock is read for store time, at most: an event must not cost more than one look at a clock.
+/// Minimum interval between readings of the wall clock for store time: an event must not cost more than one clock
+/// reading.
 const FOLLOW_EVERY: Duration = Duration::from_millis(50);
 
-/// The clocks of this process. Clones are the same clocks.
+/// The clocks of this process. Clones share them.
 #[derive(Clone)]
 pub struct Clocks(Arc<Shared>);
 
@@ -45,11 +47,11 @@ struct Shared {
     authority: Authority,
     boot: Option<String>,
     state: Mutex<State>,
-    /// Store time minus monotonic time, in milliseconds: what the state says.
+    /// Store time minus monotonic time, in milliseconds: a copy of the value in `state`.
     offset: AtomicI64,
-    /// When the wall clock was last read for it, in microseconds of the monotonic clock.
+    /// When the wall clock was last read for store time, in microseconds of the monotonic clock.
     followed: AtomicU64,
-    /// The record of the store is out of date.
+    /// Whether the stored record is out of date.
     changed: AtomicBool,
 }
 
@@ -58,14 +60,14 @@ struct State {
     discord: OffsetEstimator,
     database: OffsetEstimator,
     ahead: AheadLog,
-    /// The references that the wall clock was reported to differ from.
+    /// References that the wall clock was reported to differ from.
     wrong: Vec<ReferenceClock>,
 }
 
-/// What is stored of the clocks, for the next process.
+/// State of the clocks that is stored for the next process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClockRecord {
-    /// Store time, if it is this machine's.
+    /// Store time, if this machine is its authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<SavedTime>,
     /// How far store time was ahead of Discord's clock, by day.
@@ -80,8 +82,8 @@ impl fmt::Debug for Clocks {
 }
 
 impl Clocks {
-    /// Store time is this machine's, as long as Discord's clock does not contradict it. Nothing that expires is stored for
-    /// longer than `longest`.
+    /// Creates clocks whose store time follows this machine, as long as Discord's clock does not contradict it.
+    /// `max_ttl` is the maximum time that anything that expires is stored.
     #[must_use]
     pub fn of_machine(source: Arc<dyn TimeSource>, longest: Duration) -> Self {
         let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
@@ -89,7 +91,7 @@ impl Clocks {
         Self::new(source, Authority::Machine, longest, reading, after)
     }
 
-    /// Store time is the database's, which showed `reading` between `sent` and now.
+    /// Creates clocks whose store time follows the database, which returned `reading` between `sent` and now.
     #[must_use]
     pub fn of_database(source: Arc<dyn TimeSource>, longest: Duration, reading: UnixMs, sent: Timestamp) -> Self {
         let at = source.monotonic();
@@ -121,13 +123,13 @@ impl Clocks {
         }))
     }
 
-    /// The monotonic time that readings are taken at.
+    /// Returns the monotonic time, which readings are taken at.
     #[must_use]
     pub fn monotonic(&self) -> Timestamp {
         self.0.source.monotonic()
     }
 
-    /// Store time.
+    /// Returns store time.
     #[must_use]
     pub fn now(&self) -> UnixMs {
         let at = self.monotonic();
@@ -142,7 +144,7 @@ impl Clocks {
         UnixMs::new(u64::try_from(now).unwrap_or(0))
     }
 
-    /// By how much expiry has to lag behind store time, so that nothing expires within its time.
+    /// Returns how far expiry must lag behind store time so that nothing expires too early.
     #[must_use]
     pub fn expiry_lag(&self) -> Duration {
         let (at, mut state) = (self.monotonic(), self.state());
@@ -154,14 +156,14 @@ impl Clocks {
         lag
     }
 
-    /// Store time, for everything that writes durable times.
+    /// Returns store time as a clock, for everything that writes durable times.
     #[must_use]
     pub fn store_time(&self) -> WallClock {
         let clocks = self.clone();
         WallClock::provided(move || clocks.now())
     }
 
-    /// The earliest time by Discord's clock of anything that was made after `at` by store time.
+    /// Returns the earliest time by Discord's clock of anything that was created after `at` by store time.
     #[must_use]
     pub fn discord_time_of(&self, at: UnixMs) -> UnixMs {
         let (monotonic, mut state) = (self.monotonic(), self.state());
@@ -177,11 +179,12 @@ impl Clocks {
         drop(state);
         self.report(step);
         let at = at.before(ahead);
-        // A time that is still to come was written by a clock that was further ahead than was ever measured.
+        // A time in the future was written by a clock that was further ahead than was ever measured.
         if at > now { now.before(UNMEASURED) } else { at }
     }
 
-    /// Discord's clock showed `date` in an answer to a call that was sent at `sent`, and that arrived at `received`.
+    /// Records that Discord's clock showed `date` in the response to a call that was sent at `sent`; the response
+    /// arrived at `received`.
     pub fn observe_discord(&self, date: UnixMs, sent: Timestamp, received: Timestamp) {
         let mut state = self.state();
         state.discord.observe(Offset::measured(date, DATE_RESOLUTION, sent, received), received);
@@ -190,7 +193,7 @@ impl Clocks {
             state.discord.second();
         }
         let confirmed = state.discord.confirmed(received);
-        // Before store time follows: what was written until now was written by it as it is.
+        // Before store time follows: everything written until now used store time as it is.
         let changed = confirmed.is_some_and(|discord| {
             let (ahead, now) = (state.store.offset() - discord.low, state.store.now(received));
             state.ahead.observe(ahead, now)
@@ -206,7 +209,8 @@ impl Clocks {
         }
     }
 
-    /// The database's clock showed `reading` in an answer to a statement that was sent at `sent`, and that has just arrived.
+    /// Records that the database's clock showed `reading` in the response to a statement that was sent at `sent`; the
+    /// response has just arrived.
     pub fn observe_database(&self, reading: UnixMs, sent: Timestamp) {
         let at = self.monotonic();
         let measured = Offset::measured(reading, Duration::from_millis(1), sent, at);
@@ -225,19 +229,19 @@ impl Clocks {
         }
     }
 
-    /// Continues what an earlier process has stored.
+    /// Continues from the record of an earlier process.
     pub fn resume(&self, record: ClockRecord) {
         let mut state = self.state();
         state.ahead.merge(&record.ahead);
         if let Some(time) = record.time {
-            // A boot without a name is never the same one.
+            // A boot without an id never counts as the same boot.
             let boot = self.0.boot.clone().unwrap_or_else(|| format!("not {}", time.boot));
             state.store.resume(time, &boot, self.monotonic());
             self.0.offset.store(state.store.offset(), Ordering::Relaxed);
         }
     }
 
-    /// What to store. `other` is what the store holds, which another process may have written.
+    /// Returns the record to store. `other` is the record in the store, which another process may have written.
     #[must_use]
     pub fn record(&self, other: &ClockRecord) -> ClockRecord {
         let (at, mut state) = (self.monotonic(), self.state());
@@ -247,13 +251,13 @@ impl Clocks {
         ClockRecord { time, ahead: state.ahead.clone() }
     }
 
-    /// Whether there is something new to store since this was last asked.
+    /// Returns whether the record has changed since the last call.
     #[must_use]
     pub fn take_changed(&self) -> bool {
         self.0.changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Compares the wall clock with what is known of the references: it may have been set since they were last read.
+    /// Compares the wall clock with the known references again: it may have been set since they were last read.
     pub fn compare_again(&self) {
         let (at, state) = (self.monotonic(), self.state());
         let known = [
@@ -266,11 +270,11 @@ impl Clocks {
                 self.compare(reference, offset);
             }
         }
-        // Follows the wall clock if nothing else asks for the time.
+        // Follows the wall clock even if nothing else reads the time.
         let _ = self.expiry_lag();
     }
 
-    /// Follows the wall clock, if store time is this machine's.
+    /// Follows the wall clock, if this machine is the authority for store time.
     fn follow_machine(&self, state: &mut State, at: Timestamp) -> Option<ClockStep> {
         match self.0.authority {
             Authority::Database => None,
@@ -285,7 +289,7 @@ impl Clocks {
         }
     }
 
-    /// The wall clock, and when it was read. The process may be stopped in between.
+    /// Reads the wall clock. Returns its offset and when it was read. The process may be suspended in between.
     fn wall(&self) -> (Offset, Timestamp) {
         let (before, wall, after) = (self.monotonic(), self.0.source.wall(), self.monotonic());
         (Offset::measured(wall, Duration::ZERO, before, after), after)

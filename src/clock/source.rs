@@ -1,4 +1,4 @@
-//! Where this process reads the time.
+//! Sources of the current time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use guildhall_core::time::{Timestamp, UnixMs};
 
 /// The clocks of a machine.
 pub trait TimeSource: Send + Sync {
-    /// A clock that goes on while the machine sleeps and that is never set.
+    /// A clock that continues while the machine sleeps and that is never set.
     fn monotonic(&self) -> Timestamp;
 
     /// The wall clock, which may be set at any time.
     fn wall(&self) -> UnixMs;
 
-    /// Names the boot that the monotonic clock counts from; `None` if that is not known.
+    /// Id of the boot that the monotonic clock counts from; `None` if it is unknown.
     fn boot(&self) -> Option<String>;
 }
 
@@ -36,7 +36,7 @@ impl TimeSource for SystemTimeSource {
     }
 }
 
-/// The present time on a clock that goes on while the machine sleeps and that is never set.
+/// Returns the time of a clock that continues while the machine sleeps and that is never set.
 pub fn boot_time() -> Duration {
     #[cfg(target_os = "linux")]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;

@@ -5,7 +5,7 @@ use super::*;
 const ORIGIN: u64 = 1_700_000_000_000;
 const MINUTE: i64 = 60_000;
 
-/// Clocks that a test sets. Discord's shows [`ORIGIN`] when the monotonic clock shows nothing.
+/// Clocks that a test controls. Discord's shows [`ORIGIN`] when the monotonic clock shows 0.
 #[derive(Default)]
 struct SetClock {
     ms: AtomicU64,
@@ -41,7 +41,7 @@ fn machine(clock: &Arc<SetClock>) -> Clocks {
     Clocks::of_machine(Arc::new(Arc::clone(clock)), Duration::from_secs(7 * 86_400))
 }
 
-/// So many answers of Discord, a second apart.
+/// Observes `count` responses of Discord, one second apart.
 fn answers(clocks: &Clocks, clock: &SetClock, count: usize) {
     for _ in 0..count {
         let sent = clocks.monotonic();
@@ -61,9 +61,9 @@ fn an_intent_is_looked_for_by_discords_clock() {
     answers(&clocks, &clock, 1);
     assert!(clocks.discord_time_of(intent) <= really);
     answers(&clocks, &clock, 5);
-    assert!(clocks.discord_time_of(intent) <= really, "what was written before the clock was corrected");
-    assert!(really.since(clocks.discord_time_of(intent)) < Duration::from_secs(10), "and not much earlier");
-    assert!(clocks.now().since(clock.discord()) < Duration::from_secs(5), "from now on it is Discord's");
+    assert!(clocks.discord_time_of(intent) <= really, "includes times written before the clock was corrected");
+    assert!(really.since(clocks.discord_time_of(intent)) < Duration::from_secs(10), "not much earlier than needed");
+    assert!(clocks.now().since(clock.discord()) < Duration::from_secs(5), "store time now follows Discord's clock");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn how_far_a_clock_was_ahead_outlives_the_process() {
     answers(&clocks, &clock, 3);
     let record = serde_json::to_string(&clocks.record(&ClockRecord::default())).unwrap();
 
-    // The clock is right by now, and nothing shows that it was not.
+    // The clock is correct by now, and nothing shows that it was wrong.
     clock.wall_ahead.store(0, Ordering::SeqCst);
     clock.ms.fetch_add(3_600_000, Ordering::SeqCst);
     let next = machine(&clock);
@@ -97,7 +97,12 @@ fn a_database_ahead_of_discord_widens_the_search() {
     let (intent, really) = (clocks.now(), clock.discord());
     answers(&clocks, &clock, 3);
     clocks.observe_database(shown(&clock), clocks.monotonic());
-    assert_eq!(clocks.now().since(clock.discord()), Duration::from_secs(600), "the database's clock is everybody's");
+    assert_eq!(
+        clocks.now().since(clock.discord()),
+        Duration::from_secs(600),
+        "the database's clock applies to all \
+        processes"
+    );
     assert!(clocks.discord_time_of(intent) <= really);
 }
 
@@ -113,7 +118,7 @@ fn one_answer_confirms_a_clock_and_does_not_correct_it() {
     let wrong = SetClock::at(5_000, 10 * MINUTE);
     let clocks = machine(&wrong);
     answers(&clocks, &wrong, 1);
-    assert_eq!(clocks.now().since(wrong.discord()), Duration::from_secs(600), "one answer may be odd");
+    assert_eq!(clocks.now().since(wrong.discord()), Duration::from_secs(600), "one response may be an outlier");
 }
 
 #[test]

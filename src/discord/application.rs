@@ -1,11 +1,11 @@
-//! Which application a token belongs to.
+//! Reads the application id from a token.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 
 use crate::settings::SecretValue;
 
-/// The application's id, which is the token's first part in base64. `None` for a token of another form, as simulators
-/// give them out.
+/// Returns the application id, which is the first part of the token in base64. `None` for a token of another format,
+/// such as those of simulators.
 #[must_use]
 pub fn application_of(token: &SecretValue) -> Option<u64> {
     let first = token.expose().split('.').next()?.trim_end_matches('=');

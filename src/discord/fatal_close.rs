@@ -1,53 +1,53 @@
-//! Closes after which trying again with the same settings cannot help.
+//! Close codes after which a reconnect with the same settings cannot succeed.
 
 use std::borrow::Cow;
 
 use twilight_model::gateway::{CloseCode, Intents};
 
-/// Intents that Discord grants only to bots whose owner has switched them on.
+/// Intents that Discord grants only to bots whose owner has enabled them.
 const PRIVILEGED: Intents = Intents::GUILD_MEMBERS.union(Intents::GUILD_PRESENCES).union(Intents::MESSAGE_CONTENT);
 
-/// Discord ended a shard for good.
+/// Discord closed a shard permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Discord closed shard {shard} with {code}: {}", self.advice())]
 pub struct FatalClose {
-    /// The shard's number.
+    /// Shard number.
     pub shard: u32,
-    /// The close code.
+    /// Close code.
     pub code: u16,
-    /// The intents that it asked for.
+    /// The requested intents.
     pub intents: Intents,
 }
 
 impl FatalClose {
-    /// What it means, and what a person can do about it.
+    /// Returns what the code means, and how to fix it.
     pub fn advice(&self) -> Cow<'static, str> {
         let advice = match CloseCode::try_from(self.code) {
             Ok(CloseCode::AuthenticationFailed) => {
-                "the token is wrong; copy the bot's token from Discord's developer portal into discord.token \
+                "invalid token; copy the bot token from the Discord developer portal into discord.token \
                  (GUILDHALL__DISCORD__TOKEN or GUILDHALL__DISCORD__TOKEN_FILE)"
             }
             Ok(CloseCode::InvalidShard) => {
-                "the shard's number is not below the number of shards; check gateway.shards and gateway.shard_range, which \
-                 have to fit in every process"
+                "the shard number is not below the number of shards; check gateway.shards and gateway.shard_range, \
+                 which must match in every process"
             }
             Ok(CloseCode::ShardingRequired) => {
-                "the bot is in too many guilds for so few shards; raise gateway.shards (one for every 2,500 guilds), in \
-                 every process, or set it to 0 to have as many as Discord recommends"
+                "the bot is in too many guilds for this number of shards; raise gateway.shards (one for every 2,500 \
+                 guilds) in every process, or set it to 0 to use the number that Discord recommends"
             }
             Ok(CloseCode::InvalidApiVersion) => {
-                "this gateway no longer speaks API version 10; update Guildhall, or check discord.gateway_url"
+                "this gateway no longer supports API version 10; update Guildhall, or check discord.gateway_url"
             }
             Ok(CloseCode::InvalidIntents) => return self.about_intents().into(),
             Ok(CloseCode::DisallowedIntents) => return self.about_privileges().into(),
-            _ => "connecting again with the same settings cannot help",
+            _ => "reconnecting with the same settings cannot succeed",
         };
         advice.into()
     }
 
     fn about_intents(&self) -> String {
         format!(
-            "the intents are not valid together; check gateway.intents ({}), or update Guildhall if Discord has new ones",
+            "invalid combination of intents; check gateway.intents ({}), or update Guildhall if Discord has new ones",
             names(self.intents)
         )
     }
@@ -55,15 +55,15 @@ impl FatalClose {
     fn about_privileges(&self) -> String {
         let privileged = self.intents & PRIVILEGED;
         if privileged.is_empty() {
-            return "the bot may not use an intent that it asks for, and none of those in gateway.intents needs a switch; \
-                    enable them for the bot in Discord's developer portal (Bot, Privileged Gateway Intents), or take out of \
-                    gateway.intents what is new"
+            return "the bot is not permitted to use one of the requested intents, and none of those in gateway.intents \
+                is known to be privileged; enable them for the bot in the Discord developer portal (Bot, Privileged \
+                Gateway Intents), or remove new ones from gateway.intents"
                 .to_owned();
         }
         format!(
-            "the bot may not use the privileged intents it asks for ({}); enable them for it in Discord's developer portal \
-             (https://discord.com/developers/applications, the application, Bot, Privileged Gateway Intents), or take them \
-             out of gateway.intents",
+            "the bot is not permitted to use the requested privileged intents ({}); enable them in the Discord \
+             developer portal (https://discord.com/developers/applications, the application, Bot, Privileged Gateway \
+             Intents), or remove them from gateway.intents",
             names(privileged)
         )
     }
@@ -95,7 +95,7 @@ mod tests {
     fn who_may_not_use_privileged_intents_is_told_which_ones_and_where_to_switch_them_on() {
         let says = close(4014, Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT);
         assert!(says.contains("(guild_members, message_content)"), "{says}");
-        assert!(says.contains("Privileged Gateway Intents") && says.contains("out of gateway.intents"), "{says}");
+        assert!(says.contains("Privileged Gateway Intents") && says.contains("from gateway.intents"), "{says}");
         let says = close(4013, Intents::GUILDS | Intents::DIRECT_MESSAGES);
         assert!(says.contains("(guilds, direct_messages)"), "{says}");
     }

@@ -1,4 +1,4 @@
-//! First answers to interactions: past the store, since Discord waits three seconds.
+//! First responses to interactions. They bypass the store, because Discord waits only three seconds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,16 +15,16 @@ use super::rest::raw;
 /// Discord's code for an interaction that has its first response already.
 const ALREADY_ACKNOWLEDGED: u32 = 40_060;
 
-/// Discord's code for an interaction that it waits for no longer, or never knew.
+/// Discord's code for an interaction that has expired or that it does not know.
 const UNKNOWN_INTERACTION: u32 = 10_062;
 
-/// How long to wait before it is told again.
+/// Delay before a retry.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A message that only one person sees.
+/// Flag of a message that only one user sees.
 const EPHEMERAL: u64 = 1 << 6;
 
-/// Tells Discord the first answer to interactions.
+/// Sends the first response to interactions.
 pub struct RestInteractionResponder {
     rest: Arc<dyn Rest>,
     within: Duration,
@@ -32,12 +32,12 @@ pub struct RestInteractionResponder {
 
 impl std::fmt::Debug for RestInteractionResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RestInteractionResponder").field("within", &self.within).finish_non_exhaustive()
+        f.debug_struct("RestInteractionResponder").field("timeout", &self.within).finish_non_exhaustive()
     }
 }
 
 impl RestInteractionResponder {
-    /// Through the gate, each within so long.
+    /// Creates a responder that sends through the gate, each response within this timeout.
     pub fn new(rest: Arc<dyn Rest>, within: Duration) -> Self {
         Self { rest, within }
     }
@@ -48,7 +48,7 @@ impl InteractionResponder for RestInteractionResponder {
         let (rest, deadline) = (Arc::clone(&self.rest), Instant::now() + self.within);
         Box::pin(async move {
             let response = Bytes::from(response(first).to_string());
-            let late = ResponseResult::Failed("Discord did not take it in time".to_owned());
+            let late = ResponseResult::Failed("timed out before Discord accepted the response".to_owned());
             let mut why = late.clone();
             loop {
                 match timeout_at(deadline, once(&*rest, &interaction, response.clone(), deadline, trace)).await {
@@ -64,7 +64,7 @@ impl InteractionResponder for RestInteractionResponder {
     }
 }
 
-/// Tells it once: what came of it for good, or why it should be told again.
+/// Sends the response once. Returns the final result as an error, or the reason for a retry.
 async fn once(
     rest: &dyn Rest,
     interaction: &Interaction,
@@ -76,8 +76,8 @@ async fn once(
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let credential = Credential::Application(interaction.application);
     let request = raw(Method::POST, &path, headers, RequestBody::Whole(body), credential);
-    // Its own error shows the path, and in it the token.
-    let mut request = request.map_err(|_| ResponseResult::Failed("its token is none of Discord's".to_owned()))?;
+    // The error itself would contain the path, and with it the token.
+    let mut request = request.map_err(|_| ResponseResult::Failed("invalid interaction token".to_owned()))?;
     request.lane = Lane::Interactive;
     request.trace = Some(trace);
     request.max_wait = deadline.saturating_duration_since(Instant::now());
@@ -86,16 +86,16 @@ async fn once(
         CallOutcome::Answered(answered) => match (answered.status.as_u16(), answered.code) {
             (400, Some(ALREADY_ACKNOWLEDGED)) => Err(ResponseResult::Before),
             (404, Some(UNKNOWN_INTERACTION)) => Err(ResponseResult::TooLate),
-            (status @ (429 | 500..), _) => Ok(format!("Discord answered {status}")),
-            (status, code) => Err(ResponseResult::Failed(format!("Discord answered {status}, code {code:?}"))),
+            (status @ (429 | 500..), _) => Ok(format!("Discord returned {status}")),
+            (status, code) => Err(ResponseResult::Failed(format!("Discord returned {status}, code {code:?}"))),
         },
         CallOutcome::NotSent(not_sent) => Ok(not_sent.to_string()),
-        // To be told twice does no harm: Discord says so.
+        // Sending it twice is harmless: Discord reports that it already has a response.
         CallOutcome::Unknown(unknown) => Ok(unknown.to_string()),
     }
 }
 
-/// The response as Discord takes it. Nobody is mentioned by a message that does not say whom.
+/// The response in Discord's format. A message mentions no one unless it lists allowed mentions.
 pub fn response(first: InitialResponse) -> Value {
     match first {
         InitialResponse::Deferred { ephemeral: true } => json!({ "type": 5, "data": { "flags": EPHEMERAL } }),

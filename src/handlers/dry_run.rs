@@ -1,4 +1,4 @@
-//! What handlers would do with an event. Nothing is done.
+//! Shows what handlers would do with an event. Nothing is executed.
 
 use std::collections::BTreeMap;
 
@@ -13,58 +13,58 @@ use serde_json::{Value, json};
 
 use super::Sample;
 
-/// What handlers would do with an event.
+/// Result of a dry run: what the handlers would do with an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DryRun {
-    /// What the event is called.
+    /// Type of the event.
     pub event_type: String,
-    /// What each handler would do, in the order in which they were written.
+    /// Result for each handler, in the order of the file.
     pub handlers: Vec<HandlerDryRun>,
 }
 
-/// What one handler would do.
+/// Result for one handler.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HandlerDryRun {
-    /// What it is called.
+    /// Name of the handler.
     pub name: String,
     /// The pattern that matches the event, if one does.
     pub matches: Option<String>,
-    /// The condition that does not hold, if one matches but does not want the event.
+    /// The condition that is not met, if a pattern matches but the handler does not apply.
     pub unmet: Option<&'static str>,
     /// Whether it is in shadow.
     pub shadow: bool,
-    /// What it would do, if it wants the event.
+    /// What it would do, if it applies to the event.
     pub would: Option<DryRunAction>,
-    /// What is wrong with that.
+    /// Errors in what it would do.
     pub problems: Vec<String>,
 }
 
-/// What a handler would do that wants an event.
+/// What a handler would do with an event that it applies to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DryRunAction {
-    /// What a rule gives.
+    /// Output of a rule.
     Do {
         /// Operations that it would submit.
         operations: Vec<Value>,
-        /// What it would answer.
+        /// Response that it would send.
         reply: Option<Value>,
-        /// What it would keep.
+        /// State that it would store.
         set: Vec<Value>,
-        /// For how long it would not be called again, for which key.
+        /// Cooldown that it would start: its key and duration.
         cooldown: Option<Value>,
     },
-    /// A webhook would be asked.
+    /// A webhook would be called.
     Ask {
-        /// Where.
+        /// URL of the webhook.
         url: String,
-        /// What it would be sent.
+        /// Body of the request.
         body: Box<Value>,
     },
 }
 
 impl DryRun {
-    /// What these handlers would do.
+    /// Evaluates these handlers.
     #[must_use]
     pub fn of(handlers: &EventHandlers, sample: &Sample) -> Self {
         let view = EventView::new(&sample.event);
@@ -72,7 +72,7 @@ impl DryRun {
         Self { event_type: sample.event.name.as_str().to_owned(), handlers }
     }
 
-    /// Whether some handler wants the event, and nothing is wrong with what any of them would do.
+    /// Whether at least one handler applies to the event, and no handler has errors.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         self.handlers.iter().any(|tried| tried.would.is_some())
@@ -110,7 +110,7 @@ fn tried(handler: &EventHandler, view: &EventView<'_>, state: &BTreeMap<String, 
     match &handler.does {
         HandlerAction::Rule(rule) => by_rule(rule, view, &state, &mut tried),
         HandlerAction::Webhook(webhook) => {
-            // The payload is Discord's; if it is not JSON, that is shown as it is.
+            // The payload is Discord's; if it is not JSON, it is displayed as a string.
             let body = body(event, &state);
             let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
             tried.would = Some(DryRunAction::Ask { url: webhook.url.clone(), body: Box::new(body) });
@@ -135,7 +135,7 @@ fn by_rule(rule: &Rule, view: &EventView<'_>, state: &BTreeMap<String, Value>, t
     }
 }
 
-/// What is wrong with operations, now that all of them is known.
+/// Validates operations after their placeholders were filled in.
 fn problems(operations: &[Value], event: &Event) -> Vec<String> {
     let mut problems = Vec::new();
     for (n, operation) in operations.iter().enumerate() {

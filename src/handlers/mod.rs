@@ -1,4 +1,4 @@
-//! The file of handlers: from TOML to what `core` knows as handlers, or all that is wrong with it at once.
+//! Reads the file of handlers, TOML, into `core`'s handlers. Reports all errors of the file at once.
 
 mod sample;
 mod secrets;
@@ -23,32 +23,32 @@ pub use self::sample::{Sample, SampleError};
 pub use self::warnings::{HandlerWarning, warnings};
 use crate::settings::{self, SecretValue};
 
-/// A file of handlers is never this large.
+/// Maximum size of a handlers file, in bytes.
 const LARGEST: u64 = 4 * 1024 * 1024;
 
-/// Why a file of handlers cannot be used.
+/// Error that makes a handlers file unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlersError {
-    /// It cannot be read.
-    #[error("the handlers in {} cannot be read: {why}; handlers.file names that file", path.display())]
+    /// The file cannot be read.
+    #[error("cannot read the handlers in {}: {why}; check handlers.file", path.display())]
     Unreadable {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
     },
-    /// Something in it is wrong: all of it.
+    /// The file has invalid fields. All of them are listed.
     #[error("{}", Listed { path, problems })]
     Wrong {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Each thing wrong; never empty, and never with a secret.
+        /// The errors; never empty, and never with a secret.
         problems: Vec<HandlerFieldError>,
     },
 }
 
 impl HandlersError {
-    /// Everything that is wrong, each with the field that it concerns.
+    /// Returns all errors, each with its field.
     #[must_use]
     pub fn fields(&self) -> Vec<(String, String)> {
         match self {
@@ -67,29 +67,29 @@ struct Listed<'a> {
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let things = if self.problems.len() == 1 { "thing is" } else { "things are" };
-        write!(f, "{} {things} wrong with the handlers in {}:", self.problems.len(), self.path.display())?;
+        let things = if self.problems.len() == 1 { "error" } else { "errors" };
+        write!(f, "{} {things} in the handlers in {}:", self.problems.len(), self.path.display())?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
     }
 }
 
-/// Reads the handlers that the settings name; none if they name no file.
+/// Reads the handlers file of the settings; returns no handlers if they name no file.
 ///
 /// # Errors
 ///
-/// When the file is missing, or anything in it is wrong.
+/// If the file is missing, or a field in it is invalid.
 pub fn load(settings: &settings::HandlerSettings) -> Result<EventHandlers, HandlersError> {
     load_printed(settings).map(|(handlers, _)| handlers)
 }
 
-/// The handlers in order: the name of each, and a digest of all that there is to it.
+/// The name of each handler, in order, and a digest of its definition.
 pub type HandlerDigests = Vec<(Arc<str>, [u8; 32])>;
 
-/// The same as [`load`], with what tells whether a handler has changed.
+/// The same as [`load`], with digests to detect changed handlers.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// See [`load`].
 pub fn load_printed(settings: &settings::HandlerSettings) -> Result<(EventHandlers, HandlerDigests), HandlersError> {
     let Some(path) = &settings.file else { return Ok((EventHandlers::default(), HandlerDigests::new())) };
     let parsed = parse_values(&read(path)?);
@@ -104,7 +104,7 @@ pub fn load_printed(settings: &settings::HandlerSettings) -> Result<(EventHandle
     Ok((if settings.shadow { handlers.in_shadow() } else { handlers }, prints))
 }
 
-/// Everything of the handlers that no log line may hold.
+/// Returns all secrets of the handlers, which no log line may contain.
 #[must_use]
 pub fn secrets(handlers: &EventHandlers) -> Vec<SecretValue> {
     let webhooks = handlers.iter().filter_map(|handler| match &handler.does {
@@ -119,16 +119,16 @@ fn read(path: &Path) -> Result<String, HandlersError> {
     let mut text = String::new();
     let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let bytes = file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
-    if bytes as u64 > LARGEST { Err(unreadable(format!("it is larger than {LARGEST} bytes"))) } else { Ok(text) }
+    if bytes as u64 > LARGEST { Err(unreadable(format!("the file is larger than {LARGEST} bytes"))) } else { Ok(text) }
 }
 
-/// Reads the text of a file of handlers.
+/// Parses the text of a handlers file.
 #[cfg(test)]
 fn parse(text: &str) -> Result<EventHandlers, Vec<HandlerFieldError>> {
     parse_values(text).map(|(handlers, _)| handlers)
 }
 
-/// Reads the text of a file of handlers: the handlers, and what is written of each, secrets included.
+/// Parses the text of a handlers file. Returns the handlers and the value of each, including secrets.
 fn parse_values(text: &str) -> Result<(EventHandlers, Vec<Value>), Vec<HandlerFieldError>> {
     let mut value = toml_to_json::to_json(text)?;
     let mut problems = Vec::new();
@@ -143,7 +143,7 @@ fn parse_values(text: &str) -> Result<(EventHandlers, Vec<Value>), Vec<HandlerFi
         }
         Ok(_) => Err(problems),
         Err(mut found) => {
-            // What is said of a field here says more.
+            // The errors found here are more specific.
             found.retain(|wrong| problems.iter().all(|known| !wrong.field.starts_with(&known.field)));
             found.extend(problems);
             Err(found)
@@ -151,7 +151,7 @@ fn parse_values(text: &str) -> Result<(EventHandlers, Vec<Value>), Vec<HandlerFi
     }
 }
 
-/// What may be handlers, and where each stands.
+/// Returns the elements of `handlers`, each with its path.
 fn handlers_of(value: &mut Value) -> impl Iterator<Item = (String, &mut Value)> {
     let handlers = value.get_mut("handlers").and_then(Value::as_array_mut);
     handlers.into_iter().flatten().enumerate().map(|(n, handler)| (format!("handlers[{n}]"), handler))

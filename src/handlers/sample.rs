@@ -1,4 +1,4 @@
-//! An event out of a file, to see what handlers would do with it.
+//! Reads an event from a file, for a dry run of handlers.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +12,42 @@ use serde_json::{Map, Value};
 pub struct Sample {
     /// The event.
     pub event: Event,
-    /// Stored values by their keys.
+    /// Stored values by key.
     pub state: BTreeMap<String, Value>,
 }
 
-/// Why a text is no event.
+/// A text is not an event.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    /// It is neither of the two things that it may be.
+    /// It is neither a gateway frame nor the body of a webhook request.
     #[error(
-        "this is no event: it must be a frame of the gateway, such as {{\"t\": \"GUILD_MEMBER_ADD\", \"d\": {{…}}}}, or an \
-         event as a webhook is sent it, with `event_type` and `data`{}", because.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+        "not an event: expected a gateway frame, such as {{\"t\": \"GUILD_MEMBER_ADD\", \"d\": {{…}}}}, or an event as \
+         it is sent to a webhook, with `event_type` and `data`{}", because.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
     )]
     Neither {
-        /// Why not, if there is more to say.
+        /// Parse error, if any.
         because: Option<String>,
     },
-    /// It is a frame that cannot be read.
-    #[error("this frame cannot be read: {0}")]
+    /// It is an invalid frame.
+    #[error("invalid frame: {0}")]
     Frame(#[from] FrameError),
-    /// It is a frame that tells of no event.
-    #[error("this frame (op {op}) tells of no event: handlers see those with op 0")]
+    /// It is a frame without an event.
+    #[error("a frame with op {op} is not an event: handlers receive only frames with op 0")]
     Control {
-        /// What it is instead.
+        /// Opcode of the frame.
         op: u8,
     },
-    /// It is an event as a webhook is sent it that cannot be read.
+    /// It is an invalid body of a webhook request.
     #[error(transparent)]
     Body(#[from] EventBodyError),
 }
 
 impl Sample {
-    /// Reads a frame of the gateway, whose `op` and `s` may be left out, or an event as a webhook is sent it.
+    /// Parses a gateway frame, whose `op` and `s` are optional, or an event as it is sent to a webhook.
     ///
     /// # Errors
     ///
-    /// When it is neither.
+    /// If it is neither.
     pub fn read(text: &str, now: UnixMs) -> Result<Self, SampleError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| SampleError::Neither { because: Some(error.to_string()) })?;
@@ -69,7 +69,7 @@ impl Sample {
     }
 }
 
-/// The frame with what people leave out when they write one.
+/// Adds the fields of a frame that users usually omit.
 fn whole(text: &str, mut frame: Map<String, Value>) -> String {
     if frame.contains_key("op") && frame.contains_key("s") {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Files of handlers as people write them.
+//! Tests with handlers files as users write them.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::settings::{SettingsSources, load as load_settings};
 const SECRET: &str = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0";
 
 fn settings(file: Option<PathBuf>, shadow: bool) -> settings::HandlerSettings {
-    // No file of the working folder is read: an empty one is named.
+    // An empty file is named so that no file of the working folder is read.
     let empty = tempfile::NamedTempFile::new().unwrap();
     let sources = SettingsSources { file: Some(empty.path().to_owned()), ..SettingsSources::default() };
     settings::HandlerSettings { file, shadow, ..load_settings(sources).unwrap().settings.handlers }
@@ -68,7 +68,10 @@ fn all_that_is_wrong_is_listed_under_the_name_of_the_file() {
     );
     let says = load(&settings(Some(file.path().to_owned()), false)).unwrap_err().to_string();
     let lines: Vec<&str> = says.lines().collect();
-    assert!(lines[0].starts_with("3 things are wrong") && lines[0].contains(file.path().to_str().unwrap()), "{says}");
+    assert!(
+        lines[0].starts_with("3 errors in the handlers in") && lines[0].contains(file.path().to_str().unwrap()),
+        "{says}"
+    );
     for hint in ["`handlers[0].on`", "did you mean `member.join`?", "`handlers[1].webhook.url`", "\"/nowhere/s\""] {
         assert!(says.contains(hint), "{hint}: {says}");
     }
@@ -86,11 +89,11 @@ fn secrets_may_stand_in_a_file_of_their_own_one_a_line() {
     let handlers = parse(&text).unwrap();
     let secrets: Vec<String> = secrets(&handlers).iter().map(|secret| secret.expose().to_owned()).collect();
     assert_eq!(secrets, [SECRET.to_owned(), other]);
-    assert!(!format!("{handlers:?}").contains("whsec_"), "secrets are never shown");
+    assert!(!format!("{handlers:?}").contains("whsec_"), "secrets are never displayed");
     let twice = text.replace("secrets_file", &format!("secrets = ['{SECRET}'], secrets_file"));
-    assert!(problems(&twice)[0].contains("given twice"));
+    assert!(problems(&twice)[0].contains("use only one of them"));
     std::fs::write(kept.path(), "\n").unwrap();
-    assert!(problems(&text)[0].contains("which is empty"));
+    assert!(problems(&text)[0].contains("is empty"));
     std::fs::write(kept.path(), "hunter2\n").unwrap();
     let says = problems(&text);
     assert!(says.len() == 1 && says[0].contains("secrets[0]") && !says[0].contains("hunter2"), "{says:?}");
@@ -104,12 +107,12 @@ fn addresses_that_could_not_be_asked_are_refused() {
         ))
     };
     for (url, hint) in [
-        ("https://", "is no address"),
-        ("https://a b/", "is no address"),
+        ("https://", "is not a valid URL"),
+        ("https://a b/", "is not a valid URL"),
         ("ftp://a.example", "https://"),
         ("brain", "https://"),
-        ("https://a.example/#x", "no `#`"),
-        ("https://a:b@c.example", "no password"),
+        ("https://a.example/#x", "must not contain `#`"),
+        ("https://a:b@c.example", "or a password"),
     ] {
         let says = with(url);
         assert!(says.len() == 1 && says[0].contains(hint), "{url}: {says:?}");
@@ -126,11 +129,11 @@ fn an_event_is_a_frame_or_what_a_webhook_is_sent() {
     let back = sample(&body).unwrap();
     assert_eq!((back.event.name, back.state["k"].clone()), (frame.event.name, json!(1)));
     for (text, hint) in [
-        ("", "a frame of the gateway"),
-        ("[]", "a frame of the gateway"),
-        ("{}", "a frame of the gateway"),
+        ("", "a gateway frame"),
+        ("[]", "a gateway frame"),
+        ("{}", "a gateway frame"),
         (r#"{"op":10,"d":{}}"#, "op 10"),
-        (r#"{"t":"MESSAGE_CREATE"}"#, "cannot be read"),
+        (r#"{"t":"MESSAGE_CREATE"}"#, "invalid frame"),
         (r#"{"event_type":"member.join"}"#, "missing field"),
     ] {
         let says = sample(text).unwrap_err().to_string();
@@ -176,6 +179,6 @@ fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
     );
     assert!(brain.shadow && brain.problems.is_empty());
     assert!(lacking.problems[0].contains("{data.nothing}"));
-    assert!(!trial.is_fine(), "something is wrong");
+    assert!(!trial.is_fine(), "two handlers have errors");
     assert!(!serde_json::to_string(&trial).unwrap().contains(SECRET));
 }

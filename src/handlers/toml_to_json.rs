@@ -1,15 +1,15 @@
-//! From TOML to JSON.
+//! Converts TOML to JSON.
 
 use guildhall_core::event::handler::HandlerFieldError;
 use serde_json::{Map, Number, Value};
 use toml::de::{DeTable, DeValue};
 
-/// The text as JSON.
+/// Converts a TOML text to JSON.
 ///
 /// # Errors
 ///
-/// Every place that is not TOML, by its line; or every value that JSON does not have, by its field. No text of the file is
-/// quoted, since it may hold secrets.
+/// Returns every TOML syntax error by its line, or every value that JSON cannot represent by its field. No text of the
+/// file is quoted, since it may contain secrets.
 pub(super) fn to_json(text: &str) -> Result<Value, Vec<HandlerFieldError>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -19,7 +19,7 @@ pub(super) fn to_json(text: &str) -> Result<Value, Vec<HandlerFieldError>> {
         found.sort_unstable();
         let wrong = |(at, says)| HandlerFieldError {
             field: format!("line {}", line(at)),
-            message: format!("is not TOML: {says}"),
+            message: format!("is not valid TOML: {says}"),
         };
         return Err(found.into_iter().map(wrong).collect());
     }
@@ -48,13 +48,13 @@ fn of_value(value: &DeValue<'_>, path: &str, wrong: &mut Vec<HandlerFieldError>)
         DeValue::Table(table) => return of_table(table, path, wrong),
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => return Value::from(number),
-            Err(_) => "is a number out of range; write it in quotes",
+            Err(_) => "is out of range; write the number in quotes",
         },
         DeValue::Float(number) => match number.as_str().parse().ok().and_then(Number::from_f64) {
             Some(number) => return Value::Number(number),
-            None => "is a number that JSON does not have; write it in quotes",
+            None => "is a number that JSON does not support; write it in quotes",
         },
-        DeValue::Datetime(_) => "is a date, which JSON does not have; write it in quotes",
+        DeValue::Datetime(_) => "is a date, which JSON does not support; write it in quotes",
     };
     wrong.push(HandlerFieldError { field: path.to_owned(), message: says.to_owned() });
     Value::Null

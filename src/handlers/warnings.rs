@@ -1,4 +1,4 @@
-//! Handlers that can be used, but deserve a warning.
+//! Warnings about handlers that are usable.
 
 use std::sync::Arc;
 
@@ -7,35 +7,36 @@ use url::Url;
 
 use crate::webhook::may_be_plain;
 
-/// What an operator should know of a handler.
+/// A warning about a handler, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandlerWarning {
-    /// Its webhook's answers are accepted from anyone on the network path.
+    /// Responses of its webhook are accepted from anyone on the network path.
     #[error(
-        "handler {handler}: answers = \"any\" accepts unsigned answers over plain http from {host}: anyone on the network \
-         path can act with the rights of the daemon; use https, or sign answers (docs/webhooks.md#signed-answers)"
+        "handler {handler}: answers = \"any\" accepts unsigned responses over plain http from {host}: anyone on the \
+         network path can act with the rights of the daemon; use https, or sign responses \
+         (docs/webhooks.md#signed-answers)"
     )]
     UnsignedAllowed {
-        /// The handler's name.
+        /// Name of the handler.
         handler: Arc<str>,
-        /// The host of the webhook.
+        /// Host of the webhook.
         host: String,
     },
-    /// Its webhook's answers are refused unless they are signed.
+    /// Responses of its webhook are rejected unless they are signed.
     #[error(
-        "handler {handler}: answers over plain http from {host} are refused unless they are signed \
-         (docs/webhooks.md#signed-answers) or come from a loopback address; use https, or sign them and set \
-         answers = \"signed\""
+        "handler {handler}: responses over plain http from {host} are rejected unless they are signed \
+         (docs/webhooks.md#signed-answers) or come from a loopback address; use https, or sign them and set answers = \
+         \"signed\""
     )]
     SignatureNeeded {
-        /// The handler's name.
+        /// Name of the handler.
         handler: Arc<str>,
-        /// The host of the webhook.
+        /// Host of the webhook.
         host: String,
     },
 }
 
-/// The warnings about these handlers, in the order of the file.
+/// Returns the warnings about these handlers, in the order of the file.
 #[must_use]
 pub fn warnings(handlers: &EventHandlers) -> Vec<HandlerWarning> {
     let mut warnings = Vec::new();
@@ -45,7 +46,7 @@ pub fn warnings(handlers: &EventHandlers) -> Vec<HandlerWarning> {
         if !may_be_plain(&url) {
             continue;
         }
-        // Without the path and the query, which may hold keys.
+        // Without the path and the query, which may contain keys.
         let host = url.host().map(|host| host.to_string()).unwrap_or_default();
         let handler = Arc::clone(&handler.name);
         match webhook.answers {

@@ -1,4 +1,4 @@
-//! One request to a collector, and what comes back.
+//! Sends requests to a collector and evaluates its responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,44 +14,44 @@ use serde_json::Value;
 
 use crate::{error_chain::chain, settings::TelemetrySettings};
 
-/// Where collectors take traces.
+/// Path that collectors accept traces at.
 const PATH: &str = "/v1/traces";
 
-/// The largest answer that is read: it says little.
+/// Maximum size of a response that is read.
 const ANSWER_MOST: usize = 64 * 1024;
 
-/// How much of an answer is repeated in the log.
+/// Maximum length of a response in a log line.
 const SAID_MOST: usize = 200;
 
-/// How long an unused connection is kept.
+/// Time after which an unused connection is closed.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The longest wait that a collector may ask for.
+/// Maximum `Retry-After` of a collector that is respected.
 const WAIT_MOST: Duration = Duration::from_secs(30);
 
-/// What a collector cannot be reached with.
+/// Error in the settings of the collector.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// Its address is none.
+    /// The endpoint is not a valid URL.
     #[error(
-        "telemetry.otlp_endpoint is no address of a collector; give an http or https URL such as http://127.0.0.1:4318"
+        "telemetry.otlp_endpoint is not a valid collector URL; set an http or https URL such as http://127.0.0.1:4318"
     )]
     Url,
-    /// A header is none.
-    #[error("telemetry.otlp_headers: `{0}` cannot be a header, or its value cannot stand in one")]
+    /// A header is invalid.
+    #[error("telemetry.otlp_headers: `{0}` is not a valid header name, or its value is not a valid header value")]
     Header(String),
 }
 
-/// Why spans were not taken.
+/// Error of an export.
 #[derive(Debug)]
 pub(super) enum ExportError {
-    /// They may be taken next time, after so long if the collector said so.
+    /// The export can be retried, after `wait` if the collector sent one.
     Later { says: String, wait: Option<Duration> },
-    /// They never will.
+    /// The export cannot be retried.
     Never { says: String },
 }
 
-/// The way to a collector.
+/// HTTP client for a collector.
 #[derive(Debug)]
 pub(super) struct CollectorClient {
     http: Pooled<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -61,7 +61,7 @@ pub(super) struct CollectorClient {
 }
 
 impl CollectorClient {
-    /// Nothing if the settings name no collector.
+    /// Returns `None` if the settings name no collector.
     pub(super) fn new(settings: &TelemetrySettings) -> Result<Option<Self>, EndpointError> {
         let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
         let endpoint = endpoint.strip_suffix(PATH).unwrap_or(endpoint);
@@ -77,7 +77,7 @@ impl CollectorClient {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("Guildhall/", env!("CARGO_PKG_VERSION"))));
         let mut tcp = HttpConnector::new();
-        // The connector around it sees to the scheme.
+        // The outer connector checks the scheme.
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(settings.timeout));
         let connector = HttpsConnectorBuilder::new()
@@ -94,12 +94,12 @@ impl CollectorClient {
         Ok(Some(Self { http, uri, headers, timeout: settings.timeout }))
     }
 
-    /// Sends a request once. How many spans of it the collector did not want.
+    /// Sends a request once. Returns the number of spans that the collector rejected.
     pub(super) async fn send(&self, body: Bytes) -> Result<u64, ExportError> {
         let later = |says: String| ExportError::Later { says, wait: None };
         match tokio::time::timeout(self.timeout, self.exchange(body)).await {
             Ok(answered) => answered,
-            Err(_) => Err(later(format!("it did not answer within {:?}", self.timeout))),
+            Err(_) => Err(later(format!("no response within {:?}", self.timeout))),
         }
     }
 
@@ -116,14 +116,14 @@ impl CollectorClient {
     }
 }
 
-/// What an answer means.
+/// Maps a response to a result.
 fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, ExportError> {
     if status.is_success() {
         return Ok(rejected(body));
     }
     let said: String =
         String::from_utf8_lossy(body).chars().filter(|next| !next.is_control()).take(SAID_MOST).collect();
-    let says = format!("it answered {}: {said}", status.as_u16());
+    let says = format!("response {}: {said}", status.as_u16());
     match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
@@ -136,7 +136,7 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, Ex
     }
 }
 
-/// How many spans a collector says that it did not want. OTLP writes the number as text.
+/// Returns the number of rejected spans in a response. OTLP encodes the number as a string.
 fn rejected(body: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let count = &answer["partialSuccess"]["rejectedSpans"];
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(wait, Some(Duration::from_secs(5)));
         }
         assert!(
-            matches!(judged(400, &none, "what?"), Err(ExportError::Never { says }) if says == "it answered 400: what?")
+            matches!(judged(400, &none, "what?"), Err(ExportError::Never { says }) if says == "response 400: what?")
         );
     }
 }

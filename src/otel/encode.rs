@@ -1,17 +1,17 @@
-//! Spans as OTLP writes them in JSON.
+//! Encodes spans as OTLP JSON.
 
 use guildhall_actors::telemetry::span::{Attribute, Span, SpanKind};
 use serde_json::{Value, json};
 
 use crate::logging::Secrets;
 
-/// The longest text of a span: what went wrong may be a whole answer of somebody's.
+/// Maximum length of a text in a span: an error may quote a whole response.
 const TEXT_MOST: usize = 1_024;
 
-/// OTLP's number for what went wrong.
+/// OTLP's status code for errors.
 const STATUS_ERROR: u8 = 2;
 
-/// Whose spans they are.
+/// The OTLP resource that the spans belong to.
 #[derive(Debug)]
 pub(super) struct Resource {
     attributes: Value,
@@ -19,7 +19,7 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Those of a service of this name. None of these secrets is written.
+    /// Creates a resource for a service name. The secrets are replaced in all requests.
     pub(super) fn new(service: &str, secrets: Secrets) -> Self {
         let attributes = json!([
             word("service.name", service),
@@ -29,7 +29,7 @@ impl Resource {
         Self { attributes, secrets }
     }
 
-    /// A request that tells of spans.
+    /// Encodes a request with these spans.
     pub(super) fn request(&self, spans: &[Span]) -> Vec<u8> {
         let spans: Vec<Value> = spans.iter().map(span).collect();
         let scope = json!({ "name": "guildhall", "version": env!("CARGO_PKG_VERSION") });
@@ -55,7 +55,7 @@ fn span(span: &Span) -> Value {
             SpanKind::Client => 3,
             SpanKind::Consumer => 5,
         },
-        // 64 bits are more than a number of JSON can be trusted with.
+        // JSON numbers are not safe for 64 bits.
         "startTimeUnixNano": span.began.to_string(),
         "endTimeUnixNano": span.ended.to_string(),
         "attributes": attributes,

@@ -1,4 +1,4 @@
-//! What there is to say about telling a collector.
+//! Log lines and metrics of the span export.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use crate::metrics::{SPANS_DROPPED, SPANS_EXPORTED};
 
-/// A collector took spans.
+/// A collector accepted spans.
 pub(super) struct SpansExported {
     pub(super) count: u64,
     pub(super) took: Duration,
@@ -17,15 +17,15 @@ pub(super) struct SpansExported {
 impl InternalEvent for SpansExported {
     fn emit(self) {
         let duration_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
-        debug!(count = self.count, duration_ms, "the collector took spans");
+        debug!(count = self.count, duration_ms, "spans exported");
         counter!(SPANS_EXPORTED).increment(self.count);
     }
 }
 
-/// Spans were given up. Who drops them says so in the log once for many.
+/// Spans were dropped. The sender logs many drops in one line.
 pub(super) struct SpansDropped {
     pub(super) count: u64,
-    /// Why, out of a fixed set: `full`, `refused`, `rejected`, `unreachable`.
+    /// Reason, from a fixed set: `full`, `refused`, `rejected`, `unreachable`.
     pub(super) why: &'static str,
 }
 
@@ -35,7 +35,7 @@ impl InternalEvent for SpansDropped {
     }
 }
 
-/// Spans found no room since this was last said.
+/// Spans were dropped since the last report because the queue was full.
 pub(super) struct SpanQueueOverflowed {
     pub(super) count: u64,
 }
@@ -43,11 +43,15 @@ pub(super) struct SpanQueueOverflowed {
 impl InternalEvent for SpanQueueOverflowed {
     fn emit(self) {
         let count = self.count;
-        warn!(count, "spans found no room and are gone: the collector is slow, or telemetry.otlp_queue small");
+        warn!(
+            count,
+            "spans dropped because the queue is full: the collector is slow, or telemetry.otlp_queue is too \
+            small"
+        );
     }
 }
 
-/// The collector did not take spans, and they are gone.
+/// The export of spans failed, and they were dropped.
 pub(super) struct ExportFailed<'a> {
     pub(super) count: u64,
     pub(super) why: &'static str,
@@ -57,12 +61,12 @@ pub(super) struct ExportFailed<'a> {
 impl InternalEvent for ExportFailed<'_> {
     fn emit(self) {
         let Self { count, why, says } = self;
-        warn!(count, why, says, "the collector did not take spans; see telemetry.otlp_endpoint");
+        warn!(count, why, says, "span export failed; check telemetry.otlp_endpoint");
         SpansDropped { count, why }.emit();
     }
 }
 
-/// The collector did not answer as it should; it is tried again.
+/// An export failed and will be retried.
 pub(super) struct ExportRetried<'a> {
     pub(super) says: &'a str,
     pub(super) wait: Duration,
@@ -70,6 +74,6 @@ pub(super) struct ExportRetried<'a> {
 
 impl InternalEvent for ExportRetried<'_> {
     fn emit(self) {
-        debug!(says = self.says, wait = ?self.wait, "the collector did not take spans; it is tried again");
+        debug!(says = self.says, wait = ?self.wait, "span export failed; retrying");
     }
 }

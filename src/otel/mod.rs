@@ -1,12 +1,12 @@
-//! Parts of traces, told to an OpenTelemetry collector: OTLP over HTTP, as JSON.
+//! Exports spans to an OpenTelemetry collector: OTLP over HTTP, as JSON.
 //!
 //! ```text
-//!  whoever ends a part ──try──▶ bounded queue ──▶ worker: batches ──POST /v1/traces──▶ collector
-//!                        └─ full: counted, gone        └─ tried a few times, then counted, gone
+//!  end of a span ──try_send──▶ bounded queue ──▶ worker: batches ──POST /v1/traces──▶ collector
+//!                  └─ full: counted, dropped        └─ retried a few times, then counted, dropped
 //! ```
 //!
-//! Nobody waits for it, and nothing depends on it: a collector that is slow or away costs spans, which are counted, and
-//! nothing else.
+//! No other code waits for the export or depends on it: if a collector is slow or unreachable, spans are dropped and
+//! counted, and nothing else is affected.
 
 mod client;
 mod encode;
@@ -31,7 +31,7 @@ pub use self::client::EndpointError;
 use self::{client::CollectorClient, encode::Resource, events::SpansDropped, worker::ExportWorker};
 use crate::{logging::Secrets, settings::TelemetrySettings};
 
-/// The way to a collector.
+/// Exports spans to a collector.
 #[derive(Debug)]
 pub struct Exporter {
     queue: Arc<SpanQueue>,
@@ -39,11 +39,11 @@ pub struct Exporter {
     task: JoinHandle<()>,
 }
 
-/// What waits for the worker.
+/// Sending side of the worker's queue.
 #[derive(Debug)]
 pub(crate) struct SpanQueue {
     spans: mpsc::Sender<Span>,
-    /// Those that found no room since the worker last looked.
+    /// Spans that were dropped since the worker last reported, because the queue was full.
     lost: Arc<AtomicU64>,
 }
 
@@ -57,11 +57,12 @@ impl SpanListener for SpanQueue {
 }
 
 impl Exporter {
-    /// Begins to tell the collector of the settings, if they name one. None of these secrets is told.
+    /// Starts the export to the collector in the settings, if they name one. The secrets are replaced in all exported
+    /// text.
     ///
     /// # Errors
     ///
-    /// When the collector's address or a header cannot be used.
+    /// If the collector's URL or a header is invalid.
     pub fn start(settings: &TelemetrySettings, secrets: Secrets) -> Result<Option<Self>, EndpointError> {
         let Some(client) = CollectorClient::new(settings)? else { return Ok(None) };
         let (spans, waiting) = mpsc::channel(settings.queue);
@@ -73,16 +74,16 @@ impl Exporter {
         Ok(Some(Self { queue: Arc::new(SpanQueue { spans, lost }), stop, task }))
     }
 
-    /// Where parts are told that are over.
+    /// Returns the listener for spans that end.
     #[must_use]
     pub fn listener(&self) -> Arc<dyn SpanListener> {
         self.queue.clone()
     }
 
-    /// Tells what waits, once, and ends.
+    /// Exports the queued spans, once, and stops.
     pub async fn finish(self) {
         self.stop.send_replace(true);
-        // A panic of it has been told of already.
+        // A panic of the task has been reported already.
         drop(self.task.await);
     }
 }

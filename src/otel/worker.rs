@@ -1,4 +1,4 @@
-//! Takes spans out of the queue and tells the collector, in batches.
+//! Takes spans from the queue and exports them in batches.
 
 use std::{
     sync::{
@@ -22,16 +22,16 @@ use super::{
     events::{ExportFailed, ExportRetried, SpanQueueOverflowed, SpansDropped, SpansExported},
 };
 
-/// Spans of one request at most.
+/// Maximum number of spans in a request.
 const BATCH: usize = 512;
-/// How long the first of a batch waits for others.
+/// How long the first span of a batch waits for others.
 const GATHERS: Duration = Duration::from_secs(1);
-/// How often a batch is sent before it is given up.
+/// Attempts to send a batch before it is dropped.
 const TRIES: u32 = 3;
-/// How often it is sent by a process that is about to end, and how long that waits.
+/// Attempts, and the delay between them, while the process is shutting down.
 const LAST_TRIES: u32 = 2;
 const LAST_WAIT: Duration = Duration::from_millis(200);
-/// How long to wait after the first failure; doubles.
+/// Delay after the first failure; doubles with each attempt.
 const BACKOFF: Duration = Duration::from_secs(1);
 
 pub(super) struct ExportWorker {
@@ -43,7 +43,7 @@ pub(super) struct ExportWorker {
 }
 
 impl ExportWorker {
-    /// Tells the collector until it is told to stop and nothing waits.
+    /// Exports spans until it is stopped and the queue is empty.
     pub(super) async fn run(mut self) {
         loop {
             let mut batch = Vec::new();
@@ -59,12 +59,12 @@ impl ExportWorker {
         }
     }
 
-    /// Waits for the first, and then a moment for others. Nothing if there will be no more.
+    /// Waits for the first span, and then a moment for others. `batch` stays empty if there will be no more.
     async fn gather(&mut self, batch: &mut Vec<Span>) {
         let mut until = None;
         while batch.len() < BATCH {
             if *self.stopped.borrow() {
-                // Nobody adds to it any more: what waits is the last there is.
+                // No spans are added any more: the queued ones are the last.
                 self.waiting.close();
                 let room = BATCH - batch.len();
                 self.waiting.recv_many(batch, room).await;
@@ -105,7 +105,7 @@ impl ExportWorker {
                 Err(ExportError::Never { says }) => return emit(ExportFailed { count, why: "refused", says: &says }),
                 Err(ExportError::Later { says, wait }) => (says, wait.unwrap_or(BACKOFF * 2_u32.pow(tried - 1))),
             };
-            // Who is about to end waits for a moment, and once.
+            // During shutdown it retries once, after a short delay.
             let ends = *self.stopped.borrow();
             if tried >= TRIES || ends && tried >= LAST_TRIES {
                 return emit(ExportFailed { count, why: "unreachable", says: &says });

@@ -1,26 +1,26 @@
-//! How long to wait before the next try to connect.
+//! Backoff between connection attempts.
 
 use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// Waits that double from 20 ms to half a second, each shortened by chance, so that processes cut off together do not
-/// come back together.
+/// Waits that double from 20 ms to half a second. Each is shortened at random, so that processes that lost their
+/// connections together do not reconnect together.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     tries: u32,
 }
 
 impl Backoff {
-    /// The next wait. `chance` is at least 0 and less than 1.
+    /// Returns the next wait. `random` is at least 0 and less than 1.
     pub(super) fn next(&mut self, chance: f64) -> Duration {
         let doublings = self.tries.min(16);
         self.tries = self.tries.saturating_add(1);
         SHORTEST.saturating_mul(1 << doublings).min(LONGEST).mul_f64(1.0 - chance / 2.0)
     }
 
-    /// The last try was of use.
+    /// Resets the backoff after a successful connection.
     pub(super) fn reset(&mut self) {
         self.tries = 0;
     }

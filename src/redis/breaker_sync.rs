@@ -1,4 +1,4 @@
-//! Breakers that processes share: what is told, what is heard, and what is read anew.
+//! Breakers that processes share: publishes changes, receives those of others, and reads the full state.
 
 use std::{
     sync::{
@@ -29,21 +29,21 @@ use super::{
 };
 use crate::events::emit;
 
-/// How long a closed breaker is kept in mind: longer than a process needs to read everything anew.
+/// How long a closed breaker is stored: longer than a process needs to read the full state.
 const CLOSED_LASTS: Duration = Duration::from_secs(600);
 
-/// How long it is remembered which change a process told last: longer than a call can be late.
+/// How long the last change of a process is remembered: longer than a call can be late.
 const PROCESS_LASTS: Duration = Duration::from_secs(3_600);
 
-/// How long everything is kept when nobody is there any more.
+/// How long everything is stored when no process is left.
 const LASTS: Duration = Duration::from_secs(86_400);
 
-/// How many breakers are shared.
+/// Maximum number of shared breakers.
 const MOST_RECORDS: usize = 1_000;
 
-/// Why there is nothing to go on with.
+/// Why a step stopped.
 enum StopReason {
-    /// Redis is lost: the next heartbeat tries again.
+    /// Redis is lost: the next heartbeat retries.
     Lost,
     Gone,
 }
@@ -67,14 +67,14 @@ pub(super) struct BreakerSync {
     read: Script,
     claim: Script,
     keys: [String; 2],
-    /// The beginning of the keys of claims to probe.
+    /// Prefix of the keys of probe claims.
     claims: String,
     channel: String,
     process: String,
     ip_group: String,
     heartbeat: Duration,
     on_block: Box<dyn Fn(RateLimitBlock) + Send + Sync>,
-    /// Whether it was told that something cannot be read, since the last connection was made.
+    /// Whether an unreadable message was already logged since the last connection.
     complained: AtomicBool,
 }
 
@@ -128,7 +128,7 @@ impl BreakerSync {
         }
     }
 
-    /// Reads everything, makes anew what is missing there, and tells what is untold.
+    /// Reads the full state, recreates what is missing there, and publishes pending changes.
     async fn agree(&self) -> Result<(), StopReason> {
         let all = match self.read_all().await {
             Ok(all) => all,
@@ -172,17 +172,17 @@ impl BreakerSync {
             match BreakerRecord::read(&text, now_ms) {
                 Ok(record) if self.concerns(&record) => all.push(record.news),
                 Ok(_) => {}
-                // One that a later version has told. The others are as good as ever.
+                // A record of a later version. The others are still valid.
                 Err(error) => self.refuse(self.read.name(), &error),
             }
         }
         Ok(all)
     }
 
-    /// Tells all there is to tell, then requests the claims to probe what is half-open.
+    /// Publishes all pending changes, then requests the claims to probe half-open breakers.
     async fn tell_all(&self) -> Result<(), StopReason> {
         let told = self.tell_turns().await;
-        // Without Redis, too: then every claim is answered with the fact that the others cannot be reached.
+        // Also without Redis: every claim is then answered as unreachable.
         self.claim_probes().await?;
         told
     }
@@ -231,19 +231,19 @@ impl BreakerSync {
         let (version, instead) = match self.say("turn", &turn.word, turn.number()).await? {
             PublishResult::Told(record) => (record.news.version, None),
             PublishResult::Kept(Some(record)) => (record.news.version, Some(record.news)),
-            // It was told, and is over; or there is no room for it, and it stays here.
+            // It was published and has ended; or there is no room for it, and it stays local.
             PublishResult::Kept(None) | PublishResult::Gone(_) | PublishResult::Full => (0, None),
         };
         Ok(send(&self.breaker, BreakerChangeReplicated { turn, version, instead }).await?)
     }
 
-    /// Makes anew what stands open here and is missing there.
+    /// Recreates a breaker that is open here and missing there.
     async fn seed(&self, standing: &SharedBreaker) -> Result<(), StopReason> {
         match self.say("seed", &standing.word, standing.version).await? {
             PublishResult::Told(record) | PublishResult::Kept(Some(record)) => {
                 send(&self.breaker, RemoteBreakerChanged(record.news)).await?;
             }
-            // What cools down ends by itself.
+            // A cooldown ends by itself.
             PublishResult::Gone(version) if standing.word.stand == SharedBreakerState::ForcedOpen => {
                 send(&self.breaker, ForcedBreakerEnded { matter: standing.word.matter.clone(), version }).await?;
             }
@@ -280,11 +280,11 @@ impl BreakerSync {
 
     fn unreadable(&self) -> RedisCallError {
         let why = RedisErrorReason::Error;
-        emit(RedisCallRejected { script: self.tell.name(), why, says: "the script's answer cannot be read" });
+        emit(RedisCallRejected { script: self.tell.name(), why, says: "unexpected response of the script" });
         RedisCallError { why }
     }
 
-    /// What cannot be read is told once: there may be as much of it as others care to publish.
+    /// Logs an unreadable message once: other processes may publish any number of them.
     fn refuse(&self, whose: &'static str, error: &dyn std::error::Error) {
         if !self.complained.swap(true, Ordering::Relaxed) {
             emit(RedisCallRejected { script: whose, why: RedisErrorReason::Error, says: &error.to_string() });
@@ -292,11 +292,11 @@ impl BreakerSync {
     }
 }
 
-/// What `tell.lua` answers.
+/// Response of `tell.lua`.
 enum PublishResult {
-    /// It is known now.
+    /// It is stored now.
     Told(BreakerRecord),
-    /// Something else is, if anything.
+    /// Another record is stored, if any.
     Kept(Option<BreakerRecord>),
     /// It has ended; the version is that of its end, or later.
     Gone(u64),

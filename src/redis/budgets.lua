@@ -1,47 +1,48 @@
--- Named budgets that several processes share. This does what `core::budget::Budget` does, function by function and under
--- the same names, with the server's clock.
+-- Named budgets that several processes share. This mirrors `guildhall_core::budget::Budget`, function by function, with
+-- the server's clock.
 --
--- Amounts are millionths of points, times and durations microseconds: whole numbers, as in the model. Doubles hold whole
--- numbers exactly up to 2^53, so limits and costs end at 10^15 (a billion points), products are taken apart so that no
--- step passes 2^53, and the results are the model's to the last digit. Only sums of many bookings and debts can grow past
--- 2^53 (nine billion points); from there on they are rounded by 2^-51 of their size, always against the asker.
+-- Amounts are millionths of points, times and durations are microseconds: integers, as in the model. Doubles represent
+-- integers exactly up to 2^53, so limits and costs end at 10^15 (a billion points), products are split so that no step
+-- exceeds 2^53, and the results equal the model's to the last digit. Only sums of many bookings and debts can exceed
+-- 2^53 (nine billion points); from there on they are rounded by 2^-51 of their size, always against the caller.
 --
 -- KEYS  1 the budget, packed: see STATE
---       2 its bookings by due, a list of packed pairs of due and cost; the oldest one is in the budget itself
---       3 the processes that were heard of lately, a sorted set by time
---       4 the number of the caller's last report on what it spent while it was away
+--       2 its bookings by due time, a list of packed pairs of due time and cost; the oldest one is in the budget itself
+--       3 the processes that were active recently, a sorted set by time
+--       4 the number of the caller's last report on what it spent while it was disconnected
 -- ARGV  1 acquire | observe | show     2 the server's run id
---       3 the caller's name            4 the epoch that it knows; empty if it knows none
---       5 the maximum it believes in   6 the restore rate   7 which of them the upstream has said (1 + 2)
---       8 how long what comes back is spoken for, as far as it knows
---       9 a new default maximum        10 a new default restore rate; both empty if there is nothing new
---      11 its report's number; 0 if it has none             12 what it reports as spent
---      13… acquire: cost, longest wait, and so on in pairs
---          observe: available, maximum, restore rate, retry after, age; empty where nothing was said
--- Answer: epoch, now, members (-1 where something was to be acquired), maximum, restore, observed, available, booked (-1
---         but for show), booked for, blocked for; acquire adds for each pair: 0 refused | 1 allowed | 2 never possible,
---         the wait (-1: for ever), what is left
+--       3 the caller's id              4 the epoch that it knows; empty if it knows none
+--       5 the maximum as it knows it   6 the restore rate   7 which of them the upstream has reported (1 + 2)
+--       8 for how long restored points are booked, as far as it knows
+--       9 a new default maximum        10 a new default restore rate; both empty if unchanged
+--      11 the number of its report; 0 if it has none        12 the spending that it reports
+--      13… acquire: cost, maximum wait, and so on in pairs
+--          observe: available, maximum, restore rate, retry after, age; empty if not reported
+-- Returns: epoch, now, members (-1 for an acquire with requests), maximum, restore, observed, available, booked (-1 except
+--          for show), booked for, blocked for; acquire adds for each pair: 0 refused | 1 allowed | 2 never possible, the
+--          wait (-1: forever), the remaining points
 --
--- An acquire on a hot budget is five commands: the time, the budget read and written, a booking in and another one out.
+-- An acquire on a hot budget is five commands: the time, a read and a write of the budget, a booking in and another one
+-- out.
 
-local MEMORY = 60 * 1000000 -- as long as `Budget::MEMORY`
+local MEMORY = 60 * 1000000 -- equals `Budget::MEMORY`
 local MOST_BOOKINGS = 1024
-local MOST = 1000000000 * 1000000 -- as much as `Partner::MOST`
+local MOST = 1000000000 * 1000000 -- equals the maximum of `guildhall_core::budget::BudgetMember`
 local EXACT = 2 ^ 53
-local LONGEST = 100 * 365 * 24 * 3600 * 1000000 -- no longer wait is told: further ahead, times are not exact
+local LONGEST = 100 * 365 * 24 * 3600 * 1000000 -- maximum wait in a response: further ahead, times are not exact
 local MEMBER_FOR = 30 * 1000000
 local REPORT_FOR_MS = 3600 * 1000
-local HOUR = 3600 * 1000000 -- the bookings' TTL is put off no more often than this
-local KEEP = 30 * 24 * HOUR -- an idle budget that is full, for what its upstream has said
+local HOUR = 3600 * 1000000 -- the bookings' TTL is extended no more often than this
+local KEEP = 30 * 24 * HOUR -- how long an idle, full budget is stored, for the values that its upstream has reported
 local KEEP_MOST = 120 * KEEP
 local PAIR = '<dd'
--- epoch, run id; maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, oldest booking's due and
--- cost, until when the bookings are kept at least
+-- epoch, run id; maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, oldest booking's due
+-- time and cost, minimum expiry of the bookings
 local STATE = '<ssdddddddddddd'
 
 local fmod, max, min = math.fmod, math.max, math.min
 
--- A sum that rounding has not made greater, and one that it has not made less.
+-- Rounds a sum down, and up.
 local function down(sum)
     if sum > EXACT or sum < -EXACT then
         return sum - math.abs(sum) * 2 ^ -51
@@ -76,11 +77,11 @@ local clock = time[1] * 1000000 + time[2]
 
 local epoch, written_by
 local maximum, restore, observed, balance, as_of, blocked_until
--- What is here although nobody knows what was spent before: what a new budget starts with.
+-- Points that are available although earlier spending is unknown: what a new budget starts with.
 local gift
--- The latest time there was, and by how much it is ahead of the server's clock.
+-- The latest time so far, and by how much it is ahead of the server's clock.
 local seen, shift
--- The oldest booking; due at 0 if there is none.
+-- The oldest booking; its due time is 0 if there is none.
 local first_due, first_cost
 local bookings_expire
 
@@ -96,14 +97,14 @@ else
     redis.call('DEL', KEYS[2])
 end
 
--- A clock that is put back (or another server's, after a failover) goes on from where it was.
+-- A clock that is set back (or that of another server, after a failover) continues from where it was.
 local now = clock + shift
 if now < seen then
     shift = shift + seen - now
     now = seen
 end
 
--- What comes back in so long: restore * elapsed / 10^6, rounded down, in parts if the product is not exact.
+-- Points restored in a time: restore * elapsed / 10^6, rounded down, in parts if the product is not exact.
 local function restored(elapsed)
     local product = restore * elapsed
     if product <= EXACT then
@@ -122,7 +123,7 @@ local function balance_at(instant)
     return min(down(balance + restored(instant - as_of)), maximum)
 end
 
--- How long so much takes to come back: missing * 10^6 / restore, rounded up, in steps if the product is not exact.
+-- Time to restore an amount: missing * 10^6 / restore, rounded up, in steps if the product is not exact.
 local STEPS = { 8, 8, 5, 5, 5, 5, 5, 5 }
 local function time_for(missing)
     local wait, rest = 0, missing * 1000000
@@ -145,7 +146,7 @@ local function time_for(missing)
     return wait
 end
 
--- When so much is there; nil if nothing comes back.
+-- When an amount is available; nil if nothing is restored.
 local function restored_at(cost)
     local missing = up(cost - balance)
     if missing <= 0 then
@@ -173,7 +174,7 @@ local function spend(due, cost)
     as_of = due
 end
 
--- Keeps bookings, given as `due, cost, due, cost` and so on; the last of them is due at `as_of`.
+-- Stores bookings, given as `due, cost, due, cost` and so on; the last of them is due at `as_of`.
 local function remember(bookings)
     while first_due > 0 and now - first_due > MEMORY do
         local next = redis.call('LPOP', KEYS[2])
@@ -197,7 +198,7 @@ local function remember(bookings)
     local length = redis.call('RPUSH', KEYS[2], unpack(packed))
     local surplus = length + 1 - MOST_BOOKINGS
     if surplus > 0 then
-        -- Under the latest of their times: an observation rather counts too much as unseen than too little.
+        -- Under the latest of their times: an observation should count too much as unseen rather than too little.
         for _, pair in ipairs(redis.call('LPOP', KEYS[2], surplus)) do
             local due, cost = struct.unpack(PAIR, pair)
             first_due, first_cost = due, up(first_cost + cost)
@@ -209,7 +210,7 @@ local function remember(bookings)
     end
 end
 
--- Calls with each booking that is remembered, by due.
+-- Calls `act` with each stored booking, by due time.
 local function each_booking(act)
     if first_due > 0 then
         act(first_due, first_cost)
@@ -220,7 +221,7 @@ local function each_booking(act)
     end
 end
 
--- Another server than the one that wrote this last: what that one answered just before may be missing here.
+-- Another server wrote this last: the effects of its last responses may be missing here.
 if written_by ~= run then
     if stored then
         settle()
@@ -229,7 +230,7 @@ if written_by ~= run then
     epoch = string.format('%s:%.0f', caller, clock)
 end
 
--- The caller knew this budget before it was forgotten, so it cannot be new.
+-- The caller knew this budget before it was lost, so it cannot be new.
 if known ~= '' and known ~= epoch then
     settle()
     balance = down(balance - gift)
@@ -296,7 +297,7 @@ elseif op == 'observe' then
         restore = says_restore
         observed = observed % 2 + 2
     end
-    -- An upstream that wants to be left alone, and does not say what is left, has nothing left.
+    -- An upstream that requires a pause, and does not report what is available, has nothing available.
     if retry_after and not reported then
         reported = 0
     end
@@ -322,7 +323,7 @@ else
     end)
 end
 
--- Until it is full again, and then as long as what the upstream has said is worth knowing.
+-- Until it is full again, and then as long as the values that the upstream reported are useful.
 local full = KEEP_MOST
 if restore > 0 then
     full = (maximum - balance) / restore * 1000000
@@ -331,7 +332,7 @@ local keep = min(max(as_of, blocked_until, now) - now + full + KEEP, KEEP_MOST)
 redis.call('SET', KEYS[1], struct.pack(STATE, epoch, run, maximum, restore, observed, balance, as_of, blocked_until, gift,
     now, shift, first_due, first_cost, bookings_expire), 'PX', math.ceil(keep / 1000))
 
--- Every process asks for nothing now and then, to be counted.
+-- Every process sends a call without requests now and then, to be counted.
 if #outcomes == 0 then
     redis.call('ZADD', KEYS[3], clock, caller)
     redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('(%.0f', clock - MEMBER_FOR))

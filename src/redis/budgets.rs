@@ -1,13 +1,13 @@
-//! Named budgets that processes share: the port of `guildhall_actors::budgets` over one script.
+//! Named budgets that processes share: implements `guildhall_actors::budgets` with one script.
 //!
 //! State, all under the application's prefix and all with a TTL:
 //!
-//! | key | what |
+//! | key | value |
 //! |---|---|
 //! | `budget:<name>` | limits, balance, clock and the oldest booking, packed |
-//! | `budget:<name>:bookings` | what else was taken lately or for later, as a list |
-//! | `budget:<name>:spent:<member>` | the last report of what a process spent out of reach |
-//! | `budget-members` | the processes that were heard of within 30 s, as a sorted set |
+//! | `budget:<name>:bookings` | other recent and future bookings, as a list |
+//! | `budget:<name>:spent:<member>` | the last report of what a process spent while disconnected |
+//! | `budget-members` | the processes that were active within 30 s, as a sorted set |
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{RedisClient, RedisKeys, Script};
 
-/// The longest wait that is asked for, as in the script: 100 years, which it still counts to the microsecond.
+/// Maximum wait of a request, as in the script: 100 years, which it still counts to the microsecond.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// Budgets in Redis.
@@ -38,7 +38,8 @@ pub struct RedisBudgets {
 }
 
 impl RedisBudgets {
-    /// Budgets of one application. `member` names this process, and no other one, not even its successor.
+    /// Creates the budgets of one application. `member` identifies this process, and no other one, not even its
+    /// successor.
     #[must_use]
     pub fn new(redis: RedisClient, keys: RedisKeys, member: &str) -> Self {
         let script = Script::new("budgets", include_str!("budgets.lua"));
@@ -107,8 +108,8 @@ impl SharedBudgets for RedisBudgets {
         seen: &'a Observation,
     ) -> SharedReplyFuture<'a, ()> {
         Box::pin(async move {
-            // The script counts back from when it runs, which is later. Rather too far back than too little: what was
-            // spent after the observed call must not be taken for known to the upstream.
+            // The script counts back from when it runs, which is later. Too far back is better than too little:
+            // spending after the observed call must not count as known to the upstream.
             let on_the_way = self.trips.lock().unwrap_or_else(PoisonError::into_inner).slowest();
             let age = seen.age.saturating_add(on_the_way).min(Budget::MEMORY);
             let said = |arguments: &mut BudgetArguments| {
@@ -131,10 +132,10 @@ impl SharedBudgets for RedisBudgets {
 }
 
 fn strange() -> Unreachable {
-    Unreachable("Redis answered something else than the script does; do other programs write to its keys?".to_owned())
+    Unreachable("unexpected response from Redis; check whether other programs write to its keys".to_owned())
 }
 
-/// What the script is given, in its order.
+/// The arguments of the script, in order.
 struct BudgetArguments(Vec<Vec<u8>>);
 
 impl BudgetArguments {
@@ -178,7 +179,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What the script answers, read from the front.
+/// The response of the script, read from the front.
 struct BudgetResponse {
     standing: BudgetState,
     booked: Option<Points>,
@@ -206,7 +207,7 @@ impl BudgetResponse {
         Some(Self { standing, booked, outcomes: values })
     }
 
-    /// What came of the next wish.
+    /// The result of the next request.
     fn outcome(&mut self, cost: Points, maximum: Points) -> Option<Result<BudgetDecision, BudgetError>> {
         let outcome = int(&mut self.outcomes)?;
         let until = wait(int(&mut self.outcomes)?);
@@ -231,12 +232,12 @@ fn points(values: &mut impl Iterator<Item = Value>) -> Option<Points> {
     Points::from_micros(u64::try_from(int(values)?).ok()?)
 }
 
-/// Nothing, if it is for ever.
+/// `None` means forever.
 fn wait(micros: i64) -> Option<Duration> {
     u64::try_from(micros).ok().map(Duration::from_micros)
 }
 
-/// The slowest round trip of the last half to whole minute.
+/// The slowest round trip of the last 30 to 60 seconds.
 #[derive(Debug)]
 struct SlowestRoundTrip {
     since: Instant,

@@ -1,7 +1,7 @@
--- Claims the probe of a half-open breaker for one process. The claim ends when the process tells what it found (`tell.lua`),
--- or expires. A process that has the claim may renew it.
+-- Claims the probe of a half-open breaker for one process. The claim ends when the process reports its result
+-- (`tell.lua`), or expires. The process that holds the claim may renew it.
 --
--- Answers 0 if it was granted, else for how many ms another process has it.
+-- Returns 0 if it was granted, else for how many ms another process holds it.
 
 local CLAIM = KEYS[1]
 local process, lasting = ARGV[1], ARGV[2]

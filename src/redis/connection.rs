@@ -1,4 +1,4 @@
-//! One connection to one server, from its first byte to its last.
+//! One connection to one server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,19 +14,19 @@ use super::{
 };
 use crate::settings::RedisNode;
 
-/// A connection to a primary. Calls over it may overlap; each gets its own answer, or none.
+/// A connection to a primary. Calls over it may overlap; each gets its own response, or none.
 pub(super) struct RedisConnection {
-    /// Tells connections of this process apart.
+    /// Identifies the connection within this process.
     pub(super) generation: u64,
     pub(super) node: RedisNode,
-    /// The server's own name for this run of itself. Whatever it held in memory is gone with it.
+    /// The server's id of its current run. Everything in its memory is lost when it ends.
     pub(super) run_id: String,
     of_use: AtomicBool,
     wire: MultiplexedConnection,
 }
 
 impl RedisConnection {
-    /// Takes a connection that has logged in, and finds out who the server is.
+    /// Takes a connection that has logged in, and identifies the server.
     pub(super) async fn greet(
         generation: u64,
         node: RedisNode,
@@ -40,7 +40,7 @@ impl RedisConnection {
             Some(_) => return Err(connection.refuse_replica(&server, &replication)),
             None => {
                 let says = format!(
-                    "{} does not say that it is a primary; for sentinels, write redis+sentinel://",
+                    "{} does not report that it is a primary; for sentinels, use redis+sentinel://",
                     connection.node
                 );
                 return Err(RedisFailure::new(RedisErrorReason::Error, says));
@@ -49,26 +49,30 @@ impl RedisConnection {
         let run_id = field(&server, "run_id").ok_or_else(|| {
             RedisFailure::new(
                 RedisErrorReason::Error,
-                "the server does not tell its run_id in INFO, and without it a restart would go unseen",
+                "the server does not report its run_id in INFO, which is needed to detect a restart",
             )
         })?;
         connection.run_id = run_id.to_owned();
-        // Only a name in CLIENT LIST: a server that has none to give is as good.
+        // Only a label in CLIENT LIST: a server without it works as well.
         drop(connection.send(cmd("CLIENT").arg("SETNAME").arg("guildhall")).await);
         Ok(connection)
     }
 
-    /// What the server tells of itself.
+    /// Returns a section of the server's INFO.
     pub(super) async fn info(&self, section: &str) -> Result<String, RedisFailure> {
         let answer = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.explain(&error))?;
         ::redis::from_redis_value(answer).map_err(|_| {
-            RedisFailure::new(RedisErrorReason::Error, "the server's answer to INFO is not text; is it a Redis?")
+            RedisFailure::new(
+                RedisErrorReason::Error,
+                "the response to INFO is not text; check that the server is \
+                Redis",
+            )
         })
     }
 
-    /// A replica takes no writes. In a cluster it knows who does.
+    /// A replica accepts no writes. In a cluster it knows its primary.
     fn refuse_replica(&self, server: &str, replication: &str) -> RedisFailure {
-        let says = format!("{} is a replica; name its primary, or sentinels that know it", self.node);
+        let says = format!("{} is a replica; use the address of its primary, or of sentinels that know it", self.node);
         let primary = || {
             let host = field(replication, "master_host")?.to_owned();
             let port = field(replication, "master_port")?.parse().ok()?;
@@ -80,13 +84,13 @@ impl RedisConnection {
         }
     }
 
-    /// Runs a script: one round trip, and two more on a server that has not seen it yet.
+    /// Runs a script: one round trip, and two more on a server that has not loaded it yet.
     pub(super) async fn run(&self, script: &Script, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisFailure> {
         let mut call = cmd("EVALSHA");
         call.arg(script.sha()).arg(keys.len()).arg(keys).arg(args);
         let mut answer = self.send(&call).await;
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
-            // Loaded, and not sent with EVAL: a newer server may forget the latter whenever it likes.
+            // Loaded, not sent with EVAL: newer servers may evict scripts that were sent with EVAL.
             answer = self.send(cmd("SCRIPT").arg("LOAD").arg(script.text())).await;
             if answer.is_ok() {
                 answer = self.send(&call).await;
@@ -97,7 +101,7 @@ impl RedisConnection {
         Ok(value)
     }
 
-    /// Asks for what is published on these channels. It arrives where the connection's pushes go.
+    /// Subscribes to these channels. Messages arrive with the connection's pushes.
     pub(super) async fn subscribe(&self, channels: &[String]) -> Result<(), RedisFailure> {
         if channels.is_empty() {
             return Ok(());
@@ -105,12 +109,12 @@ impl RedisConnection {
         self.wire.clone().subscribe(channels).await.map_err(|error| self.explain(&error))
     }
 
-    /// Asks for nothing but an answer.
+    /// Sends a PING.
     pub(super) async fn ping(&self) -> Result<(), RedisFailure> {
         self.send(&cmd("PING")).await.map(drop).map_err(|error| self.explain(&error))
     }
 
-    /// Whether anything was ever answered over it.
+    /// Whether any script call over it has succeeded.
     pub(super) fn was_of_use(&self) -> bool {
         self.of_use.load(Ordering::Relaxed)
     }
@@ -124,7 +128,7 @@ impl RedisConnection {
     }
 }
 
-/// The value of a line such as `role:master`.
+/// Returns the value of a line such as `role:master`.
 pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

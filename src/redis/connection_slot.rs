@@ -1,4 +1,4 @@
-//! The connection there is, or why there is none: what callers look at and whoever keeps it up waits on.
+//! Holds the current connection, or why there is none. Callers read it, and the reconnect task waits on it.
 
 use std::sync::{
     Arc, Weak,
@@ -14,26 +14,27 @@ use super::{
     subscription::SubscriptionRouter,
 };
 
-/// How things stand with Redis.
+/// State of the connection.
 enum SlotState {
-    /// A connection is being made; it is the first, or the one before has just been lost. Worth waiting for.
+    /// A connection is being made: the first one, or a replacement for one that has just been lost. Callers wait for
+    /// it.
     Connecting {
-        /// What ended the one before.
+        /// Why the previous one ended.
         after: Option<Arc<RedisFailure>>,
     },
-    /// There is a connection.
+    /// Connected.
     Up(Arc<RedisConnection>),
-    /// The last try to connect has failed. More are made, but nobody should wait for them.
+    /// The last attempt to connect has failed. Attempts continue, but callers do not wait for them.
     Down(RedisErrorReason),
 }
 
-/// Shared by callers, the connection's own task and whoever keeps it up.
+/// Shared by callers, the connection's own task and the reconnect task.
 pub(super) struct ConnectionSlot {
     state: watch::Sender<SlotState>,
     pub(super) router: SubscriptionRouter,
-    /// Rung when a channel is to be asked for.
+    /// Notified when a channel must be subscribed to.
     pub(super) wanted: Notify,
-    /// The newest connection that the other side has closed.
+    /// Generation of the newest connection that the server has closed.
     closed: AtomicU64,
 }
 
@@ -47,14 +48,14 @@ impl ConnectionSlot {
         }
     }
 
-    /// The connection. Waits while one is being made; fails at once when that is known to be hopeless.
+    /// Returns the connection. Waits while one is being made; fails at once after a failed attempt.
     pub(super) async fn connection(&self) -> Result<Arc<RedisConnection>, RedisErrorReason> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, SlotState::Connecting { .. })).await;
-        match &*settled.expect("invariant: the link owns the sender") {
+        match &*settled.expect("invariant: the slot owns the sender") {
             SlotState::Up(connection) => Ok(Arc::clone(connection)),
             SlotState::Down(reason) => Err(*reason),
-            SlotState::Connecting { .. } => unreachable!("invariant: that is not what was waited for"),
+            SlotState::Connecting { .. } => unreachable!("invariant: excluded by the condition above"),
         }
     }
 
@@ -64,14 +65,14 @@ impl ConnectionSlot {
         drop(state.wait_for(|state| matches!(state, SlotState::Up(_))).await);
     }
 
-    /// Waits until this connection is given up, and says why.
+    /// Waits until this connection is dropped, and returns the reason.
     pub(super) async fn end_of(&self, generation: u64) -> Arc<RedisFailure> {
         let mut state = self.state.subscribe();
         let ended = state.wait_for(|state| !matches!(state, SlotState::Up(up) if up.generation == generation)).await;
-        match &*ended.expect("invariant: the link owns the sender") {
+        match &*ended.expect("invariant: the slot owns the sender") {
             SlotState::Connecting { after: Some(failure) } => Arc::clone(failure),
             SlotState::Connecting { after: None } | SlotState::Up(_) | SlotState::Down(_) => {
-                unreachable!("invariant: a connection ends by being lost")
+                unreachable!("invariant: a connection ends only by being lost")
             }
         }
     }
@@ -79,7 +80,7 @@ impl ConnectionSlot {
     pub(super) fn set_up(&self, connection: Arc<RedisConnection>) {
         let generation = connection.generation;
         self.state.send_replace(SlotState::Up(connection));
-        // It may have ended before anybody could lose it.
+        // It may have been closed before it was stored here.
         if self.closed.load(Ordering::SeqCst) == generation {
             self.close(generation);
         }
@@ -94,7 +95,7 @@ impl ConnectionSlot {
         self.state.send_replace(SlotState::Down(why));
     }
 
-    /// Gives a connection up, unless that has happened before: nobody gets it from now on, and a new one is made.
+    /// Drops a connection, unless that has happened already: callers no longer get it, and a new one is made.
     pub(super) fn lose(&self, generation: u64, failure: RedisFailure) {
         let lost = self.state.send_if_modified(|state| {
             let current = matches!(state, SlotState::Up(up) if up.generation == generation);
@@ -109,7 +110,8 @@ impl ConnectionSlot {
     }
 }
 
-/// Where a connection's pushes go. It does not keep the link alive, since the link keeps the connection.
+/// Handles the pushes of a connection. It holds only a weak reference to the slot, because the slot owns the
+/// connection.
 pub(super) fn pushes(
     link: &Arc<ConnectionSlot>,
     generation: u64,
@@ -129,5 +131,5 @@ pub(super) fn pushes(
     }
 }
 
-/// Nobody is interested any more.
+/// The slot is gone.
 pub(super) struct SlotDropped;

@@ -1,4 +1,4 @@
-//! How a connection is made: where to, as whom, and over what.
+//! Makes connections: resolves the address, sets up TLS and logs in.
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::settings::{RedisNode, RedisTarget, RedisUrl, SecretValue};
 
-/// How long everything together may take: names, TCP, TLS, sentinels, login.
+/// Timeout of all steps together: DNS, TCP, TLS, sentinels, login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection may be silent before the system asks whether the other side is still there.
+/// How long a connection may be idle before TCP keepalive probes it.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Makes one connection after the other.
 pub(super) struct Connector {
     url: RedisUrl,
-    /// The authorities to trust instead of the public ones, as PEM.
+    /// Certificate authorities to trust instead of the public ones, as PEM.
     ca: Option<Vec<u8>>,
-    /// Which sentinel is asked first.
+    /// Index of the sentinel to query first.
     first: usize,
     generation: u64,
 }
@@ -39,7 +39,7 @@ impl Connector {
         Ok(Self { url, ca: ca_file.map(read_ca).transpose()?, first: 0, generation: 0 })
     }
 
-    /// Makes a connection to a primary: to this node if one is named, else to where the URL says.
+    /// Connects to a primary: to `node` if given, else to the target of the URL.
     pub(super) async fn connect(
         &mut self,
         link: &Arc<ConnectionSlot>,
@@ -55,7 +55,7 @@ impl Connector {
         });
         made.map_err(|failure| {
             link.router.end(self.generation);
-            // Another sentinel may know better.
+            // Another sentinel may have newer information.
             self.first = self.first.wrapping_add(1);
             self.redact(failure)
         })
@@ -87,7 +87,7 @@ impl Connector {
         Ok(connection)
     }
 
-    /// Asks one sentinel after the other where the primary is.
+    /// Queries the sentinels in turn for the primary.
     async fn primary_of(&self, service: &str, sentinels: &[RedisNode]) -> Result<RedisNode, RedisFailure> {
         let mut failure = None;
         for number in 0..sentinels.len() {
@@ -127,7 +127,7 @@ impl Connector {
         }
     }
 
-    /// Takes out what must not be said: some servers repeat what they did not understand.
+    /// Removes the password from the message: some servers repeat input that they did not understand.
     fn redact(&self, mut failure: RedisFailure) -> RedisFailure {
         if let Some(password) =
             self.url.password.as_ref().map(SecretValue::expose).filter(|password| !password.is_empty())
@@ -149,12 +149,12 @@ fn read_ca(path: PathBuf) -> Result<Vec<u8>, RedisConfigError> {
     }
 }
 
-/// Timeouts are ours: one for each call as a whole, and one for making a connection.
+/// Disables the timeouts of the library. Each call and each connection attempt has a timeout of our own.
 fn patient() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }
 
-/// What went wrong before there was a connection.
+/// Describes an error that occurred before there was a connection.
 fn unreachable(error: &RedisError, node: &RedisNode) -> RedisFailure {
     let failure = RedisFailure::of(error, node);
     let why = match failure.why {
@@ -163,7 +163,7 @@ fn unreachable(error: &RedisError, node: &RedisNode) -> RedisFailure {
     };
     let mut says = format!("{node}: {}", failure.says);
     if says.contains("certificate") {
-        says.push_str("; if it comes from an authority of your own, name that in redis.ca_file");
+        says.push_str("; if the certificate is from a private authority, set redis.ca_file");
     }
     RedisFailure { why, says, ..failure }
 }

@@ -1,46 +1,47 @@
-//! Why Redis did not do what it was asked: one word for whoever asked, and all of it for the log.
+//! Errors of Redis: a short reason for the caller, and the full message for the log.
 
 use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::settings::RedisNode;
 
-/// What a user of Redis has to be allowed, in the words of its access control lists.
+/// The rules that a Redis user needs, in the syntax of its access control lists.
 pub const ACL_RULES: &str = "~guildhall:* &guildhall:* +@read +@write +@connection -@dangerous +info +evalsha +script|load \
                              +time +publish +subscribe";
 
-/// Redis did not answer, or not with what was asked for. The call may have happened all the same.
+/// Redis did not respond, or not as expected. The call may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Redis did not do it: {}", why.name())]
+#[error("Redis call failed: {}", why.name())]
 pub struct RedisCallError {
-    /// Why, in one word.
+    /// Short reason.
     pub why: RedisErrorReason,
 }
 
-/// Why a call was lost.
+/// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RedisErrorReason {
-    /// There was no answer in time.
+    /// No response in time.
     Timeout,
-    /// The connection ended.
+    /// The connection was lost.
     Disconnected,
     /// No connection can be made.
     Unreachable,
-    /// The server refuses the login, or the user may not do it.
+    /// The server rejects the login, or the user lacks a permission.
     Denied,
     /// The server is a replica.
     Replica,
-    /// Another node of the cluster has the keys. It is gone to.
+    /// Another node of the cluster has the keys. The next connection goes there.
     Moved,
-    /// The server cannot serve just now: it loads its data, runs another script, or its cluster is being repaired.
+    /// The server is temporarily unable to respond: it loads its data, runs another script, or its cluster is being
+    /// repaired.
     Busy,
-    /// The server's memory is full.
+    /// The server is out of memory.
     Full,
-    /// Any other answer that is an error.
+    /// Any other error response.
     Error,
 }
 
 impl RedisErrorReason {
-    /// Its name, for metrics and the log.
+    /// Its name in metrics and logs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,29 +58,29 @@ impl RedisErrorReason {
     }
 }
 
-/// A failure, with what the log should tell about it.
+/// A failure, with its log message.
 #[derive(Clone, Debug)]
 pub(super) struct RedisFailure {
     pub(super) why: RedisErrorReason,
-    /// In words, without a secret.
+    /// Message without secrets.
     pub(super) says: String,
-    /// Where to go instead, when the server said so.
+    /// Node to connect to instead, if the server named one.
     pub(super) elsewhere: Option<RedisNode>,
-    /// Whether another connection could do better than this one.
+    /// Whether the connection can be used further.
     pub(super) fate: ConnectionAction,
 }
 
-/// What a failure means for the connection it came over.
+/// What a failure means for its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionAction {
-    /// It is as good as any other.
+    /// The connection is fine.
     Keep,
-    /// It is of no use any more.
+    /// The connection must be dropped.
     Drop,
 }
 
 impl RedisFailure {
-    /// A failure that no connection survives.
+    /// A failure after which the connection is dropped.
     pub(super) fn new(why: RedisErrorReason, says: impl Into<String>) -> Self {
         Self { why, says: says.into(), elsewhere: None, fate: ConnectionAction::Drop }
     }
@@ -88,7 +89,7 @@ impl RedisFailure {
         Self { elsewhere: Some(to), ..Self::new(RedisErrorReason::Moved, says) }
     }
 
-    /// What went wrong with a call. `here` is the node it was sent to.
+    /// Converts the error of a call. `here` is the node that it was sent to.
     pub(super) fn of(error: &RedisError, here: &RedisNode) -> Self {
         let (why, fate) = classify(error);
         let elsewhere = match why {
@@ -103,14 +104,14 @@ impl RedisFailure {
     }
 }
 
-/// What a person can do about it, where the error itself does not say so.
+/// How to fix the error, where its message does not say so.
 fn advice(error: &RedisError, why: RedisErrorReason) -> Option<String> {
     match (error.kind(), why) {
         (ErrorKind::Server(ServerErrorKind::NoPerm), _) => {
             Some(format!("the user of redis.url needs these rules: {ACL_RULES}"))
         }
         (_, RedisErrorReason::Denied) => Some("check the user and the password in redis.url".to_owned()),
-        (ErrorKind::RESP3NotSupported, _) => Some("Redis 6 or newer is needed".to_owned()),
+        (ErrorKind::RESP3NotSupported, _) => Some("Redis 6 or newer is required".to_owned()),
         _ => None,
     }
 }
@@ -120,7 +121,7 @@ fn classify(error: &RedisError) -> (RedisErrorReason, ConnectionAction) {
     match error.kind() {
         ErrorKind::Server(kind) => match kind {
             ServerErrorKind::Moved => (RedisErrorReason::Moved, Drop),
-            // While a slot moves, its keys are on either node; that passes.
+            // While a slot migrates, its keys are on either node; that is temporary.
             ServerErrorKind::Ask
             | ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
@@ -133,7 +134,7 @@ fn classify(error: &RedisError) -> (RedisErrorReason, ConnectionAction) {
         ErrorKind::AuthenticationFailed => (RedisErrorReason::Denied, Drop),
         ErrorKind::Io if error.is_timeout() => (RedisErrorReason::Timeout, Drop),
         ErrorKind::Io => (RedisErrorReason::Disconnected, Drop),
-        // Whatever could not be read: what follows on this connection cannot be trusted either.
+        // A response that cannot be parsed: what follows on this connection cannot be trusted either.
         _ => (RedisErrorReason::Error, Drop),
     }
 }
@@ -149,15 +150,15 @@ fn classify_code(code: &str) -> (RedisErrorReason, ConnectionAction) {
     }
 }
 
-/// The code of an error that a command inside a script ran into. Before version 7, Redis puts its own `ERR` before it:
-/// `ERR Error running script (…): @user_script:1: -READONLY You can't write …`.
+/// The code of an error of a command inside a script. Before version 7, Redis puts its own `ERR` before it: `ERR Error
+/// running script (…): @user_script:1: -READONLY You can't write …`.
 fn wrapped_code(error: &RedisError) -> Option<&str> {
     let (_, inner) = error.detail()?.split_once(": -")?;
     let code = inner.split(' ').next()?;
     code.chars().all(|c| c.is_ascii_uppercase()).then_some(code)
 }
 
-/// Reads `host:port` as a cluster writes it. Without a host, or with `?`, it means the one that was asked.
+/// Parses `host:port` in the format of a cluster. An empty host or `?` means the node that responded.
 fn read_node(text: &str, here: &RedisNode) -> Option<RedisNode> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok()?;

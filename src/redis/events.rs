@@ -1,4 +1,4 @@
-//! What there is to say about Redis.
+//! Logs and metrics of Redis.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     settings::RedisNode,
 };
 
-/// There is a connection.
+/// A connection was made.
 pub(super) struct RedisConnected<'a> {
     pub(super) node: &'a RedisNode,
     pub(super) run_id: &'a str,
@@ -25,24 +25,24 @@ impl InternalEvent for RedisConnected<'_> {
     }
 }
 
-/// A connection has ended. Others are tried.
+/// A connection has ended. Attempts to reconnect follow.
 pub(super) struct RedisDisconnected<'a> {
     pub(super) why: RedisErrorReason,
-    /// All of it, in words.
+    /// Full error message.
     pub(super) says: &'a str,
 }
 
 impl InternalEvent for RedisDisconnected<'_> {
     fn emit(self) {
-        warn!(why = self.why.name(), error = self.says, "Redis is lost");
+        warn!(why = self.why.name(), error = self.says, "connection to Redis lost");
         gauge!(REDIS_UP).set(0);
     }
 }
 
-/// No connection can be made. It is tried again.
+/// A connection attempt has failed. More follow.
 pub(super) struct RedisUnreachable<'a> {
     pub(super) why: RedisErrorReason,
-    /// All of it, in words.
+    /// Full error message.
     pub(super) says: &'a str,
 }
 
@@ -53,10 +53,10 @@ impl InternalEvent for RedisUnreachable<'_> {
     }
 }
 
-/// A script was called.
+/// A script call has finished.
 pub(super) struct RedisCallFinished {
     pub(super) script: &'static str,
-    /// Why it was lost, unless it was not.
+    /// The error, if it failed.
     pub(super) lost: Option<RedisErrorReason>,
     pub(super) took: Duration,
 }
@@ -69,7 +69,7 @@ impl InternalEvent for RedisCallFinished {
     }
 }
 
-/// Redis answered a call with an error, and another connection would not help.
+/// Redis responded to a call with an error that another connection would not avoid.
 pub(super) struct RedisCallRejected<'a> {
     pub(super) script: &'static str,
     pub(super) why: RedisErrorReason,
@@ -78,18 +78,18 @@ pub(super) struct RedisCallRejected<'a> {
 
 impl InternalEvent for RedisCallRejected<'_> {
     fn emit(self) {
-        warn!(script = self.script, why = self.why.name(), error = self.says, "Redis refused a call");
+        warn!(script = self.script, why = self.why.name(), error = self.says, "Redis rejected a call");
     }
 }
 
-/// Idempotency keys are known to the store alone: Redis was lost, or too many were new at once.
+/// Idempotency keys are only in the store: Redis was lost, or too many were new at once.
 pub(super) struct IdempotencyKeysDropped {
     pub(super) count: u64,
 }
 
 impl InternalEvent for IdempotencyKeysDropped {
     fn emit(self) {
-        debug!(count = self.count, "idempotency keys are known to the store alone");
+        debug!(count = self.count, "idempotency keys not written to Redis");
         counter!(IDEMPOTENCY_FORGOTTEN).increment(self.count);
     }
 }

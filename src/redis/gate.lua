@@ -1,44 +1,44 @@
--- One limit for many processes: `guildhall_core::limit::shared::Window`, inside Redis.
+-- One limit for many processes: `guildhall_core::limit::shared::ReferenceWindow`, inside Redis.
 --
--- Functions carry the names that they have there and do the same, in the same order: what is said there holds here. Only
--- how things are kept is different, so that a call costs no more when there are many members and tokens.
+-- The functions mirror those there and do the same, in the same order: their documentation applies here. Only the
+-- storage is different, so that a call does not cost more with many members and tokens.
 --
--- Numbers are doubles. All of them are whole and below 2^53, so nothing is lost while divisions are floored. Tokens and
--- bookings are text of one width, so that a sorted set orders tokens of the same time as numbers.
+-- Numbers are doubles. All of them are integers below 2^53, so they are exact as long as divisions are floored. Tokens
+-- and bookings are text of one width, so that a sorted set orders tokens of the same time like numbers.
 
-local STATE = KEYS[1]   -- hash: what there is one of, see FIELDS
+local STATE = KEYS[1]   -- hash: single values, see FIELDS
 local TOKENS = KEYS[2]  -- sorted set: token -> when it is free
-local HOLDERS = KEYS[3] -- hash: token -> 'booking at member', whose turn it is
+local HOLDERS = KEYS[3] -- hash: token -> 'booking at member', its current holder
 local SEATS = KEYS[4]   -- hash: member -> 'life claim limit since'
-local LIVE = KEYS[5]    -- sorted set: member in touch -> when it last was
-local LIMITS = KEYS[6]  -- sorted set: member in touch -> its limit
-local AWAY = KEYS[7]    -- sorted set: detached member -> when it is forgotten
+local LIVE = KEYS[5]    -- sorted set: live member -> when it was last active
+local LIMITS = KEYS[6]  -- sorted set: live member -> its limit
+local AWAY = KEYS[7]    -- sorted set: detached member -> when it is removed
 local QUEUE = KEYS[8]   -- sorted set: member that waits for a slot -> its ticket
-local DUE = KEYS[9]     -- sorted set: member that waits for a slot -> when it was asked to come back
+local DUE = KEYS[9]     -- sorted set: member that waits for a slot -> when it should call again
 
--- Text first, then numbers. Those after `sequence` (the last number given to a token, a turn or a ticket) could be counted anew each
--- time: sums of claims, and how much is in each of the other keys. `line` is for processes of an earlier version, which do
--- not know the queue; they end an epoch whose `line` is missing. `queued` is 1 if the queue is of this epoch: an earlier
--- version that begins one leaves the queue of the last.
+-- Text first, then numbers. Those after `sequence` (the last number given to a token, a booking or a ticket) could be
+-- computed each time: sums of claims, and the sizes of the other keys. `line` is for processes of an earlier version,
+-- which do not know the queue; they end an epoch whose `line` is missing. `queued` is 1 if the queue is of this epoch:
+-- an earlier version that starts one leaves the queue of the last.
 local TEXTS = 2
 
--- Fields that a state of an earlier version may lack: a rolling upgrade must not begin an epoch anew.
+-- Fields that a state of an earlier version may lack: a rolling upgrade must not start a new epoch.
 local DEFAULTS = { global_block = 0, queued = 0 }
 local FIELDS = {
     'name', 'server', 'born', 'last', 'whole', 'brought', 'limit', 'blocked', 'global_block', 'pace', 'line', 'average',
     'queued', 'sequence', 'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live',
 }
 
--- A clock that goes back by less is taken to stand still.
+-- A clock that goes back by less is treated as stopped.
 local BACK = 50000
 
--- Nobody needs what is kept once everybody would be forgotten. The state goes first: without it, the rest is not looked at.
+-- Nothing is needed once all members would be removed. The state expires first: without it, the rest is not read.
 local STATE_LASTS = 5 * 60 * 1000
 local REST_LASTS = 6 * 60 * 1000
 
 local call, max, min, floor, insert = redis.call, math.max, math.min, math.floor, table.insert
 
--- Arguments, as `window.rs` writes them; what the call is about follows.
+-- Arguments, in the order of `window.rs`; those of the specific command follow.
 
 local function arg(place)
     return tonumber(ARGV[place])
@@ -67,7 +67,7 @@ local function read_sync()
     }
     local place = ABOUT + 9
     for ended = 1, arg(ABOUT + 7) do
-        -- A slot that was not used has no time since its answer.
+        -- A slot that was not used has no time since its response.
         sync.ended[ended] = { token = ARGV[place], booking = ARGV[place + 1], ago = arg(place + 2) }
         place = place + 3
     end
@@ -78,7 +78,7 @@ local function read_sync()
     return sync
 end
 
--- What all functions below work on.
+-- State of all functions below.
 
 local now
 local epoch
@@ -103,13 +103,13 @@ local function next_number()
     return string.format('%016.0f', epoch.sequence)
 end
 
--- The one that is free after so many others, and when.
+-- The token that is free after so many others, and when.
 local function nth(before)
     local found = call('ZRANGE', TOKENS, before, before, 'WITHSCORES')
     return found[1], tonumber(found[2] or 0)
 end
 
--- The one that is free first, and when.
+-- The token that is free first, and when.
 local function first()
     return nth(0)
 end
@@ -122,7 +122,7 @@ local function time_of(token)
     return tonumber(call('ZSCORE', TOKENS, token) or 0)
 end
 
--- A free one that nobody holds.
+-- A free token without a holder.
 local function idle()
     local token, time = first()
     if token and time <= now and not is_held(token) then
@@ -155,7 +155,7 @@ local function read_holder(holder)
     return booking, tonumber(at), member
 end
 
--- Gives a member its turn with a token.
+-- Books a token for a member.
 local function hold(token, member, at, time)
     local booking = next_number()
     set_holder(token, booking, at, member)
@@ -163,7 +163,7 @@ local function hold(token, member, at, time)
     return booking
 end
 
--- Ends somebody's turn, if it is still its turn: when it began.
+-- Ends a member's booking if it is still current, and returns when it started.
 local function release(token, member, booking)
     local holder = call('HGET', HOLDERS, token)
     if not holder then
@@ -177,7 +177,7 @@ local function release(token, member, booking)
     return at
 end
 
--- Looks through all turns: only for what happens seldom.
+-- Scans all bookings: only for rare events.
 local function held_by(member)
     local all = call('HGETALL', HOLDERS)
     local held = {}
@@ -191,7 +191,7 @@ local function held_by(member)
     return held
 end
 
--- Ends all turns of a member: its tokens, the one that is free first before the others.
+-- Ends all bookings of a member. Returns its tokens, ordered by when they are free.
 local function release_all(member)
     local own = held_by(member)
     for _, turn in ipairs(own) do
@@ -209,7 +209,7 @@ local function release_all(member)
     return tokens
 end
 
--- What a dead member holds is free no later than `time`, and nobody's until then.
+-- The tokens of a dead member are free no later than `time`, and without a member until then.
 local function free_held_by(member, time)
     for _, turn in ipairs(held_by(member)) do
         set_holder(turn.token, turn.booking, turn.at, '')
@@ -219,7 +219,7 @@ local function free_held_by(member, time)
     end
 end
 
--- Takes out up to `most` tokens that a member holds, but leaves `target`.
+-- Removes up to `most` tokens that a member holds, but leaves `target`.
 local function drop_held_by(member, most, target)
     for place, turn in ipairs(held_by(member)) do
         if place <= most and epoch.tokens > target then
@@ -228,7 +228,7 @@ local function drop_held_by(member, most, target)
     end
 end
 
--- What nobody holds is free no later than `time`.
+-- Tokens without a holder are free no later than `time`.
 local function free_unheld_by(time)
     for _, token in ipairs(call('ZRANGEBYSCORE', TOKENS, '(' .. whole_number(time), '+inf')) do
         if not is_held(token) then
@@ -237,14 +237,14 @@ local function free_unheld_by(time)
     end
 end
 
--- None is free before `time`.
+-- No token is free before `time`.
 local function free_not_before(time)
     for _, token in ipairs(call('ZRANGEBYSCORE', TOKENS, '-inf', '(' .. whole_number(time))) do
         free_at(token, time)
     end
 end
 
--- Takes out those that are free first, or makes new ones, until there are `target`. The new ones.
+-- Removes the tokens that are free first, or creates new ones, until there are `target`. Returns the new ones.
 local function fit_tokens(target, time)
     while epoch.tokens > target do
         remove_token((first()))
@@ -258,7 +258,7 @@ end
 
 -- The queue of members that wait for a slot
 
--- How many go before the caller.
+-- Number of members before the caller.
 local function ahead_of_caller()
     return call('ZRANK', QUEUE, caller.member) or call('ZCARD', QUEUE)
 end
@@ -268,14 +268,14 @@ local function leave_queue(member)
     call('ZREM', DUE, member)
 end
 
--- Removes those that were expected before `since` and did not come: they need no slot any more, or are gone.
+-- Removes members that were expected before `since` and did not call: they no longer need a slot, or are gone.
 local function remove_late(since)
     for _, member in ipairs(call('ZRANGEBYSCORE', DUE, '-inf', '(' .. whole_number(since))) do
         leave_queue(member)
     end
 end
 
--- The caller waits, and is expected at this time.
+-- Queues the caller, which is expected at this time.
 local function expect_caller(due)
     if not call('ZSCORE', QUEUE, caller.member) then
         call('ZADD', QUEUE, next_number(), caller.member)
@@ -308,7 +308,7 @@ local function see(member)
     epoch.live = epoch.live + call('ZADD', LIVE, whole_number(now), member)
 end
 
--- Makes a seat for a member that has none.
+-- Creates a seat for a member that has none.
 local function take(member)
     local seat = { life = caller.life, claim = 0, limit = rules.limit, since = now }
     set_seat(member, seat)
@@ -317,7 +317,7 @@ local function take(member)
     return seat
 end
 
--- A detached member is in touch again.
+-- Makes a detached member live again.
 local function attach(member, seat)
     if call('ZREM', AWAY, member) == 1 then
         epoch.claimed_away = epoch.claimed_away - seat.claim
@@ -342,7 +342,7 @@ local function remove_seat(member)
     return true
 end
 
--- Detaches those last seen before `since`: each with its claim, the longest silent first.
+-- Detaches members that were last active before `since`. Returns each with its claim, the longest silent first.
 local function detach_silent(since, till)
     local silent = call('ZRANGEBYSCORE', LIVE, '-inf', '(' .. whole_number(since))
     local detached = {}
@@ -358,7 +358,7 @@ local function detach_silent(since, till)
     return detached
 end
 
--- Forgets those that were away for too long; whether there were any.
+-- Removes members that were detached for too long. Returns whether there were any.
 local function forget()
     if epoch.seats == epoch.live then
         return false
@@ -370,27 +370,28 @@ local function forget()
     return #gone > 0
 end
 
--- Whether there are members that have not been here since it joined, and so do not know of it. Those that are detached would
--- have come by now if the clock had only jumped, unless it is young.
+-- Whether there are members that have not called since it joined, and so do not know of it. Detached members would have
+-- called by now if the clock had only jumped, unless the seat is young.
 local function is_strange(seat)
     local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
     local is_young = seat.since > less(now, rules.silence) and epoch.seats > epoch.live
     return tonumber(oldest or 0) < seat.since or is_young
 end
 
--- What a member should have, as far as others leave it.
+-- The share that a member should have, as far as the claims of others permit.
 local function fair_share(seat, limit)
     local live, away = max(epoch.live, 1), epoch.claimed_away
     local fair = floor(less(limit, away) / live)
     local others = epoch.claimed - seat.claim
-    -- What cannot be divided goes to whoever asks once all have the rest: so that nothing is left that nobody has.
+    -- The remainder of the division goes to the next caller once all others have their share, so that all of it is
+    -- used.
     local is_over = less(others, away) >= fair * (live - 1)
     local room = min(fair + (is_over and 1 or 0), less(limit, others))
-    -- If Redis forgot everything now, nobody would miss it.
+    -- If Redis lost all data now, no other member would account for this one.
     return is_strange(seat) and min(room, seat.claim) or room
 end
 
--- Notes what a member is told now. Until it says so, it may not have heard that it was less.
+-- Records the share in this reply. Until the member confirms a smaller one, it may not have received it.
 local function tell(member, seat, held, share)
     local claim = max(min(held, seat.claim), share)
     if claim ~= seat.claim then
@@ -406,22 +407,22 @@ local function is_whole()
     return epoch.whole == 1
 end
 
--- What belongs to those who are here, detached or not.
+-- What belongs to the members, detached or not.
 local function common()
     return is_whole() and epoch.limit or min(epoch.brought, epoch.limit)
 end
 
--- How many tokens there should be.
+-- Desired number of tokens.
 local function target()
     return less(common(), epoch.claimed_away)
 end
 
--- Makes as many tokens as there should be; new ones are free at `time`.
+-- Creates or removes tokens to reach the desired number; new ones are free at `time`.
 local function fit(time)
     fit_tokens(target(), time)
 end
 
--- The limit is that of the most careful member.
+-- The limit is the lowest of all members.
 local function count_limit()
     local least = call('ZRANGE', LIMITS, 0, 0, 'WITHSCORES')[2]
     if least then
@@ -429,12 +430,12 @@ local function count_limit()
     end
 end
 
--- When nothing of what somebody did who is gone can arrive any more.
+-- When calls of a member that is gone can no longer arrive.
 local function gone_by()
     return now + rules.window + rules.guard
 end
 
--- Becomes whole if it can: how.
+-- Makes the epoch whole if possible. Returns in which way.
 local function grow_whole()
     if is_whole() then
         return nil
@@ -454,7 +455,8 @@ local function grow_whole()
     return grown
 end
 
--- What time alone changes: silent members are detached, long lost ones forgotten, and an epoch becomes whole.
+-- Applies the passage of time: silent members are detached, those detached for long are removed, and an epoch becomes
+-- whole.
 local function pass_time()
     epoch.last = now
     local silent = detach_silent(less(now, rules.silence), now + rules.forget)
@@ -465,12 +467,12 @@ local function pass_time()
     count_limit()
     local leave = target()
     for _, lost in ipairs(silent) do
-        -- What it holds is what it will count as its own.
+        -- The tokens that it holds are those that it will count as its own.
         drop_held_by(lost.member, lost.claim, leave)
     end
     local grown = grow_whole()
     if grown == 'together' then
-        -- Nobody is left who could use what was booked before the epoch began, but for what has just left.
+        -- No member can still use what was booked before the epoch started, except for calls that were just sent.
         local left = epoch.born + rules.horizon + rules.grace + rules.guard
         free_unheld_by(max(now, left) + rules.window)
     elseif grown == 'newcomers' then
@@ -479,7 +481,7 @@ local function pass_time()
     fit(gone_by())
 end
 
--- Takes in what came of slots.
+-- Records the outcomes of slots.
 local function settle(ends)
     for _, slot in ipairs(ends) do
         local at = release(slot.token, caller.member, slot.booking)
@@ -488,7 +490,7 @@ local function settle(ends)
             epoch.average = floor((epoch.average * 15 + less(back, at)) / 16)
             free_at(slot.token, back)
         elseif at then
-            -- Not before it was booked for: the turn before it counts until then.
+            -- Not before its booked time: the previous booking counts until then.
             free_at(slot.token, max(now, at))
         end
     end
@@ -505,14 +507,14 @@ local function block_globally(duration)
     block(duration)
     if duration > 0 then
         epoch.global_block = max(epoch.global_block, now + duration)
-        -- Whoever has booked already should hear of it now, and not with its next call.
+        -- Members with bookings must be notified now, not with their next call.
         local told = '{"kind":"block","scope":%s,"ms":%.0f,"by":%s}'
         local ms = floor((duration + 999) / 1000)
         call('PUBLISH', news.channel, told:format(cjson.encode(news.scope), ms, cjson.encode(caller.member)))
     end
 end
 
--- A member that is certainly dead: nothing of it can arrive for longer than the guard.
+-- Removes a member that is certainly dead: its calls can arrive for no longer than the guard.
 local function bury(member)
     if remove_seat(member) then
         free_held_by(member, gone_by())
@@ -521,7 +523,7 @@ local function bury(member)
     end
 end
 
--- Where a member stands, with the share that it is told now.
+-- The state of a member, with its share in this reply.
 local function standing(seat, held, wants_share, slots)
     local share = 0
     if wants_share then
@@ -536,7 +538,7 @@ end
 
 -- Booking
 
--- When the caller should ask again that cannot have a slot now. It has its place in the queue until then.
+-- When the caller should call again if it cannot have a slot now. It keeps its position in the queue until then.
 local function ask_again(asks)
     if not is_whole() then
         asks = min(asks, now + rules.retry)
@@ -545,8 +547,8 @@ local function ask_again(asks)
     return asks - now
 end
 
--- When a member can have a slot that has so many before it, and whether that is known: when a token comes back that is
--- held, only its holder will tell.
+-- When a member with so many others before it can have a slot, and whether that is certain: when a held token is
+-- returned depends on its holder.
 local function slot_after(ahead, spaced)
     local token, time = nth(ahead)
     if not token then
@@ -559,12 +561,12 @@ local function book(sync, stands)
     if sync.want == 0 then
         return
     end
-    -- Without a part of it the queue has no order, which only costs the members their places.
+    -- If a part of the queue is missing, it has no order; the members only lose their positions.
     if epoch.queued == 0 or call('ZCARD', QUEUE) ~= call('ZCARD', DUE) then
         call('DEL', QUEUE, DUE)
         epoch.queued = 1
     end
-    -- A slot is booked a horizon ahead, so waiting so long for a member that does not come wastes none.
+    -- A slot is booked a horizon ahead, so waiting that long for a member that does not call wastes none.
     remove_late(less(now, rules.horizon))
     local interval = max(floor(epoch.average / max(epoch.limit, 1)), 1)
     for place = 1, sync.want do
@@ -575,7 +577,7 @@ local function book(sync, stands)
             return
         end
         local spaced = is_urgent and 0 or less(epoch.pace, less(rules.burst, 1) * interval)
-        -- There has to be a slot for each member that waits before it, too.
+        -- There must be a slot for each member that waits before it, too.
         local ahead = ahead_of_caller()
         local before = ahead * interval
         local last, is_known = slot_after(ahead, is_urgent and 0 or spaced + before)
@@ -597,7 +599,7 @@ end
 
 -- Joining
 
--- Finds tokens for the calls that a member has made: its own ones first.
+-- Finds tokens for the calls that a member has made, its own first.
 local function lodge(own, flying, cooling)
     local used = 0
     local function another()
@@ -625,7 +627,7 @@ local function lodge(own, flying, cooling)
         free_at(token, max(time_of(token), cooled))
     end
     if is_short then
-        -- More was used than there are tokens for it: nothing goes until that has left the window.
+        -- There are fewer tokens than calls: nothing is permitted until those calls have left the window.
         epoch.blocked = max(epoch.blocked, cooled + rules.guard)
     end
     return slots
@@ -641,10 +643,10 @@ local function join(said)
     end
     local stays = said.epoch == epoch.name
     if not stays and epoch.live == 0 then
-        -- Nobody was there who would have seen the clock jump: what was sent before counts from now.
+        -- No live member could have noticed a clock jump: earlier calls count from now.
         free_not_before(gone_by())
     end
-    -- What it says of its calls is the truth; what was noted of them is not needed any more.
+    -- Its own report of its calls is authoritative; the stored bookings are no longer needed.
     local own = release_all(member)
     if seat then
         attach(member, seat)
@@ -666,11 +668,12 @@ local function join(said)
     return standing(seat, stays and said.held or seat.claim, said.wants_share, slots)
 end
 
--- What is kept between calls
+-- State between calls
 
 local stored = {}
 
--- What there is, unless a part of it is gone: a server short of memory may drop any key, and half an epoch is none.
+-- Loads the epoch. Returns nil if a part of it is missing: a server short of memory may evict any key, and half an
+-- epoch is useless.
 local function load()
     local values = call('HMGET', STATE, unpack(FIELDS))
     local found = {}
@@ -757,7 +760,7 @@ local function sync(said)
     fit(gone_by())
     local stands = standing(seat, said.held, said.wants_share, {})
     if said.want > 0 and is_strange(seat) then
-        -- Those who were here before it would have noticed if the clock had jumped; it could not.
+        -- Members that joined earlier would have noticed a clock jump; this one could not.
         stands.again = rules.retry
     else
         book(said, stands)
@@ -772,7 +775,7 @@ local function leave(said)
         block_globally(said.block)
         remove_seat(caller.member)
         if said.want == 0 then
-            -- It does not know of what it still holds, so it will not use it.
+            -- It does not know which tokens it still holds, so it will not use them.
             release_all(caller.member)
         end
         free_held_by(caller.member, math.huge)
@@ -783,8 +786,8 @@ local function leave(said)
     return look()
 end
 
--- Changes nothing. A server that takes no writes just now refuses it, and with it all the rest: somebody who could still
--- look would try to join for ever, and each try would put off the use of its share.
+-- Changes nothing. A server that currently rejects writes rejects it, and with it the whole script: a member that could
+-- still look would try to join forever, and each attempt would postpone the use of its share.
 call('ZADD', TOKENS, 'XX', 0, '')
 now = clock()
 epoch = load()

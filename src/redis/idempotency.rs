@@ -1,14 +1,14 @@
-//! Idempotency keys that processes remember together, so that a repeat need not pass the store's writer.
+//! Idempotency keys that processes share, so that a repeat does not have to pass the store's writer.
 //!
 //! ```text
-//!  submission ──get──▶ one call, unless Redis was lost a moment ago
-//!       ──put──▶ a bounded line ──▶ one task ──▶ Redis, many at once
+//!  submission ──get──▶ one call, unless Redis failed a moment ago
+//!       ──put──▶ a bounded queue ──▶ one task ──▶ Redis, in batches
 //! ```
 //!
-//! The store has the last word, so everything here may fail: what cannot be read is asked of the store, and what cannot be
-//! written is known to the store alone.
+//! The store is authoritative, so everything here may fail: what cannot be read is requested from the store, and what
+//! cannot be written is only in the store.
 //!
-//! | key | what |
+//! | key | value |
 //! |---|---|
 //! | `idempotency:<hash of scope and key>` | the payload's hash and the operation's id, 48 bytes, for 24 h |
 
@@ -33,13 +33,13 @@ use uuid::Uuid;
 use super::{RedisClient, RedisKeys, Script, events::IdempotencyKeysDropped};
 use crate::events::emit;
 
-/// How long a key is remembered.
+/// How long a key is stored.
 pub const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
-/// Keys that wait to be written.
+/// Maximum number of keys that wait to be written.
 const WAITING_MOST: usize = 4_096;
-/// Keys that are written by one call.
+/// Maximum number of keys in one call.
 const AT_ONCE: usize = 256;
-/// How long Redis is left alone once it was lost. A submission waits for it once in this time at most.
+/// How long Redis is not called after a failure. A submission waits for a failing Redis at most once in this time.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 const GET: &str = "return redis.call('GET', KEYS[1])";
@@ -49,20 +49,20 @@ for i = 1, #KEYS do
 end
 return #KEYS";
 
-/// Idempotency keys in Redis. The task that writes them ends with this.
+/// Idempotency keys in Redis. The task that writes them ends when this is dropped.
 #[derive(Debug)]
 pub struct RedisIdempotency {
     redis: RedisClient,
     keys: RedisKeys,
     get: Script,
     waiting: Sender<(IdempotencyKey, IdempotencyRecord)>,
-    /// When Redis may be asked again, if it was lost.
+    /// When Redis may be called again after a failure.
     again_at: Mutex<Option<Instant>>,
     task: JoinHandle<()>,
 }
 
 impl RedisIdempotency {
-    /// The keys of one application. Must be called on a Tokio runtime.
+    /// Starts the task for the keys of one application. Must be called on a Tokio runtime.
     #[must_use]
     pub fn start(redis: RedisClient, keys: RedisKeys) -> Self {
         let (waiting, line) = mpsc::channel(WAITING_MOST);
@@ -89,7 +89,7 @@ impl IdempotencyCache for RedisIdempotency {
             }
             match self.redis.run(&self.get, &[name(&self.keys, key)], |_| Vec::new()).await {
                 Ok(Value::BulkString(bytes)) => unpack(&bytes),
-                // Nothing, or something that other programs put there.
+                // No value, or a value that other programs stored there.
                 Ok(_) => None,
                 Err(_) => {
                     self.leave_alone();
@@ -118,7 +118,7 @@ impl Drop for RedisIdempotency {
     }
 }
 
-/// Writes what waits, as much at once as there is. What a lost Redis does not take is left out.
+/// Writes waiting keys in batches. Keys that a failed call does not write are dropped.
 async fn write(redis: RedisClient, keys: RedisKeys, mut line: Receiver<(IdempotencyKey, IdempotencyRecord)>) {
     let script = Script::new("idempotency_put", PUT);
     let mut batch = Vec::with_capacity(AT_ONCE);
@@ -135,10 +135,10 @@ async fn write(redis: RedisClient, keys: RedisKeys, mut line: Receiver<(Idempote
     }
 }
 
-/// A caller's key may hold anything and be long; its hash does not, and is not.
+/// A caller's key may be long and contain any characters, so its hash is used.
 fn name(keys: &RedisKeys, key: &IdempotencyKey) -> String {
     let mut hash = Sha256::new();
-    // The length keeps the two apart.
+    // The length separates scope and key.
     hash.update((key.scope.len() as u64).to_be_bytes());
     hash.update(key.scope.as_bytes());
     hash.update(key.key.as_bytes());

@@ -1,22 +1,22 @@
-//! What the keys and channels in Redis are called.
+//! Names of keys and channels in Redis.
 
-/// Names the keys of one application: `guildhall:{<application>}:<rest>`.
+/// Builds the keys of one application: `guildhall:{<application>}:<rest>`.
 ///
-/// The braces make the application's id the part that a cluster hashes, so all keys of an application live on one node,
-/// and one script may use any of them.
+/// The braces make the application's id the part that a cluster hashes. All keys of an application are therefore on one
+/// node, and one script may use any of them.
 #[derive(Clone, Debug)]
 pub struct RedisKeys {
     prefix: String,
 }
 
 impl RedisKeys {
-    /// The keys of this application.
+    /// Creates the keys of this application.
     #[must_use]
     pub fn new(application: u64) -> Self {
         Self { prefix: format!("guildhall:{{{application}}}:") }
     }
 
-    /// The key (or channel) of this name.
+    /// Returns the key (or channel) with this name.
     #[must_use]
     pub fn of(&self, rest: &str) -> String {
         format!("{}{rest}", self.prefix)

@@ -1,12 +1,12 @@
--- Leases: named locks with an end, by this server's clock.
+-- Leases: named locks that expire, by this server's clock.
 --
--- KEYS  1 the lease while somebody holds it, with its end as its TTL: token, fence and holder, with spaces between
---       2 the fence that was given last
--- ARGV  1 acquire | renew | release     2 the token     3 for how long, in ms     4 the holder
--- Answer: the fence of the lease if what was asked for was done, else 0
+-- KEYS  1 the lease while it is held, with the remaining time as its TTL: token, fence and holder, separated by spaces
+--       2 the last fence
+-- ARGV  1 acquire | renew | release     2 the token     3 the duration, in ms     4 the holder
+-- Returns the fence of the lease if the request succeeded, else 0
 --
--- A fence is the time in microseconds, or one more than the last if that is not less: fences go on growing after all that is
--- here was lost. Such numbers are exact until the year 2255.
+-- A fence is the time in microseconds, or one more than the last fence if that is not less: fences continue to grow
+-- after all data here was lost. Such numbers are exact until the year 2255.
 
 local LEASE, FENCE = KEYS[1], KEYS[2]
 local what, token, ttl, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -1,9 +1,9 @@
-//! Leases in Redis: the port of `guildhall_actors::ports::leases` over one script. The clock is the server's.
+//! Leases in Redis: implements `guildhall_actors::leases` with one script. The clock is the server's.
 //!
-//! | key | what |
+//! | key | value |
 //! |---|---|
-//! | `bulk-lock:<name>` | the lease while it is held: token, fence and holder; its TTL is its end |
-//! | `bulk-fence:<name>` | the fence that was given last, for a week |
+//! | `bulk-lock:<name>` | the lease while it is held: token, fence and holder; expires with its TTL |
+//! | `bulk-fence:<name>` | the last fence, for a week |
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{RedisClient, RedisKeys, Script};
 use crate::random;
 
-/// Who holds a lease is told in so many characters.
+/// Maximum length of a holder's name, in characters.
 const HOLDER_LENGTH: usize = 200;
 
 /// Leases in Redis.
@@ -26,13 +26,13 @@ pub struct RedisLeases {
 }
 
 impl RedisLeases {
-    /// The leases of one application.
+    /// Creates the leases of one application.
     #[must_use]
     pub fn new(redis: RedisClient, keys: RedisKeys) -> Self {
         Self { redis, keys, script: Script::new("leases", include_str!("leases.lua")) }
     }
 
-    /// Runs the script; the lease's fence, if it did what it was asked to.
+    /// Runs the script. Returns the lease's fence if the request succeeded.
     async fn run(&self, name: &LeaseName, arguments: [String; 4]) -> Result<Option<LeaseFence>, LeaseError> {
         let keys = [self.keys.of(&format!("bulk-lock:{name}")), self.keys.of(&format!("bulk-fence:{name}"))];
         let arguments = arguments.map(String::into_bytes).to_vec();
@@ -76,7 +76,7 @@ fn read(answer: &Value) -> Result<Option<LeaseFence>, LeaseError> {
         Value::Int(0) => Ok(None),
         Value::Int(fence @ 1..) => Ok(Some(LeaseFence(fence.unsigned_abs()))),
         _ => Err(LeaseError::Unreachable(
-            "Redis answered something else than the script does; do other programs write to its keys?".to_owned(),
+            "unexpected response from Redis; check whether other programs write to its keys".to_owned(),
         )),
     }
 }

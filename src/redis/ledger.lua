@@ -1,55 +1,56 @@
--- The keeper of the common count of invalid requests behind one address: `guildhall_core::invalid::Keeper`, inside Redis.
+-- The lender of the shared count of invalid requests behind one address: `guildhall_core::invalid::Lender`, inside
+-- Redis.
 --
--- It lends: what is counted in the window and what all processes may still add unasked (`ceiling - acknowledged`) never add
--- up to more than the limit. A process lowers its ceiling before it says so, and what it says is true whether it hears the
--- answer or not; so what is kept here is never less than what the process holds.
+-- It lends: the count in the window, plus what all processes may still add without a request (`ceiling -
+-- acknowledged`), never exceeds the limit. A process lowers its ceiling before it reports that, and its report holds
+-- whether it receives the response or not; so what is stored here is never less than what the process holds.
 --
--- Times are milliseconds by this server's clock. All numbers are whole and below 2^53.
+-- Times are milliseconds by this server's clock. All numbers are integers below 2^53.
 
 local LEDGER = KEYS[1]
--- hash: s:<slot> -> how many; p:<process> -> 'acknowledged ceiling in_flight exposure number heard';
---       born, server -> since when this knows of everything, and on which server;
---       drawn -> what was lent out of the reserve since then;
---       remembered -> 'count until', holders, returned -> what processes knew of before that;
---       drawn_exposure -> what was granted out of the reserve of exposure since then;
---       remembered_exposure, returned_exposure -> what all processes might add for one holder before that, and how much of it
---       those have that were heard since;
---       h:<holder> -> a holder that may be large; r:<holder> -> 'count until', what processes knew of it
+-- hash: s:<slot> -> count; p:<process> -> 'acknowledged ceiling in_flight exposure number heard';
+--       born, server -> since when this state is complete, and on which server;
+--       drawn -> what was lent from the reserve since then;
+--       remembered -> 'count until', holders, returned -> what processes reported of the time before that;
+--       drawn_exposure -> what was granted from the reserve of exposure since then;
+--       remembered_exposure, returned_exposure -> what all processes could add for one holder before that, and the part of it
+--       of those that have reported since;
+--       h:<holder> -> a holder that may be large; r:<holder> -> 'count until', what processes reported of it
 -- KEYS[2], [3], [4] -> one generation of counts each, one window long: <holder> -> '<slot>=<count> <slot>=<count> …';
 --       generation -> its number. A holder is k:<key>, t:<tenant> or g:<guild>.
 
 local how, process = ARGV[1], ARGV[2] -- 'sync' or 'leave'
-local number = tonumber(ARGV[3])      -- of the question: one that was given up for lost may still arrive after the next
+local number = tonumber(ARGV[3])      -- of the request: one that its sender considers lost may still arrive after the next
 local counted, unacknowledged = tonumber(ARGV[4]), tonumber(ARGV[5])
 local in_flight, ceiling = tonumber(ARGV[6]), tonumber(ARGV[7])
 local total, holders = tonumber(ARGV[8]), tonumber(ARGV[9])
 local limit, window = tonumber(ARGV[10]), tonumber(ARGV[11])
 local server = ARGV[12]
 local cap, exposure, exposure_of_others = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
--- then: how many runs and how many large holders; of each run where it starts, where it ends, and up to three holders; of
--- each large holder its name and its count
+-- then: the number of runs and of large holders; for each run its start, its end, and up to three holders; for each
+-- large holder its name and its count
 local runs, remembers = tonumber(ARGV[16]), tonumber(ARGV[17])
 local FIRST_RUN = 18
 local FIRST_LARGE = FIRST_RUN + 5 * runs
 
 local SLOTS = 60
--- The places of a silent process are held for its lease, the window after that, and the longest call.
+-- The loan of a silent process is held for its lease, the window after that, and the longest call.
 local HOLD = 2 * window + 60 * 1000
--- One that knows nothing lends only out of its reserve for so long: those who know come and tell.
+-- A new state lends only from its reserve for this long, until processes have reported what they know.
 local SETTLING = 3 * 1000
--- One part in so many of the limit is that reserve, and lent at no other time.
+-- The reserve is the limit divided by this. It is lent at no other time.
 local RESERVE = 40
--- Heard within this, a process is a member.
+-- A process that reported within this time is a member.
 local RECENT = 5 * 1000
--- What one process is lent beyond its calls under way: one part in so many of what is free. And of the limit, at most.
+-- One process is lent, beyond its calls in flight, the free amount divided by this; at most the limit divided by this.
 local PARTS = 10
--- What one process may add for one holder unasked: one part in so many of what is free.
+-- One process may add for one holder, without a request, the free exposure divided by this.
 local EXPOSURE_PARTS = 8
--- More processes than that cannot be heard.
+-- Maximum number of processes.
 local MOST = 1000
--- A holder is large, and listed, from one part in so many of what it may have.
+-- A holder is large, and listed, from its maximum divided by this.
 local LARGE = 8
--- How many large holders one process can remember.
+-- Maximum number of large holders that one process can report.
 local MOST_LARGE = 1000
 
 local call, max, min, floor = redis.call, math.max, math.min, math.floor
@@ -80,7 +81,7 @@ for at = 1, #all, 2 do
         local a, c, f, e, n, heard = value:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
         local entry = { acknowledged = tonumber(a), ceiling = tonumber(c), in_flight = tonumber(f), exposure = tonumber(e),
             number = tonumber(n), heard = tonumber(heard) }
-        -- One that cannot be read is of an earlier version, which no longer runs.
+        -- An unreadable entry is from an earlier version, which no longer runs.
         if not entry.heard or now - entry.heard > HOLD then
             call('HDEL', LEDGER, field)
         elseif name == process then
@@ -102,14 +103,14 @@ for at = 1, #all, 2 do
     end
 end
 
--- The counts of holders, by generations: what is older than the last two has left the window.
+-- The counts of holders, by generation: counts older than the last two have left the window.
 local generation = floor(now / (window + width))
 
 local function generation_key(number)
     return KEYS[2 + number % 3]
 end
 
--- What a holder has: when it leaves, and how many.
+-- The counts of a holder, each with the time at which it leaves the window.
 local function counted_of(holder)
     local found = {}
     for back = 0, 1 do
@@ -134,7 +135,7 @@ local function sum_of(counts)
     return sum
 end
 
--- Counts for a holder what is new.
+-- Adds new requests to the count of a holder.
 local function charge(holder, new)
     local key, slot = generation_key(generation), whole(floor(now / width))
     if call('HGET', key, 'generation') ~= whole(generation) then
@@ -158,7 +159,7 @@ if not mine and #others >= MOST then
     return {}
 end
 
--- Since when it knows of everything.
+-- Since when the state is complete.
 local born, drawn = tonumber(fields.born or now), tonumber(fields.drawn or '0')
 local drawn_exposure = tonumber(fields.drawn_exposure or '0')
 if not fields.born or fields.server ~= server then
@@ -166,7 +167,7 @@ if not fields.born or fields.server ~= server then
     call('HSET', LEDGER, 'born', whole(born), 'server', server, 'drawn', '0', 'drawn_exposure', '0')
 end
 
--- What processes remember of before.
+-- What processes reported of the time before that.
 local remembered, remembered_until = 0, 0
 if fields.remembered then
     local count, leaves = fields.remembered:match('^(%d+) (%d+)$')
@@ -178,7 +179,7 @@ local expected, returned = tonumber(fields.holders or '0'), tonumber(fields.retu
 local remembered_exposure = tonumber(fields.remembered_exposure or '0')
 local returned_exposure = tonumber(fields.returned_exposure or '0')
 
--- Counts what is new.
+-- Adds new requests.
 local new
 if mine then
     new = max(counted - mine.acknowledged, 0)
@@ -205,7 +206,7 @@ else
     end
 end
 if how == 'leave' then
-    -- Nobody will be there to count what is still under way.
+    -- No process will count the calls that are still in flight.
     new = new + in_flight
 end
 local large = max(floor(cap / LARGE), 1)
@@ -265,7 +266,7 @@ if how == 'leave' then
     return {}
 end
 
--- Lends what it can.
+-- Lends what is free.
 local most = max(floor(limit / PARTS), 1)
 local reserve = floor(limit / RESERVE)
 local missing = 0
@@ -287,7 +288,8 @@ if now - born < SETTLING then
     end
 end
 
--- What a process may add for any one holder unasked: all together half of what a holder may have, each a part of what is free.
+-- What a process may add for any one holder without a request: all together half of a holder's maximum, each a part of
+-- what is free.
 local half = max(floor(cap / 2), 1)
 local unknown = 0
 if missing > 0 then
@@ -312,7 +314,8 @@ call('HSET', LEDGER, 'p:' .. process, whole(counted) .. ' ' .. whole(max(ceiling
 if remembered > 0 then
     slots[#slots + 1] = { remembered_until, remembered }
 end
--- What a holder that is not listed may have. What was forgotten when this was born was less for all that are not remembered.
+-- Maximum count of a holder that is not listed. What was lost when this state began was less for all that were not
+-- reported.
 local floor_of_all, forgotten = large - 1, nil
 if now - born < window and large > 1 then
     forgotten = { born + window, large - 1 }

@@ -1,4 +1,4 @@
-//! The budget of invalid requests that all processes behind an address share.
+//! The ledger of invalid requests that all processes behind an address share.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::events::emit;
 
-/// How often the keeper is asked at most.
+/// Minimum time between two requests to the lender.
 const GAP: Duration = Duration::from_millis(100);
 
 pub(super) struct LedgerSync {
@@ -26,7 +26,7 @@ pub(super) struct LedgerSync {
     process: String,
     invalid: InvalidConfig,
     heartbeat: Duration,
-    /// How often it was asked.
+    /// Number of requests so far.
     number: u64,
 }
 
@@ -52,7 +52,7 @@ impl LedgerSync {
     /// Ends with the actor.
     pub(super) async fn run(&mut self, bell: &StateNotifier) {
         loop {
-            // Rung or not: who is silent for too long is taken for lost.
+            // Notified or not: a process that is silent for too long counts as lost.
             let _ = timeout(self.heartbeat, bell.counted.notified()).await;
             if let Err(ActorStopped) = self.sync().await {
                 return;
@@ -63,22 +63,22 @@ impl LedgerSync {
 
     async fn sync(&mut self) -> Result<(), ActorStopped> {
         let Some(ask) = send(&self.breaker, TakeLedgerRequest).await? else { return Ok(()) };
-        // Lost, it is asked again soon; whatever came of the question, the ledger keeps to what it said.
+        // After a failure it is retried soon; whatever became of the request, the ledger keeps to what it reported.
         if let Ok(Some(synced)) = self.ask("sync", ask).await {
             send(&self.breaker, LedgerSynced(synced)).await?;
         }
         Ok(())
     }
 
-    /// Gives back what was lent.
+    /// Returns what was lent.
     pub(super) async fn leave(&mut self) {
         if let Ok(Some(ask)) = send(&self.breaker, LeaveLedger).await {
-            // Unheard, it is held for a while, and then given to the others.
+            // If the request is lost, the loan is held for a while and then given to the others.
             drop(self.ask("leave", ask).await);
         }
     }
 
-    /// Nothing if the question came too late, or there are too many to ask.
+    /// Sends a request to the lender. Returns `None` if it came too late, or if there are too many members.
     async fn ask(&mut self, how: &str, ask: LenderRequest) -> Result<Option<LenderReply>, RedisCallError> {
         self.number += 1;
         let window = u64::try_from(self.invalid.window.as_millis()).unwrap_or(u64::MAX);
@@ -106,7 +106,7 @@ impl LedgerSync {
             None if matches!(&answer, Value::Array(parts) if parts.is_empty()) => Ok(None),
             None => {
                 let why = RedisErrorReason::Error;
-                let says = "the script's answer cannot be read; do all processes run the same version?";
+                let says = "unexpected response of the script; check that all processes run the same version";
                 emit(RedisCallRejected { script: self.script.name(), why, says });
                 Err(RedisCallError { why })
             }
@@ -114,7 +114,7 @@ impl LedgerSync {
     }
 }
 
-/// The arguments of the script about holders: numbers and names, each an argument of its own.
+/// Script arguments about holders: numbers and names, each an argument of its own.
 fn holders_args(ask: &LenderRequest) -> impl Iterator<Item = String> {
     let of_holders = [ask.cap, ask.exposure, ask.elsewhere_exposure].map(u64::from);
     let counts = of_holders.into_iter().chain([ask.runs.len() as u64, ask.large.len() as u64]);
@@ -127,7 +127,7 @@ fn holders_args(ask: &LenderRequest) -> impl Iterator<Item = String> {
     counts.map(|count| count.to_string()).chain(runs).chain(large)
 }
 
-/// What an answer of the script means.
+/// Parses a response of the script.
 fn read(answer: &Value, ask: &LenderRequest) -> Option<LenderReply> {
     let Value::Array(parts) = answer else { return None };
     let mut parts = LedgerResponse(parts.iter());
@@ -158,7 +158,7 @@ fn read(answer: &Value, ask: &LenderRequest) -> Option<LenderReply> {
     })
 }
 
-/// The parts of an answer that are not read yet.
+/// The unread parts of a response.
 struct LedgerResponse<'a>(std::slice::Iter<'a, Value>);
 
 impl LedgerResponse<'_> {
@@ -169,7 +169,7 @@ impl LedgerResponse<'_> {
         }
     }
 
-    /// Counts by when they leave, after how many there are.
+    /// Counts by the time at which they expire, preceded by their number.
     fn slots(&mut self) -> Option<Vec<(Duration, u32)>> {
         let count = self.number()?;
         let slot = |_| Some((Duration::from_millis(self.number()?), u32::try_from(self.number()?).ok()?));

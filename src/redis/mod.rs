@@ -1,12 +1,13 @@
-//! The adapter to Redis: one connection that is kept up, scripts that run over it, and channels that are listened to.
+//! The adapter to Redis: one connection that is re-established when it is lost, scripts that run over it, and
+//! subscriptions.
 //!
 //! ```text
-//!  Redis::run ──────▶ Link ◀── Keeper: connect, greet, wait for its end, wait a little, again
-//!                      │ ▲
-//!  Redis::subscribe ◀──┘ └──── the connection's pushes: messages, and that it was closed
+//!  RedisClient::run ────────▶ ConnectionSlot ◀── ReconnectTask: connect, handshake, wait for the end, back off, repeat
+//!                              │ ▲
+//!  RedisClient::subscribe ◀────┘ └──── pushes of the connection: messages, and the close
 //! ```
 //!
-//! One connection carries both, so that calls, which have a timeout, also tell when messages would not arrive any more.
+//! One connection carries both. Calls have a timeout, so they also detect that messages would no longer arrive.
 
 mod backoff;
 mod breaker_sync;
@@ -67,22 +68,22 @@ pub use self::{
 };
 pub use crate::settings::RedisUrl;
 
-/// How often the same trouble is told.
+/// How often the same error is logged.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
-/// What the connection needs to know.
+/// Configuration of the connection.
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
-    /// Where Redis is, and as whom to speak to it.
+    /// Address of Redis, and the login.
     pub url: RedisUrl,
-    /// A file of authorities to trust instead of the public ones, as PEM.
+    /// PEM file with certificate authorities to trust instead of the public ones.
     pub ca_file: Option<PathBuf>,
-    /// How long a call may take as a whole.
+    /// Timeout of a call as a whole.
     pub timeout: Duration,
 }
 
 impl RedisConfig {
-    /// As the settings have it; `None` without a URL.
+    /// Creates the configuration from the settings; `None` without a URL.
     #[must_use]
     pub fn new(settings: &settings::RedisSettings) -> Option<Self> {
         let url = settings.url.clone()?;
@@ -90,26 +91,26 @@ impl RedisConfig {
     }
 }
 
-/// What the connection cannot work with.
+/// Invalid configuration of the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisConfigError {
-    /// The file of authorities cannot be read.
-    #[error("redis.ca_file names {}, which cannot be read: {error}", path.display())]
+    /// The file of certificate authorities cannot be read.
+    #[error("cannot read redis.ca_file {}: {error}", path.display())]
     CaFile {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         error: std::io::Error,
     },
-    /// The file of authorities holds none.
-    #[error("redis.ca_file names {}, which holds no certificate; it has to be PEM", path.display())]
+    /// The file of certificate authorities contains none.
+    #[error("redis.ca_file {} contains no certificate; it must be a PEM file", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Redis. Cheap to clone; the connection ends with the last clone.
+/// A Redis client. Cheap to clone; the connection ends with the last clone.
 #[derive(Clone)]
 pub struct RedisClient {
     link: Arc<ConnectionSlot>,
@@ -119,11 +120,11 @@ pub struct RedisClient {
 }
 
 impl RedisClient {
-    /// Begins to connect in the background, and goes on for as long as it takes. Must be called on a Tokio runtime.
+    /// Starts to connect in the background, and retries until it succeeds. Must be called on a Tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the file of authorities is not one.
+    /// When the file of certificate authorities is invalid.
     pub fn new(config: RedisConfig) -> Result<Self, RedisConfigError> {
         let RedisConfig { url, ca_file, timeout } = config;
         let connector = Connector::new(url, ca_file)?;
@@ -132,14 +133,14 @@ impl RedisClient {
         Ok(Self { link, timeout, trouble: Arc::default(), _keeper: keeper })
     }
 
-    /// Runs a script: one round trip, and two more on a server that has not seen it yet. `args` is given the `run_id` of the
-    /// very server that the call goes to.
+    /// Runs a script: one round trip, and two more on a server that has not loaded it yet. `args` receives the `run_id`
+    /// of the server that the call goes to.
     ///
-    /// A call waits for a connection that is being made, but not for one that could not be made a moment ago.
+    /// A call waits for a connection that is being made, but not after the last attempt has failed.
     ///
     /// # Errors
     ///
-    /// When there is no good answer within the timeout. Unless there was no connection, the script may have run.
+    /// When there is no valid response within the timeout. Unless there was no connection, the script may have run.
     pub async fn run(
         &self,
         script: &Script,
@@ -169,15 +170,16 @@ impl RedisClient {
         let failure = match timeout_at(deadline, connection.run(script, keys, &args)).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(failure)) => failure,
-            // Its answer may still come. It must never be taken for another's, so the connection goes.
-            Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "a call was not answered in time"),
+            // Its response may still arrive. It must never be taken for that of another call, so the connection is
+            // dropped.
+            Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "call timed out"),
         };
         let why = failure.why;
         self.suffer(&connection, script, failure);
         Err(why)
     }
 
-    /// Does what a failed call asks for.
+    /// Handles a failed call: drops the connection, or logs the error.
     fn suffer(&self, connection: &RedisConnection, script: &Script, failure: RedisFailure) {
         match failure.fate {
             ConnectionAction::Drop => self.link.lose(connection.generation, failure),
@@ -193,12 +195,12 @@ impl RedisClient {
         }
     }
 
-    /// Waits until there is a connection: whoever lost a call learns here when to try again.
+    /// Waits until there is a connection. After a failed call, this is when to retry.
     pub async fn up(&self) {
         self.link.up().await;
     }
 
-    /// Listens to a channel, for ever.
+    /// Subscribes to a channel, across all connections.
     #[must_use]
     pub fn subscribe(&self, channel: &str) -> Subscription {
         let events = self.link.router.listen(channel);

@@ -1,12 +1,13 @@
--- Takes tokens of a bucket, unless that would mean too long a wait. Answers how long the bucket needed to be full before.
+-- Takes tokens from a bucket, unless the wait would be too long. Returns how long the bucket needed before that to be
+-- full.
 --   KEYS[1]  when the bucket is full, in microseconds since 1970
---   ARGV     how long a token takes to come back, how long all of them do, how long this one may wait, and the longest
---            that a bucket may need to be full beyond that, in microseconds; how many tokens
+--   ARGV     time to restore one token, time to restore all tokens, maximum wait of this request, and the maximum time that
+--            a bucket may need beyond that to be full, in microseconds; number of tokens
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local interval, window, wait, longest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local debt = (tonumber(redis.call('GET', KEYS[1])) or 0) - now
--- Nobody can owe so much: the clock was set back.
+-- So large a debt is impossible: the clock was set back.
 if debt < 0 or debt > window + longest then
   debt = 0
 end

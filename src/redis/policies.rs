@@ -1,11 +1,11 @@
-//! Requests to the API that processes count together: the port of `guildhall_actors::policies` over one script.
+//! API requests that processes count together: implements `guildhall_actors::policies` with one script.
 //!
-//! | key | what |
+//! | key | value |
 //! |---|---|
-//! | `policy:<policy>:<key's id>` | when the caller's bucket is full, in microseconds since 1970; gone by then |
+//! | `policy:<policy>:<key's id>` | when the caller's bucket is full, in microseconds since 1970; expires then |
 //!
-//! The clock is Redis's own. Whoever waits for an answer here is a request to the API, so the wait is short, and once Redis was
-//! lost it is left alone for a moment.
+//! The clock is that of Redis. An API request waits for the response, so the timeout is short, and after a failure
+//! Redis is not called for a moment.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -19,9 +19,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{RedisClient, RedisKeys, Script};
 
-/// How long a request waits for the count.
+/// Timeout of a count.
 const WITHIN: Duration = Duration::from_millis(100);
-/// How long Redis is left alone once it was lost.
+/// How long Redis is not called after a failure.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 /// Counts in Redis.
@@ -31,12 +31,12 @@ pub struct RedisPolicies {
     keys: RedisKeys,
     script: Script,
     longest: Duration,
-    /// When Redis may be asked again, if it was lost.
+    /// When Redis may be called again after a failure.
     again_at: Mutex<Option<Instant>>,
 }
 
 impl RedisPolicies {
-    /// The counts of one application, where no request may wait for longer than this.
+    /// Creates the counts of one application. No request may wait for longer than `max_wait`.
     #[must_use]
     pub fn new(redis: RedisClient, keys: RedisKeys, longest: Duration) -> Self {
         let script = Script::new("policies", include_str!("policies.lua"));
@@ -59,7 +59,7 @@ impl RedisPolicies {
         });
         match timeout(WITHIN, call).await {
             Ok(Ok(Value::Int(debt))) => u64::try_from(debt).ok().map(Duration::from_micros),
-            // Lost, or something that other programs put there.
+            // A failure, or a value that other programs stored there.
             Ok(Ok(_) | Err(_)) | Err(_) => {
                 *self.again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + LEFT_ALONE);
                 None

@@ -1,4 +1,4 @@
-//! Looking at a Redis once, for whoever wants to know whether it will do.
+//! Probes a Redis server once, to find out whether it is suitable.
 
 use std::{
     sync::Arc,
@@ -15,50 +15,50 @@ use super::{
     error::RedisFailure,
 };
 
-/// What there is.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisProbe {
-    /// Where its primary is.
+    /// Address of the primary.
     pub node: String,
     /// Its version.
     pub version: String,
-    /// How long a PING took.
+    /// Round-trip time of a PING.
     pub took: Duration,
-    /// What it forgets when its memory is full.
+    /// Eviction policy.
     pub policy: String,
-    /// How much memory it may use; 0 is without a bound.
+    /// Memory limit in bytes; 0 means no limit.
     pub memory_most: u64,
-    /// Whether it writes down what it is told.
+    /// Whether the append-only file is enabled.
     pub appends: bool,
-    /// Whether it could not write to its disk the last time it tried.
+    /// Whether the last write to disk has failed.
     pub is_disk_broken: bool,
 }
 
-/// Why it cannot be looked at.
+/// Why the probe failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RedisProbeError {
-    /// The settings are not ones.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] RedisConfigError),
-    /// It does not answer, or not with what was asked for.
+    /// The server does not respond, or not as expected.
     #[error("{0}")]
     Failed(
-        /// In words, without a secret.
+        /// Message without secrets.
         String,
     ),
 }
 
-/// Connects, asks, and leaves.
+/// Connects, reads the server's information, and disconnects.
 ///
 /// # Errors
 ///
-/// When the settings are not ones, or there is no answer in time.
+/// When the settings are invalid, or there is no response in time.
 pub async fn look(config: RedisConfig) -> Result<RedisProbe, RedisProbeError> {
     let RedisConfig { url, ca_file, timeout: within } = config;
     let mut connector = Connector::new(url, ca_file)?;
-    // It has a time limit of its own.
+    // It has a timeout of its own.
     let connection = connector.connect(&Arc::new(ConnectionSlot::new()), None).await.map_err(failed)?;
-    let late = |_| RedisProbeError::Failed(format!("no answer within redis.timeout_ms = {}", within.as_millis()));
+    let late = |_| RedisProbeError::Failed(format!("no response within redis.timeout_ms = {}", within.as_millis()));
     timeout(within, ask(&connection)).await.map_err(late)?.map_err(failed)
 }
 

@@ -1,13 +1,13 @@
-//! Seats: how the processes of one machine know which of them are dead.
+//! Lock files by which the processes of one machine know which of them are dead.
 //!
 //! ```text
-//!  <folder>/0.seat   locked by the process that sits there     its id, and who sat there before
-//!  <folder>/1.seat   free: whoever sat there is dead           ids that nobody has been told of yet
+//!  <folder>/0.seat   locked by the process that owns it      its id, and the ids of earlier owners
+//!  <folder>/1.seat   not locked: its owner is dead           ids that were not reported yet
 //! ```
 //!
-//! A process keeps the lock on its file for as long as it lives, and the kernel lets go of it when it dies, however it dies.
-//! Each process writes an id of its own, made by chance, so the ids in a file that is free are dead for ever: whoever takes
-//! the seat next is not one of them.
+//! A process holds the lock on its file for as long as it lives. The kernel releases it when the process dies, no
+//! matter how. Each process writes a random id of its own, so the ids in an unlocked file are dead for good: the next
+//! owner of the file is not one of them.
 
 use std::{
     env,
@@ -22,41 +22,41 @@ use tracing::warn;
 
 use crate::events::{InternalEvent, emit};
 
-/// Seats in a folder.
+/// Number of lock files in a folder.
 const SEATS: u32 = 256;
 
-/// Ids that are remembered in a file. One that is too many is found by its silence.
+/// Maximum number of ids in a file. The death of a process beyond it is detected by its silence.
 const MOST_IDS: usize = 32;
 
-/// Others must not be able to say that somebody is dead.
+/// Others must not be able to report a process as dead.
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// Why no seat can be taken.
+/// Why no lock file can be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessLockError {
-    /// The folder, or what is in it, cannot be made, read, written or locked.
-    #[error("the folder {} cannot be used: {error}", path.display())]
+    /// The folder or a file in it cannot be created, read, written or locked.
+    #[error("cannot use the folder {}: {error}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         error: io::Error,
     },
-    /// Others could say in the folder that this process is dead.
-    #[error("the folder {} belongs to another user, or everybody may write to it", path.display())]
+    /// Others could report this process as dead in the folder.
+    #[error("the folder {} belongs to another user or is writable by everyone", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
     },
-    /// Every seat is taken.
-    #[error("all {SEATS} seats in {} are taken", path.display())]
+    /// Every lock file is taken.
+    #[error("all 256 lock files in {} are taken", path.display())]
     Full {
         /// The folder.
         path: PathBuf,
     },
 }
 
-/// A process's seat, for as long as this lives.
+/// The lock of a process, held until this is dropped.
 #[derive(Debug)]
 pub struct ProcessLock {
     id: String,
@@ -64,7 +64,7 @@ pub struct ProcessLock {
     place: Option<LockFile>,
 }
 
-/// A file that is locked, in its folder.
+/// A locked file in its folder.
 #[derive(Debug)]
 struct LockFile {
     folder: PathBuf,
@@ -73,19 +73,19 @@ struct LockFile {
 }
 
 impl ProcessLock {
-    /// Where the processes of one application on this machine keep their seats, unless the settings name another folder.
-    /// The folder must not be shared with other machines that do not see its locks.
+    /// Folder for the lock files of one application on this machine, unless the settings name another one. It must not
+    /// be shared with other machines that do not see its locks.
     #[must_use]
     pub fn folder(set: Option<&Path>, application: u64) -> PathBuf {
         let root = set.map_or_else(|| env::temp_dir().join(format!("guildhall-seats-{}", user())), Path::to_path_buf);
         root.join(application.to_string())
     }
 
-    /// Takes the first seat that is free. Reads and writes files, as all of this does, but never for long.
+    /// Takes the first lock file that is free. Like all methods here it does file I/O, but never for long.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be used, or has no free seat.
+    /// When the folder cannot be used, or has no free lock file.
     pub fn take(folder: &Path) -> Result<Self, ProcessLockError> {
         let unusable = |error| ProcessLockError::Folder { path: folder.to_owned(), error };
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unusable)?;
@@ -110,8 +110,8 @@ impl ProcessLock {
         Ok(Self { place: Some(place), ..seat })
     }
 
-    /// Takes a seat; if there is none to be had, goes on without. Then nobody learns of this process's death but by its
-    /// silence, which the log says.
+    /// Takes a lock file. If that fails, logs a warning and continues without one: the death of this process is then
+    /// detected only by its silence.
     #[must_use]
     pub fn take_or_do_without(folder: &Path) -> Self {
         Self::take(folder).unwrap_or_else(|error| {
@@ -124,20 +124,19 @@ impl ProcessLock {
         Self { id: format!("{:016x}{:016x}", chance(), chance()), life: chance(), place: None }
     }
 
-    /// What the other processes know this one by. Nobody else ever has or had it.
+    /// Id of this process, unique for all time.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// A number by chance.
+    /// A random number.
     #[must_use]
     pub fn life(&self) -> u64 {
         self.life
     }
 
-    /// The ids of processes that sat in this folder and are certainly dead. They are told again and again until
-    /// [`ProcessLock::forget`].
+    /// Ids of processes that used this folder and are certainly dead. They are reported until [`ProcessLock::forget`].
     #[must_use]
     pub fn dead(&self) -> Vec<String> {
         let Some(own) = &self.place else { return Vec::new() };
@@ -148,7 +147,7 @@ impl ProcessLock {
         dead
     }
 
-    /// Everybody knows of these dead: they need not be told any more, and their files go.
+    /// Removes dead processes that all others know of, and their files.
     pub fn forget(&mut self, dead: &[String]) {
         let Some(own) = &self.place else { return };
         let is_known = |id: &String| dead.contains(id) && *id != self.id;
@@ -158,7 +157,7 @@ impl ProcessLock {
         }
     }
 
-    /// Leaves the seat. For a process that has said goodbye: nobody has to be told of its death.
+    /// Releases the lock file of a process that has left properly: its death need not be reported.
     pub fn leave(self) {
         if let Some(own) = &self.place {
             own.strike(|id| *id == self.id);
@@ -166,7 +165,7 @@ impl ProcessLock {
     }
 }
 
-/// What to do about a file that is not there.
+/// What to do about a missing file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MissingFile {
     Make,
@@ -174,7 +173,7 @@ enum MissingFile {
 }
 
 impl LockFile {
-    /// Locks a file. `None` if somebody else has it.
+    /// Locks a file. `None` if another process holds it.
     fn lock(folder: &Path, number: u32, missing: MissingFile) -> io::Result<Option<Self>> {
         let path = folder.join(format!("{number}.seat"));
         let make = missing == MissingFile::Make;
@@ -189,7 +188,7 @@ impl LockFile {
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
-            // Somebody may have removed it between the two: then this is a lock on nothing.
+            // The file may have been removed between the two steps: then the lock is on a deleted file.
             match fs::metadata(&path) {
                 Ok(there) if is_same(&there, &file.metadata()?) => {
                     return Ok(Some(Self { folder: folder.to_owned(), path, file }));
@@ -201,9 +200,9 @@ impl LockFile {
         }
     }
 
-    /// The other seats of the folder in which nobody sits. They stay locked while each is looked at.
+    /// Locks the other free files of the folder, each while it is processed.
     fn free_ones(&self) -> impl Iterator<Item = Self> {
-        // What cannot be opened or locked is nobody's death. This one is locked, too.
+        // A file that cannot be opened or locked proves no death. The own file is locked, too.
         (0..SEATS).filter_map(|number| Self::lock(&self.folder, number, MissingFile::Pass).ok().flatten())
     }
 
@@ -220,12 +219,12 @@ impl LockFile {
 
     fn write<'a>(&self, ids: impl Iterator<Item = &'a String>) -> io::Result<()> {
         let text: String = ids.take(MOST_IDS).flat_map(|id| [id, "\n"]).collect();
-        // Over what was there, and cut only then: at no time is it empty.
+        // Overwrites first and truncates after: the file is never empty.
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
     }
 
-    /// Takes out ids, and the file itself if it then has none. If that fails, they are only told once more.
+    /// Removes ids, and the file itself if none remains. If that fails, they are only reported once more.
     fn strike(&self, is_known: impl Fn(&String) -> bool) {
         let Ok(ids) = self.read() else { return };
         let rest: Vec<&String> = ids.iter().filter(|id| !is_known(id)).collect();
@@ -240,7 +239,7 @@ impl LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Closing the file is not enough while a process that is just being started still shares it.
+        // Closing the file is not enough while a child process that is being started still shares it.
         drop(self.file.unlock());
     }
 }
@@ -253,12 +252,12 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Whether nobody but this user and the system itself may say in the folder who is dead.
+/// Whether only this user and root may report processes as dead in the folder.
 fn is_safe(folder: &Metadata, own_uid: u32) -> bool {
     [own_uid, 0].contains(&folder.uid()) && folder.mode() & WRITABLE_BY_ALL == 0
 }
 
-/// The number of the user that this process runs as: whoever makes a file owns it.
+/// User id of this process: the owner of a file that it creates.
 fn own_uid(folder: &Path) -> io::Result<u32> {
     let path = folder.join(format!("{:016x}.new", chance()));
     let about = File::options().write(true).create_new(true).mode(0o600).open(&path)?.metadata();
@@ -266,7 +265,7 @@ fn own_uid(folder: &Path) -> io::Result<u32> {
     Ok(about?.uid())
 }
 
-/// Who runs this process; so that users do not get in each other's way.
+/// User that this process runs as, so that users do not conflict.
 fn user() -> String {
     match fs::metadata("/proc/self") {
         Ok(about) => about.uid().to_string(),
@@ -274,12 +273,12 @@ fn user() -> String {
     }
 }
 
-/// From the system's own source of chance: no two processes anywhere may have the same.
+/// From the system's random source: no two processes may have the same.
 fn chance() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// A process goes on without a seat.
+/// A process continues without a lock file.
 struct ProcessLockUnavailable<'a> {
     error: &'a ProcessLockError,
 }
@@ -288,7 +287,7 @@ impl InternalEvent for ProcessLockUnavailable<'_> {
     fn emit(self) {
         warn!(
             error = %self.error,
-            "no seat for this process; should it die, the others find out by its silence only; see redis.seat_dir"
+            "no lock file for this process; if it dies, the others detect it only by its silence; see redis.seat_dir"
         );
     }
 }

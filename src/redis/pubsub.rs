@@ -1,44 +1,44 @@
-//! What is published on the channel of an application's news, and what a record of a breaker looks like.
+//! Messages on an application's `news` channel, and the format of breaker records.
 
 use std::time::Duration;
 
 use guildhall_core::breaker::{self, BreakerKey, BreakerReason, BreakerStatus, SharedBreakerKey, SharedBreakerState};
 use serde::{Deserialize, Serialize};
 
-/// Something that another process published.
+/// A message that a process published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PubSubMessage {
     /// A breaker changed.
     Breaker(BreakerRecord),
-    /// Discord wants to be left alone.
+    /// Discord requires a pause.
     Block(RateLimitBlock),
 }
 
-/// Discord told a process to leave it alone for a while.
+/// A pause that Discord required of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RateLimitBlock {
-    /// By whose calls: the name of a credential's window.
+    /// Name of the credential's window.
     pub scope: String,
-    /// For how long.
+    /// Duration in milliseconds.
     pub ms: u64,
-    /// Which member it told.
+    /// The member that received it.
     pub by: String,
 }
 
-/// What processes told each other about a breaker last.
+/// The last replicated state of a breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerRecord {
-    /// What was told.
+    /// The change.
     pub news: breaker::RemoteChange,
-    /// To whom it applies: those who reach Discord from the same address. `None`: to all.
+    /// The processes that it applies to: those that reach Discord from the same address. `None`: all.
     pub group: Option<String>,
-    /// Which process told it.
+    /// The process that published it.
     pub by: String,
 }
 
-/// Text that is no news, or of a kind that a later version may know.
+/// Text that is not a valid message, or is of a kind that only a later version knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this is no news; do all processes run the same version?")]
+#[error("invalid message; check that all processes run the same version")]
 pub struct PubSubParseError;
 
 #[derive(Deserialize)]
@@ -56,9 +56,9 @@ struct WireRecord {
     state: WireState,
     why: BreakerReason,
     by: String,
-    /// As text, since not everybody reads such numbers exactly.
+    /// As text, because not every reader handles such numbers exactly.
     version: String,
-    /// How long it was open when it was told, and until when by the server's clock.
+    /// How long it was open when it was published, and until when by the server's clock.
     ms: u64,
     until_ms: u64,
 }
@@ -90,11 +90,11 @@ impl WireState {
 }
 
 impl PubSubMessage {
-    /// Reads what was just published.
+    /// Parses a message that was just published.
     ///
     /// # Errors
     ///
-    /// When it is no news.
+    /// When it is not a valid message.
     pub fn read(text: &[u8]) -> Result<Self, PubSubParseError> {
         match serde_json::from_slice(text).map_err(|_| PubSubParseError)? {
             WireMessage::Breaker(wire) => {
@@ -107,7 +107,7 @@ impl PubSubMessage {
 }
 
 impl BreakerRecord {
-    /// Reads a record that was kept, when it is `now_ms` by the server's clock.
+    /// Parses a stored record, at `now_ms` by the server's clock.
     pub(super) fn read(text: &[u8], now_ms: u64) -> Result<Self, PubSubParseError> {
         match serde_json::from_slice(text).map_err(|_| PubSubParseError)? {
             WireMessage::Breaker(wire) => {
@@ -133,18 +133,19 @@ impl WireRecord {
     }
 }
 
-/// A record as `tell.lua` is given it.
+/// A record in the form that `tell.lua` takes.
 pub(super) struct ScriptRecord {
-    /// Where it is kept.
+    /// Field of the hash that it is stored in.
     pub(super) field: String,
-    /// Its beginning: JSON without the last brace.
+    /// Start of the record: JSON without the last brace.
     pub(super) head: String,
     pub(super) state: &'static str,
     pub(super) why: &'static str,
     pub(super) remaining_ms: u64,
 }
 
-/// Writes what is to be told. A ban falls on an address, so what is said of that concerns only those behind it.
+/// Builds the record to publish. A ban applies to an address, so its record concerns only processes behind that
+/// address.
 pub(super) fn write(word: &BreakerStatus, ip_group: &str, by: &str) -> ScriptRecord {
     #[derive(Serialize)]
     struct Head<'a> {
@@ -171,7 +172,7 @@ pub(super) fn write(word: &BreakerStatus, ip_group: &str, by: &str) -> ScriptRec
     ScriptRecord { field, head, state: state.name(), why: why.name(), remaining_ms }
 }
 
-/// Under what name Redis has a breaker, among those of an application.
+/// Name of a breaker's field in Redis, among those of an application.
 pub(super) fn field(matter: &SharedBreakerKey, ip_group: &str) -> String {
     let SharedBreakerKey { key, token } = matter;
     let group = (*key == BreakerKey::Address).then_some(ip_group);
@@ -181,7 +182,7 @@ pub(super) fn field(matter: &SharedBreakerKey, ip_group: &str) -> String {
     }
 }
 
-/// The script counts in doubles: no sum with the present time is rounded.
+/// The script computes with doubles: below this, no sum with the current time is rounded.
 const MOST_MS: u64 = 1 << 50;
 
 #[cfg(test)]
@@ -197,7 +198,7 @@ mod tests {
         BreakerStatus { matter: SharedBreakerKey { key, token: token.map(str::to_owned) }, stand, why }
     }
 
-    /// What the script makes of it.
+    /// The record that the script stores.
     fn kept(told: &ScriptRecord, version: u64, now_ms: u64) -> String {
         let ScriptRecord { head, remaining_ms, .. } = told;
         let until = now_ms + remaining_ms;

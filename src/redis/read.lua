@@ -1,10 +1,10 @@
--- All that processes have told each other about breakers (`tell.lua`), without what has ended.
+-- Returns all published breaker records (`tell.lua`), without those that have ended.
 
 local RECORDS = KEYS[1]
 local CLOCK = KEYS[2]
 
-local closed_lasts = tonumber(ARGV[1]) -- ms: how long a closed one is kept
-local process_lasts = tonumber(ARGV[2]) -- seconds: how long the number of a process's last word is
+local closed_lasts = tonumber(ARGV[1]) -- ms: how long a closed breaker is stored
+local process_lasts = tonumber(ARGV[2]) -- seconds: how long the number of a process's last change is stored
 local lasts = ARGV[3]
 
 local call = redis.call

@@ -1,4 +1,4 @@
-//! Keeps a connection up, for as long as anybody may want one.
+//! Keeps a connection open for as long as there is a client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::events::emit;
 
-/// The task that keeps the connection up. It ends with this.
+/// The task that keeps the connection open. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct ReconnectTask(AbortHandle);
 
@@ -39,9 +39,9 @@ impl Drop for ReconnectTask {
 
 async fn keep_up(link: Arc<ConnectionSlot>, mut connector: Connector, call_timeout: Duration) {
     let mut backoff = Backoff::default();
-    // Where a cluster said the keys are. Until that node is gone, there is no need to ask again.
+    // The node of the last cluster redirect. It is used until that node is gone.
     let mut moved_to = None;
-    // A server that stays away is worth one line, not one for each try.
+    // A server that stays unreachable is logged once, not at each attempt.
     let mut said = None;
     loop {
         match connector.connect(&link, moved_to.clone()).await {
@@ -63,7 +63,7 @@ async fn keep_up(link: Arc<ConnectionSlot>, mut connector: Connector, call_timeo
                 if said.replace(failure.why) != Some(failure.why) {
                     emit(RedisUnreachable { why: failure.why, says: &failure.says });
                 }
-                // The next try goes where this one was sent, and is worth waiting for.
+                // The next attempt goes to the node of the redirect, and callers may wait for it.
                 if failure.elsewhere.is_none() {
                     link.set_down(failure.why);
                 }
@@ -74,7 +74,7 @@ async fn keep_up(link: Arc<ConnectionSlot>, mut connector: Connector, call_timeo
     }
 }
 
-/// Asks for channels as they are wanted, until the connection is given up.
+/// Subscribes to requested channels until the connection is dropped.
 async fn stay_subscribed(
     link: &ConnectionSlot,
     connection: &RedisConnection,
@@ -88,7 +88,7 @@ async fn stay_subscribed(
             let failure = match subscribed {
                 Ok(Ok(())) => continue,
                 Ok(Err(failure)) => failure,
-                Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "no answer to SUBSCRIBE in time"),
+                Err(_) => RedisFailure::new(RedisErrorReason::Timeout, "SUBSCRIBE timed out"),
             };
             link.lose(connection.generation, failure);
         }

@@ -1,6 +1,6 @@
-//! Lua that runs inside Redis.
+//! Lua scripts that run inside Redis.
 
-/// A script: its text, and the hash by which a server that has seen it knows it.
+/// A script: its text, and the hash by which a server that has loaded it finds it.
 #[derive(Clone, Debug)]
 pub struct Script {
     name: &'static str,
@@ -9,14 +9,14 @@ pub struct Script {
 }
 
 impl Script {
-    /// Takes the text as it is. `name` is what metrics call it.
+    /// Creates a script from its text. `name` is its name in metrics.
     #[must_use]
     pub fn new(name: &'static str, text: &'static str) -> Self {
         let sha = ::redis::Script::new(text).get_hash().to_owned();
         Self { name, text, sha }
     }
 
-    /// What metrics call it.
+    /// Name in metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name

@@ -1,10 +1,10 @@
-//! What processes of an application share beside their limits: breakers, and the budget of invalid requests.
+//! State that processes of an application share besides their limits: breakers, and the ledger of invalid requests.
 //!
 //! ```text
-//!   CircuitBreaker ──bell──▶ breakers ──tell.lua──▶ Redis ──news──▶ breakers of the others
-//!          ▲                    └──────read.lua────▶ (the truth, each second and after every loss)
-//!          └── Heard, StateRead, LedgerSynced ──┐
-//!   CircuitBreaker ──bell──▶ ledger ──ledger.lua──▶ (at once when something was counted, and each second)
+//!   CircuitBreaker ──notifies──▶ BreakerSync ──tell.lua──▶ Redis ──news──▶ breakers of the others
+//!          ▲                         └──────read.lua────▶ (full state, each second and after every loss)
+//!          └── RemoteBreakerChanged, SharedStateRead, LedgerSynced ──┐
+//!   CircuitBreaker ──notifies──▶ LedgerSync ──ledger.lua──▶ (at once after a count, and each second)
 //! ```
 //!
 //! One task does all of it, and no call to Discord ever waits for it.
@@ -25,25 +25,26 @@ use tokio::{sync::Notify, task::JoinHandle, time::timeout};
 use super::{RedisClient, RedisKeys, breaker_sync::BreakerSync, ledger_sync::LedgerSync, pubsub::RateLimitBlock};
 use crate::settings::SecretValue;
 
-/// How long the last word to Redis may take.
+/// Timeout of the last call to Redis.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What a process has to say of itself.
+/// Configuration of the shared state of a process.
 #[derive(Clone, Debug)]
 pub struct SharedStateConfig {
-    /// The application whose processes share.
+    /// The application whose processes share state.
     pub application: u64,
-    /// The name of this process. No other process ever has the same, not even this one after a restart.
+    /// Id of this process. No other process ever has the same, not even this one after a restart.
     pub process: String,
-    /// The address that it reaches Discord from. Bans and invalid requests concern those behind the same.
+    /// The address that it reaches Discord from. Bans and invalid requests concern all processes behind the same
+    /// address.
     pub ip_group: String,
     /// The [`fingerprint`]s of its tokens.
     pub tokens: Vec<(Credential, String)>,
-    /// The budget of invalid requests; the same for all behind an address.
+    /// The limit on invalid requests; the same for all behind an address.
     pub invalid: InvalidConfig,
-    /// What the ledger does that has heard nothing for a whole window.
+    /// What the ledger does after a whole window without contact.
     pub when_lost: LedgerFallback,
-    /// How often everything is read anew: pub/sub may lose messages.
+    /// How often the full state is read: pub/sub may lose messages.
     pub heartbeat: Duration,
 }
 
@@ -55,9 +56,9 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// Begins to share, on the Tokio runtime of the caller. To be called before any call is admitted: from then on the
-    /// ledger lets out only what Redis lends it. `on_block` hears of every process that Discord told to wait; it must not
-    /// block.
+    /// Starts to share, on the Tokio runtime of the caller. Call it before any call is admitted: from then on the
+    /// ledger permits only what Redis lends it. `on_block` is called for every process that Discord makes wait; it
+    /// must not block.
     #[must_use]
     pub fn start(
         redis: RedisClient,
@@ -77,13 +78,13 @@ impl SharedState {
         Self { bell, task: Some(task) }
     }
 
-    /// Says goodbye: what the ledger was lent goes back to the others. Nothing more is let out. To be called when no call
-    /// is under way any more; those that still are count as invalid.
+    /// Leaves: returns to the others what the ledger was lent. Nothing more is permitted. Call it when no call is in
+    /// flight any more; those that still are count as invalid.
     pub async fn leave(mut self) {
         self.bell.leaving.notify_one();
         if let Some(task) = self.task.take() {
             let abort = task.abort_handle();
-            // Redis may be lost, and then nobody can be told.
+            // Redis may be lost, and then no process can be notified.
             if timeout(GOODBYE, task).await.is_err() {
                 abort.abort();
             }
@@ -108,7 +109,7 @@ async fn carry(bell: Arc<StateNotifier>, breakers: impl Future<Output = ()>, mut
     }
 }
 
-/// Wakes the task. However often it rings, it is heard once.
+/// Wakes the task. Notifications coalesce.
 #[derive(Debug, Default)]
 pub(super) struct StateNotifier {
     pub(super) turned: Notify,
@@ -126,7 +127,7 @@ impl BreakerReplicator for StateNotifier {
     }
 }
 
-/// What tells tokens apart without giving them away: the first eight bytes of a hash, as hexadecimal digits.
+/// Distinguishes tokens without revealing them: the first eight bytes of a hash, in hexadecimal.
 #[must_use]
 pub fn fingerprint(token: &SecretValue) -> String {
     let mut digest = Sha1::from(token.expose()).digest().to_string();

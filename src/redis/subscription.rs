@@ -1,4 +1,4 @@
-//! What is published in Redis, for whoever listens, over every connection there will be.
+//! Subscriptions to Redis channels that outlive single connections.
 
 use std::{
     collections::HashMap,
@@ -11,24 +11,24 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::RedisClient;
 
-/// What a listener may fall behind before it has to read everything anew.
+/// How many events a listener may fall behind before it must reload its state.
 const BACKLOG: usize = 256;
 
-/// What a subscription sees.
+/// An event of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscriptionEvent {
-    /// From now on messages arrive. Some may have been missed before: what they were about must be read anew.
+    /// Messages arrive from now on. Some may have been missed before: reload the state that they describe.
     Subscribed,
-    /// Something was published.
+    /// A message was published.
     Message(Bytes),
-    /// Messages do not arrive any more, until [`SubscriptionEvent::Subscribed`].
+    /// Messages no longer arrive, until [`SubscriptionEvent::Subscribed`].
     Lost,
 }
 
-/// Listens to a channel, for ever.
+/// A subscription to a channel, across all connections.
 pub struct Subscription {
     events: broadcast::Receiver<SubscriptionEvent>,
-    /// Whoever listens keeps the connection alive.
+    /// Keeps the connection open.
     _redis: RedisClient,
 }
 
@@ -37,12 +37,12 @@ impl Subscription {
         Self { events, _redis: redis }
     }
 
-    /// Waits for the next event. A listener that has fallen too far behind is told to read everything anew.
+    /// Waits for the next event. A listener that has fallen too far behind gets [`SubscriptionEvent::Subscribed`].
     pub async fn next(&mut self) -> SubscriptionEvent {
         match self.events.recv().await {
             Ok(event) => event,
             Err(RecvError::Lagged(_)) => SubscriptionEvent::Subscribed,
-            Err(RecvError::Closed) => unreachable!("invariant: a channel is kept while somebody listens to it"),
+            Err(RecvError::Closed) => unreachable!("invariant: a channel is retained while it has listeners"),
         }
     }
 }
@@ -53,7 +53,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Hands what arrives on one connection to whoever listens.
+/// Forwards the messages of one connection to the listeners.
 #[derive(Default)]
 pub(super) struct SubscriptionRouter {
     inner: Mutex<RouterState>,
@@ -61,16 +61,16 @@ pub(super) struct SubscriptionRouter {
 
 #[derive(Default)]
 struct RouterState {
-    /// The connection that is listened to. What others still push is late, and dropped.
+    /// The current connection. Late pushes of others are dropped.
     generation: Option<u64>,
     channels: HashMap<String, Channel>,
 }
 
 struct Channel {
     listeners: broadcast::Sender<SubscriptionEvent>,
-    /// Whether the server is still to be asked for it.
+    /// Whether the server must still be asked to subscribe.
     wanted: bool,
-    /// Whether the last that listeners heard of the connection is that messages arrive.
+    /// Whether listeners were last notified that messages arrive.
     subscribed: bool,
 }
 
@@ -79,7 +79,7 @@ impl RouterState {
         self.generation = None;
         for channel in self.channels.values_mut() {
             if std::mem::take(&mut channel.subscribed) {
-                // Nobody may be listening any more, which is fine.
+                // There may be no listener any more, which is fine.
                 drop(channel.listeners.send(SubscriptionEvent::Lost));
             }
         }
@@ -94,12 +94,12 @@ impl SubscriptionRouter {
             wanted: true,
             subscribed: false,
         });
-        // Also when others listen already: the newcomer has to hear `Subscribed`, too.
+        // Also when others listen already: the new listener must receive `Subscribed`, too.
         entry.wanted = true;
         entry.listeners.subscribe()
     }
 
-    /// A connection begins. Channels that nobody listens to any more are forgotten.
+    /// A connection starts. Channels without listeners are removed.
     pub(super) fn begin(&self, generation: u64) {
         let mut inner = self.inner();
         inner.forget_connection();
@@ -108,7 +108,7 @@ impl SubscriptionRouter {
         inner.channels.values_mut().for_each(|channel| channel.wanted = true);
     }
 
-    /// The channels to ask for. Each is given once.
+    /// Returns the channels to subscribe to, each once.
     pub(super) fn wanted(&self) -> Vec<String> {
         let mut inner = self.inner();
         let wanted = inner.channels.iter_mut().filter(|(_, channel)| channel.wanted);
@@ -152,7 +152,7 @@ impl SubscriptionRouter {
     }
 
     fn inner(&self) -> MutexGuard<'_, RouterState> {
-        // Nothing below panics half way through a change.
+        // No code below panics in the middle of a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

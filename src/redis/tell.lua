@@ -1,24 +1,26 @@
--- Tells all processes what one of them decided about a breaker: keeps it, gives it a version, and publishes it.
+-- Publishes a change of a breaker to all processes: stores it, gives it a version, and publishes it.
 --
--- One record a matter (a field), as JSON. A record is newer if its version is higher; versions are microseconds by this
--- server's clock, and each is higher than the last, so that they go on growing after everything here was lost. A breaker
--- that is forced open is not opened for a time or closed by probes: whoever says so has not heard of it yet, and is told.
+-- One record for each breaker (a field), as JSON. A record is newer if its version is higher. Versions are microseconds
+-- by this server's clock, and each is higher than the last, so that they continue to grow after all data here was lost.
+-- A breaker that is forced open is not opened for a time or closed by probes: a process that tries has not received the
+-- change yet, and gets it as the response.
 --
--- A closed one is kept for a while (`read.lua`), so that nobody misses it. `floor` is the highest version that was dropped:
--- who still holds one that is not higher, and does not find it here, holds something that has ended.
+-- A closed breaker is stored for a while (`read.lua`), so that no process misses it. `floor` is the highest version
+-- that was dropped: a process that holds a version that is not higher, and does not find it here, holds a record that
+-- has ended.
 
 local RECORDS = KEYS[1] -- hash: field -> record
-local CLOCK = KEYS[2]   -- hash: version, floor, by:<process> -> 'number seconds' of its last word
+local CLOCK = KEYS[2]   -- hash: version, floor, by:<process> -> 'number seconds' of its last change
 local CLAIM = KEYS[3]   -- string: the process that probes the breaker (`claim.lua`)
 
-local how = ARGV[1]                 -- 'turn': a change; 'seed': something that stands open there and is missing here
-local field, head = ARGV[2], ARGV[3] -- the record's beginning, as JSON without its last brace
+local how = ARGV[1]                 -- 'turn': a change; 'seed': a breaker that is open there and missing here
+local field, head = ARGV[2], ARGV[3] -- the start of the record, as JSON without its last brace
 local state, why = ARGV[4], ARGV[5]
 local remaining = tonumber(ARGV[6]) -- ms, if it is open
 local process = ARGV[7]
-local number = tonumber(ARGV[8])    -- of the change; of a seed, its version
+local number = tonumber(ARGV[8])    -- of the change; for a seed, its version
 local channel, lasts = ARGV[9], ARGV[10]
-local most = tonumber(ARGV[11])     -- records
+local most = tonumber(ARGV[11])     -- maximum number of records
 
 local call = redis.call
 local time = call('TIME')
@@ -37,7 +39,7 @@ if known and known.state == 'open' and known.until_ms <= now_ms then
 end
 
 if how == 'turn' then
-    -- What was given up for lost may still arrive, after what came later.
+    -- A call that its sender considers lost may still arrive, after later ones.
     local last = call('HGET', CLOCK, 'by:' .. process)
     if last and tonumber(last:match('^%d+')) >= number then
         return { 'kept', now_ms, present or '' }
@@ -67,7 +69,7 @@ call('HSET', CLOCK, 'version', whole(version))
 call('HSET', RECORDS, field, record)
 call('PEXPIRE', CLOCK, lasts)
 call('PEXPIRE', RECORDS, lasts)
--- The process that probes has told what it found.
+-- The process that probes has reported its result.
 if call('GET', CLAIM) == process then
     call('DEL', CLAIM)
 end

@@ -1,4 +1,4 @@
-//! The window that processes share, in Redis: what `gate.lua` is told, and what its answers mean.
+//! The window that processes share in Redis: the arguments of `gate.lua`, and its replies.
 
 use std::{sync::Arc, time::Duration, vec};
 
@@ -14,16 +14,17 @@ use guildhall_core::{
 use super::{RedisCallError, RedisClient, RedisErrorReason, RedisKeys, Script, events::RedisCallRejected};
 use crate::events::emit;
 
-/// The script's text.
+/// Text of the script.
 pub const GATE: &str = include_str!("gate.lua");
 
-/// What the script keeps, in the order in which it takes the keys.
+/// Keys of the script, in its order.
 const PARTS: [&str; 9] = ["state", "tokens", "holders", "seats", "live", "limits", "away", "queue", "due"];
 
-/// The script counts in doubles. Whoever waits for longer than 71 years waits for as long; so no sum there is rounded.
+/// The script computes with doubles. Longer durations are cut to this, which is 71 years, so that no sum there is
+/// rounded.
 const MOST_MICROS: u64 = 1 << 51;
 
-/// No epoch has a longer name.
+/// Maximum length of an epoch's name.
 const MOST_NAME: usize = 64;
 
 /// The windows of an application's credentials. Cheap to clone.
@@ -42,7 +43,7 @@ struct WindowState {
 }
 
 impl RedisWindow {
-    /// The windows under these keys. All who use them should have the same rules.
+    /// Creates the windows under these keys. All processes that use them should have the same rules.
     #[must_use]
     pub fn new(redis: RedisClient, keys: &RedisKeys, rules: SharedLimitConfig) -> Self {
         let inner = WindowState {
@@ -54,11 +55,11 @@ impl RedisWindow {
         Self { redis, inner: Arc::new(inner) }
     }
 
-    /// Does a call: one round trip.
+    /// Runs a call: one round trip.
     ///
     /// # Errors
     ///
-    /// When there is no good answer in time. It may have been done all the same.
+    /// When there is no valid response in time. The call may have taken effect.
     pub async fn call(&self, credential: Credential, call: &ScriptCall) -> Result<ScriptReply, RedisCallError> {
         let WindowState { script, rules, bot, anonymous } = &*self.inner;
         let place = match WindowScope::of(credential) {
@@ -74,17 +75,17 @@ impl RedisWindow {
     }
 }
 
-/// Whose calls a window counts.
+/// The calls that a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowScope {
-    /// Those with the bot's token.
+    /// Calls with the bot's token.
     Bot,
-    /// Those that need none.
+    /// Calls without a token.
     Anonymous,
 }
 
 impl WindowScope {
-    /// Where calls with this credential count.
+    /// The window for calls with this credential.
     #[must_use]
     pub const fn of(credential: Credential) -> Self {
         match credential {
@@ -93,7 +94,7 @@ impl WindowScope {
         }
     }
 
-    /// Its name, in keys and in the news.
+    /// Its name in keys and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,7 +104,7 @@ impl WindowScope {
     }
 }
 
-/// Where a window is: its keys, and the channel that hears when Discord wants to be left alone.
+/// The keys of a window, and the channel for pauses that Discord requires.
 #[derive(Clone, Debug)]
 pub struct WindowKeys {
     scope: WindowScope,
@@ -112,7 +113,7 @@ pub struct WindowKeys {
 }
 
 impl WindowKeys {
-    /// The place of this window among the keys of an application.
+    /// The keys of this window among those of an application.
     #[must_use]
     pub fn new(keys: &RedisKeys, scope: WindowScope) -> Self {
         let parts = PARTS.iter().map(|part| keys.of(&format!("{}:{part}", scope.name())));
@@ -164,7 +165,7 @@ impl WindowArguments {
         self.number(micros.min(MOST_MICROS))
     }
 
-    /// A token or a turn: text that orders as the numbers do.
+    /// A token or a booking: text that sorts like its number.
     fn numbered(&mut self, number: u64) -> &mut Self {
         self.text(format!("{number:016}"))
     }
@@ -197,16 +198,16 @@ impl WindowArguments {
     }
 }
 
-/// An answer that the script does not give.
+/// A reply that the script never gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the script's answer cannot be read; do all processes run the same version?")]
+#[error("unexpected response of the script; check that all processes run the same version")]
 pub struct InvalidReply;
 
-/// What an answer of the script means.
+/// Parses a reply of the script.
 ///
 /// # Errors
 ///
-/// When it is not one.
+/// When it is malformed.
 pub fn read_reply(answer: Value) -> Result<ScriptReply, InvalidReply> {
     let Value::Array(parts) = answer else { return Err(InvalidReply) };
     let mut parts = ReplyReader(parts.into_iter());
@@ -258,7 +259,7 @@ impl ReplyReader {
         self.number().map(Duration::from_micros)
     }
 
-    /// A token or a turn.
+    /// A token or a booking.
     fn numbered(&mut self) -> Result<u64, InvalidReply> {
         let text = self.text()?;
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -267,7 +268,7 @@ impl ReplyReader {
         text.parse().map_err(|_| InvalidReply)
     }
 
-    /// The name of an epoch, which goes into logs and answers: plain, and not long.
+    /// The name of an epoch, which appears in logs and responses: alphanumeric and short.
     fn name_or_nothing(&mut self) -> Result<String, InvalidReply> {
         let name = self.text()?;
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');

@@ -1,4 +1,4 @@
-//! The listener for health, metrics and the API: the typed settings, and what has to hold between them.
+//! Typed settings of the listener for health, metrics and the API, and the constraints between them.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -11,68 +11,68 @@ use super::{
 /// The listener for health, metrics and the API.
 #[derive(Clone, Debug)]
 pub struct ApiSettings {
-    /// Where it listens; port 0 takes a free one.
+    /// Address that it listens on; port 0 selects a free port.
     pub bind: SocketAddr,
-    /// What callers of the API have to show.
+    /// The admin key.
     pub admin_key: Option<SecretValue>,
-    /// What it speaks TLS with; `None` means that it does not.
+    /// TLS files; `None` means no TLS.
     pub tls: Option<TlsSettings>,
-    /// Whose word counts on whom they speak for.
+    /// Proxies whose forwarding header is trusted.
     pub trusted_proxies: Vec<IpNetwork>,
-    /// Where they say so.
+    /// Header in which they send the client's address.
     pub forwarded_header: ForwardedHeader,
-    /// How many connections are served at once.
+    /// Maximum number of connections.
     pub max_connections: usize,
-    /// How long a request may take to arrive up to its body.
+    /// How long the headers of a request may take to arrive.
     pub header_timeout: Duration,
     /// How long a body may take to arrive.
     pub body_timeout: Duration,
-    /// How long a caller may take nothing of its answer.
+    /// How long a client may read nothing of its response.
     pub write_timeout: Duration,
-    /// How long a connection is kept for the next request.
+    /// How long an idle connection stays open for the next request.
     pub keep_alive: Duration,
-    /// The largest body of a submission that is read.
+    /// Maximum size of the body of a submission.
     pub max_body_bytes: usize,
-    /// How many streams of operations may be open at once.
+    /// Maximum number of open operation streams.
     pub max_streams: usize,
-    /// How long the client of a stream may take to read what is ready for it.
+    /// How long the client of a stream may take to read pending data.
     pub stream_stall: Duration,
-    /// How many callers may wait at once for what they submitted.
+    /// Maximum number of requests that wait for their operations.
     pub max_waiters: usize,
-    /// How much each caller may ask.
+    /// Rate limits of callers.
     pub policies: PolicySettings,
 }
 
-/// What the API speaks TLS with.
+/// TLS files of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The certificate, and those between it and its authority.
+    /// The certificate and its intermediate certificates.
     pub cert_file: PathBuf,
     /// Its private key.
     pub key_file: PathBuf,
 }
 
-/// Where a proxy says whom it speaks for.
+/// Header in which a proxy sends the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For`.
     XForwardedFor,
-    /// `Forwarded`, as RFC 7239 has it.
+    /// `Forwarded`, as defined in RFC 7239.
     Forwarded,
 }
 
-/// How much each caller may ask; without a rate, anything.
+/// Rate limits of callers; without a rate, there is no limit.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicySettings {
-    /// Submitting operations, and doing much at once.
+    /// Submissions and bulk actions.
     pub heavy: Option<Rate>,
-    /// How far away an operation that is too much may be due.
+    /// Maximum time that an operation beyond the rate is postponed.
     pub heavy_max_wait: Duration,
-    /// Everything else.
+    /// All other requests.
     pub light: Option<Rate>,
-    /// Showing no key, or a wrong one.
+    /// Requests with no key or an invalid one.
     pub failed: Option<Rate>,
-    /// How many callers are counted one by one.
+    /// Maximum number of callers that are counted individually.
     pub max_tracked: usize,
     /// Whether processes that share a Redis count together.
     pub shared: bool,
@@ -125,7 +125,7 @@ pub(super) fn typed(effective: &[Effective]) -> ApiSettings {
     }
 }
 
-/// What is wrong between settings that are each right. Where one of them is wrong itself, that is already said.
+/// Checks constraints between settings that are each valid. Errors of single settings are reported elsewhere.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     let checks = [refuse_open_bind, refuse_short_key, refuse_half_of_tls, refuse_plaintext, refuse_long_delay];
     checks.into_iter().filter_map(|check| check(effective)).collect()
@@ -135,7 +135,7 @@ fn find<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
     effective.iter().find(|setting| setting.key.path == path)
 }
 
-/// Where other machines can reach the API, if they can.
+/// Returns the address of the API, if other machines can reach it.
 fn open_bind(effective: &[Effective]) -> Option<(&Effective, SocketAddr)> {
     let bind = find(effective, "api.bind")?;
     match bind.value {
@@ -144,21 +144,21 @@ fn open_bind(effective: &[Effective]) -> Option<(&Effective, SocketAddr)> {
     }
 }
 
-/// A key that is made on the fly is of use to this machine alone; whoever lets others in has to choose one.
+/// A generated key is only useful on this machine; for an address that others can reach, a key must be set.
 fn refuse_open_bind(effective: &[Effective]) -> Option<SettingsProblem> {
     let (bind, address) = open_bind(effective)?;
     find(effective, "api.admin_key")?.value.is_none().then(|| SettingsProblem {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
         says: format!(
-            "is {address}, which other machines can reach, and there is no api.admin_key to keep them out; set \
-             GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that holds it, or bind a loopback \
-             address such as 127.0.0.1:8080"
+            "is {address}, which other machines can reach, but api.admin_key is not set; set \
+             GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that contains it, or bind a \
+             loopback address such as 127.0.0.1:8080"
         ),
     })
 }
 
-/// Keys must not cross a network for everybody to read, unless somebody says that this one is safe.
+/// Keys must not cross a network unencrypted, unless the operator permits it.
 fn refuse_plaintext(effective: &[Effective]) -> Option<SettingsProblem> {
     let (bind, address) = open_bind(effective)?;
     let is_set = |path| find(effective, path).is_some_and(|file| !matches!(file.value, Some(Value::Path(None))));
@@ -168,9 +168,9 @@ fn refuse_plaintext(effective: &[Effective]) -> Option<SettingsProblem> {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
         says: format!(
-            "is {address}, which other machines can reach, and without TLS they could read the keys that callers show; set \
-             api.tls.cert_file and api.tls.key_file, or bind a loopback address such as 127.0.0.1:8080, or, if something in \
-             front of it speaks TLS, set api.allow_plaintext = true (GUILDHALL__API__ALLOW_PLAINTEXT=true)"
+            "is {address}, which other machines can reach, and without TLS they could read the keys of callers; set \
+             api.tls.cert_file and api.tls.key_file, or bind a loopback address such as 127.0.0.1:8080, or, if a proxy \
+             in front of it terminates TLS, set api.allow_plaintext = true (GUILDHALL__API__ALLOW_PLAINTEXT=true)"
         ),
     })
 }
@@ -186,11 +186,11 @@ fn refuse_half_of_tls(effective: &[Effective]) -> Option<SettingsProblem> {
     Some(SettingsProblem {
         key: given_path.to_owned(),
         origin: Some(given.origin.clone()),
-        says: format!("is set, and {other_path} is not; TLS needs both a certificate and its key"),
+        says: format!("is set, but {other_path} is not; TLS needs both a certificate and its key"),
     })
 }
 
-/// The fewest characters of a key that nobody guesses.
+/// Minimum length of a key that cannot be guessed.
 const KEY_SHORTEST: usize = 16;
 
 fn refuse_short_key(effective: &[Effective]) -> Option<SettingsProblem> {
@@ -211,8 +211,8 @@ fn refuse_long_delay(effective: &[Effective]) -> Option<SettingsProblem> {
         key: "shutdown.delay_ms".to_owned(),
         origin: Some(delay.origin.clone()),
         says: format!(
-            "is {wait}, which leaves nothing of shutdown.timeout_ms ({most}) for ending; lower it, or raise \
-             shutdown.timeout_ms"
+            "is {wait}, which leaves nothing of shutdown.timeout_ms ({most}) for the shutdown itself; lower it, or \
+             raise shutdown.timeout_ms"
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! Named budgets: what each holds, and how fast that comes back.
+//! Typed settings of named budgets.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -9,38 +9,38 @@ use super::{error::SettingsProblem, of, resolve::Effective, take, value::Value};
 /// Named budgets.
 #[derive(Clone, Debug)]
 pub struct BudgetSettings {
-    /// Those that there are from the start.
+    /// Budgets that exist from the start.
     pub named: Vec<NamedBudget>,
-    /// What any other one holds, made when it is first asked for; `None` means that there are no others.
+    /// Limits of other budgets, which are created at their first use; `None` means that there are no others.
     pub others: Option<BudgetLimits>,
-    /// How many there may be.
+    /// Maximum number of budgets.
     pub most: usize,
-    /// Nobody may book a turn further away.
+    /// How far ahead a use may be booked.
     pub longest_wait: Duration,
 }
 
 /// A budget with its name, as in `shop=1000/50`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedBudget {
-    /// Its name.
+    /// Name of the budget.
     pub name: BudgetName,
-    /// What it holds, and how fast that comes back, until its upstream says better.
+    /// Its maximum and restore rate, until its upstream reports other values.
     pub limits: BudgetLimits,
 }
 
-/// A text that is no budget.
+/// A text is not a valid budget.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamedBudgetError {
-    /// There is no `=`, or no `/`.
+    /// The `=` or the `/` is missing.
     #[error("has {0:?}, which is not of the form `shop=1000/50`")]
     Form(String),
-    /// It cannot be a name.
+    /// The name is invalid.
     #[error("has {0:?}, whose name is not 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`")]
     Name(String),
-    /// What it holds is no amount.
+    /// The maximum is not a valid amount.
     #[error("has {0:?}, where the amount before the `/` is not above 0 and at most {most}", most = BudgetMember::MOST)]
     Maximum(String),
-    /// What comes back is no amount.
+    /// The restore rate is not a valid amount.
     #[error("has {0:?}, where the amount a second after the `/` is not from 0 to {most}", most = BudgetMember::MOST)]
     Restore(String),
 }
@@ -61,7 +61,7 @@ impl fmt::Display for NamedBudget {
     }
 }
 
-/// Limits from their text: what there is, a slash, and what comes back in a second.
+/// Parses limits: the maximum, a slash, and the amount restored a second.
 pub(super) fn read_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> {
     let (maximum, restore) = text.split_once('/').ok_or_else(|| NamedBudgetError::Form(text.to_owned()))?;
     let points =
@@ -73,7 +73,7 @@ pub(super) fn read_limits(text: &str) -> Result<BudgetLimits, NamedBudgetError> 
     })
 }
 
-/// Limits as the settings write them.
+/// Formats limits as in the settings.
 pub(super) fn written(limits: BudgetLimits) -> String {
     format!("{}/{}", limits.maximum, limits.restore_per_second)
 }
@@ -89,7 +89,7 @@ pub(super) fn typed(effective: &[Effective]) -> BudgetSettings {
     }
 }
 
-/// What is wrong between settings that are each right: more budgets than there may be.
+/// Checks a constraint between valid settings: the number of budgets.
 pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path| effective.iter().find(|setting| setting.key.path == path);
     let (named, most) = (find("budgets.named")?, find("budgets.most")?);

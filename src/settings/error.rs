@@ -1,17 +1,17 @@
-//! What is wrong with the settings: all of it at once.
+//! Errors in the settings, all reported at once.
 
 use std::fmt;
 
 use super::source::SettingOrigin;
 
-/// One thing wrong with the settings.
+/// An error in one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsProblem {
     /// The setting, as a dotted path.
     pub key: String,
-    /// Where the wrong value came from, when there is one.
+    /// Where the invalid value came from, if there is one.
     pub origin: Option<SettingOrigin>,
-    /// What is wrong and what is allowed. Never holds a secret.
+    /// Description of the error and of the permitted values. Never contains a secret.
     pub says: String,
 }
 
@@ -25,19 +25,19 @@ impl fmt::Display for SettingsProblem {
     }
 }
 
-/// Everything wrong with the settings, in the order of the layers.
+/// All errors in the settings, in the order of the layers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct SettingsError {
-    /// Each thing wrong; never empty.
+    /// The errors; never empty.
     pub problems: Vec<SettingsProblem>,
 }
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.problems.as_slice() {
-            [only] => write!(f, "a setting is wrong:\n  {only}"),
+            [only] => write!(f, "1 setting is invalid:\n  {only}"),
             problems => {
-                write!(f, "{} settings are wrong:", problems.len())?;
+                write!(f, "{} settings are invalid:", problems.len())?;
                 problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
             }
         }

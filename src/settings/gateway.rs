@@ -1,4 +1,4 @@
-//! What the gateway connection asks for: the typed settings.
+//! Typed settings of the gateway.
 
 use std::{fmt, ops::Range, str::FromStr, time::Duration};
 
@@ -10,38 +10,38 @@ use twilight_model::gateway::{
 
 use super::{error::SettingsProblem, of, resolve::Effective, source::SettingOrigin, take, value::Value};
 
-/// What the gateway connection asks for.
+/// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
-    /// How many shards there are; 0 leaves it to Discord.
+    /// Total number of shards; 0 uses Discord's recommendation.
     pub shards: u32,
-    /// Which of them this process runs; `None` means all of them.
+    /// Shards that this process runs; `None` means all of them.
     pub shard_range: Option<ShardRange>,
-    /// On how many threads they run.
+    /// Number of threads that run shards.
     pub threads: usize,
-    /// How many of them may identify within 5 seconds; 0 leaves that to the gateway.
+    /// How many shards may identify within 5 seconds; 0 means no limit.
     pub max_concurrency: u16,
-    /// The least time between two that share a place among those.
+    /// Minimum time between two identifies with the same rate limit key.
     pub identify_spacing: Duration,
-    /// How many sessions may be started within a day, if Discord is not asked.
+    /// How many sessions may be started within a day, if Discord's value is not used.
     pub identifies_a_day: u32,
     /// Which events Discord sends.
     pub intents: Intents,
-    /// What the bot is shown as.
+    /// Status and activity of the bot.
     pub presence: UpdatePresencePayload,
-    /// How many events a shard keeps while there is no room for them.
+    /// Maximum number of buffered events of a shard.
     pub buffer_events: usize,
-    /// How many bytes of them.
+    /// Maximum number of buffered bytes of a shard.
     pub buffer_bytes: usize,
-    /// The longest first wait before a shard connects again.
+    /// Maximum delay before the first reconnect.
     pub reconnect_base: Duration,
-    /// The longest wait of all.
+    /// Upper limit of the reconnect delay.
     pub reconnect_cap: Duration,
-    /// How long a connection may take to be made and greeted.
+    /// How long a connection may take until its hello arrives.
     pub hello_timeout: Duration,
 }
 
-/// Some shards in a row, both ends included; at least one.
+/// A range of consecutive shards, both ends included; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardRange {
     first: u32,
@@ -49,31 +49,31 @@ pub struct ShardRange {
 }
 
 impl ShardRange {
-    /// All of so many shards; of none, one.
+    /// Returns the range of all of `shards` shards; for 0 shards, the range of one.
     #[must_use]
     pub const fn all(shards: u32) -> Self {
         Self { first: 0, last: shards.saturating_sub(1) }
     }
 
-    /// Their numbers.
+    /// Iterates over the shard ids.
     pub fn numbers(self) -> impl ExactSizeIterator<Item = u32> + Clone {
-        // A range of `u32` has no exact size where pointers are small; these bounds fit anywhere.
+        // A range of `u32` is not an `ExactSizeIterator` on small targets; these bounds fit into any `usize`.
         (self.first as usize..self.last as usize + 1).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    /// The same, as a range that ends before its end.
+    /// Returns the same as a half-open range.
     #[must_use]
     pub const fn range(self) -> Range<u32> {
         self.first..self.last + 1
     }
 
-    /// How many there are.
+    /// Number of shards.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.last - self.first + 1
     }
 
-    /// Whether it is one of them.
+    /// Whether it contains a shard.
     #[must_use]
     pub const fn contains(self, shard: u32) -> bool {
         self.first <= shard && shard <= self.last
@@ -86,18 +86,18 @@ impl fmt::Display for ShardRange {
     }
 }
 
-/// Some text names no shards.
+/// A text is not a shard range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardRangeError {
-    /// It is no two numbers.
-    #[error("is not two numbers of shards with a `-` between them")]
+    /// It does not consist of two numbers.
+    #[error("is not two shard numbers separated by `-`")]
     Form,
-    /// They are the wrong way round.
-    #[error("ends with shard {last}, before shard {first} with which it starts")]
+    /// The first number is greater than the last.
+    #[error("ends with shard {last}, before its first shard {first}")]
     Reversed {
-        /// The first one.
+        /// The first shard.
         first: u32,
-        /// The last one.
+        /// The last shard.
         last: u32,
     },
 }
@@ -117,7 +117,7 @@ impl FromStr for ShardRange {
     }
 }
 
-/// The most shards there may be.
+/// Maximum number of shards.
 const SHARDS_MOST: u32 = 16_000;
 
 pub(super) fn typed(effective: &[Effective]) -> GatewaySettings {
@@ -160,19 +160,19 @@ fn presence(status: &str, kind: &str, name: String) -> UpdatePresencePayload {
     let activities = if name.is_empty() {
         Vec::new()
     } else {
-        // Of a custom one people see the state; it has to have a name all the same.
+        // Clients display the state of a custom activity; it needs a name nevertheless.
         let state = (kind == ActivityType::Custom).then(|| name.clone());
         vec![Activity { state, ..Activity::from(MinimalActivity { kind, name, url: None }) }]
     };
     UpdatePresencePayload { activities, afk: false, since: None, status }
 }
 
-/// What settings of the gateway say together.
+/// Checks constraints between settings of the gateway.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     [range_without_shards(effective), base_past_cap(effective)].into_iter().flatten().collect()
 }
 
-/// Where a setting is wrong itself, that is already said.
+/// Finds a setting. It is missing if it is invalid, which is reported elsewhere.
 fn found<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
     effective.iter().find(|setting| setting.key.path == path)
 }
@@ -183,13 +183,13 @@ fn range_without_shards(effective: &[Effective]) -> Option<SettingsProblem> {
     let Some(Value::Integer(shards)) = &found(effective, "gateway.shards")?.value else { return None };
     let says = if *shards == 0 {
         format!(
-            "is {range}, a part of the shards, and nobody says how many there are in all; set gateway.shards to the same \
-             number in every process"
+            "is {range}, a part of the shards, but the total number is not set; set gateway.shards to the same number \
+             in every process"
         )
     } else if u64::from(range.last) >= *shards {
         format!(
-            "is {range}, and with gateway.shards = {shards} the last one is {}; raise gateway.shards in every process, or \
-             end the range earlier",
+            "is {range}, but with gateway.shards = {shards} the last shard is {}; raise gateway.shards in every \
+             process, or end the range earlier",
             shards - 1
         )
     } else {
@@ -209,7 +209,7 @@ fn base_past_cap(effective: &[Effective]) -> Option<SettingsProblem> {
             .find(|at| **at != SettingOrigin::Default)
             .cloned(),
         says: format!(
-            "is {first}, which is more than gateway.reconnect_cap_ms ({most}), the longest wait; lower \
+            "is {first}, which is more than gateway.reconnect_cap_ms ({most}), the maximum delay; lower \
              gateway.reconnect_base_ms or raise gateway.reconnect_cap_ms"
         ),
     })

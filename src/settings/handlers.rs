@@ -1,4 +1,4 @@
-//! What is done with events, and what becomes of interactions: the typed settings.
+//! Typed settings of event handlers and interactions.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -6,41 +6,41 @@ use guildhall_core::event::handler::DeferMode;
 
 use super::{of, public_key::PublicKey, resolve::Effective, take, value::Value};
 
-/// What is done with events.
+/// Settings of event handlers.
 #[derive(Clone, Debug)]
 pub struct HandlerSettings {
-    /// The file that says it; `None` means that there are no handlers.
+    /// The handlers file; `None` means that there are no handlers.
     pub file: Option<PathBuf>,
     /// Whether all handlers are in shadow.
     pub shadow: bool,
-    /// How long a webhook may take, unless its handler says otherwise.
+    /// Timeout of a webhook, unless its handler sets another one.
     pub timeout: Duration,
-    /// An event whose handler takes longer goes to the inbox.
+    /// An event whose handler takes longer is moved to the inbox.
     pub slow: Duration,
-    /// How many events may wait in the inbox.
+    /// Maximum number of events in the inbox.
     pub inbox_most: u64,
-    /// How often a handler is tried with an event.
+    /// Maximum number of attempts of a handler with an event.
     pub attempts: u32,
-    /// How long after the first failure it is tried again; each further one waits twice as long.
+    /// Delay before the first retry; doubles with each further one.
     pub backoff_base: Duration,
-    /// The longest such wait.
+    /// Maximum delay between two attempts.
     pub backoff_cap: Duration,
 }
 
-/// What becomes of interactions whose handler does not say.
+/// Defaults for interactions whose handler does not set them, and the endpoint for posted interactions.
 #[derive(Clone, Copy, Debug)]
 pub struct InteractionSettings {
     /// Whether they are deferred.
     pub defer: DeferMode,
-    /// Whether only who asked sees the answer.
+    /// Whether only the user of an interaction sees the response.
     pub ephemeral: bool,
-    /// How long a handler has for one that is not deferred.
+    /// How long a handler may take for an interaction that is not deferred.
     pub within: Duration,
-    /// Whose signature counts on those that are posted; `None` takes none.
+    /// Public key that posted interactions must be signed with; `None` accepts none.
     pub public_key: Option<PublicKey>,
-    /// Where they are posted.
+    /// Address that they are posted to.
     pub bind: SocketAddr,
-    /// How far the time of their signatures may be from the present one.
+    /// Maximum difference between the time of their signatures and the current time.
     pub replay_window: Duration,
 }
 

@@ -1,9 +1,9 @@
-//! Settings: read once, checked together, passed down as small typed structs.
+//! Settings: read once, validated together, passed on as small typed structs.
 //!
 //! ```text
 //! defaults  <  config/guildhall.toml  <  GUILDHALL__SECTION__NAME  <  flags
 //!     └──────────────┴───── one schema table ─────┴──────────────────────┘
-//!                              │ every error at once, each with its origin
+//!                              │ all errors at once, each with its origin
 //!                              ▼
 //!                          Settings
 //! ```
@@ -60,46 +60,46 @@ pub use self::{
 pub(crate) use self::{public_key::from_hex, schema::env_name as environment_name};
 use self::{resolve::Effective, source::Layer, value::Value};
 
-/// Where the settings file is looked for when nobody names one. It may be missing.
+/// Path of the settings file if none is given. It may be missing.
 pub const DEFAULT_FILE: &str = "config/guildhall.toml";
 
-/// All settings, checked.
+/// All settings, validated.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How to reach Discord, and as whom.
+    /// Connection to Discord, and the bot's token.
     pub discord: DiscordSettings,
-    /// What the gateway connection asks for.
+    /// Settings of the gateway.
     pub gateway: GatewaySettings,
-    /// How REST calls are sent.
+    /// Settings of REST calls.
     pub rest: RestSettings,
     /// Rate limits, breakers and the budget of invalid requests.
     pub gate: GateSettings,
-    /// How processes that share one bot meet.
+    /// The Redis that the processes of one bot share.
     pub redis: RedisSettings,
-    /// How operations are carried out.
+    /// Execution and retention of operations.
     pub operations: OperationSettings,
-    /// What is done with events.
+    /// Event handlers.
     pub handlers: HandlerSettings,
-    /// What becomes of interactions.
+    /// Interactions.
     pub interactions: InteractionSettings,
     /// Named budgets of other upstreams.
     pub budgets: BudgetSettings,
-    /// What processes that reach Discord from one address share.
+    /// Settings that processes with the same address share.
     pub egress: EgressSettings,
-    /// Where everything is kept.
+    /// The store.
     pub store: StoreSettings,
     /// The listener for health, metrics and the API.
     pub api: ApiSettings,
-    /// What is logged, and how.
+    /// Logging.
     pub log: LogSettings,
-    /// Where traces go.
+    /// Export of traces.
     pub telemetry: TelemetrySettings,
-    /// How the process ends.
+    /// Shutdown of the process.
     pub shutdown: ShutdownSettings,
 }
 
 impl Settings {
-    /// Everything that no log line may hold.
+    /// Returns everything that no log line may contain.
     #[must_use]
     pub fn secrets(&self) -> Vec<SecretValue> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
@@ -115,29 +115,29 @@ impl Settings {
     }
 }
 
-/// How to reach Discord, and as whom.
+/// Connection to Discord, and the bot's token.
 #[derive(Clone, Debug)]
 pub struct DiscordSettings {
-    /// The bot's token; only what talks to Discord needs one.
+    /// The bot's token; needed only to connect to Discord.
     pub token: Option<SecretValue>,
-    /// The REST API, without a slash at its end.
+    /// URL of the REST API, without a trailing slash.
     pub api_url: String,
-    /// The gateway, without a slash at its end; `None` means Discord's own.
+    /// URL of the gateway, without a trailing slash; `None` means Discord's own.
     pub gateway_url: Option<String>,
 }
 
-/// How REST calls are sent.
+/// Settings of REST calls.
 #[derive(Clone, Debug)]
 pub struct RestSettings {
-    /// How long a call may wait for a connection, TLS included.
+    /// How long a call may wait for a connection, including TLS.
     pub connect_timeout: Duration,
-    /// How long a call may take in all.
+    /// How long a call may take in total.
     pub request_timeout: Duration,
-    /// The largest answer that is read.
+    /// Maximum size of a response.
     pub max_response_bytes: usize,
-    /// How long an unused connection is kept.
+    /// How long an unused connection stays open.
     pub pool_idle: Duration,
-    /// Whether calls carry `traceparent`.
+    /// Whether calls have the header `traceparent`.
     pub traceparent: bool,
 }
 
@@ -152,97 +152,97 @@ pub struct GateSettings {
     pub invalid: InvalidConfig,
 }
 
-/// What processes that reach Discord from one address share.
+/// Settings that processes with the same address share.
 #[derive(Clone, Debug)]
 pub struct EgressSettings {
     /// The name of that address: letters, digits, `.`, `_` and `-`.
     pub ip_group: String,
 }
 
-/// What is logged, and how.
+/// Logging.
 #[derive(Clone, Debug)]
 pub struct LogSettings {
-    /// How lines look.
+    /// Format of log lines.
     pub format: LogFormat,
-    /// Which lines are written: `tracing` directives, known to parse.
+    /// Which lines are written: `tracing` directives, validated.
     pub filter: String,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Pretty on a terminal, JSON anywhere else.
+    /// Pretty on a terminal, else JSON.
     Auto,
-    /// For people.
+    /// Human-readable.
     Pretty,
     /// One JSON object a line.
     Json,
 }
 
-/// How the process ends.
+/// Shutdown of the process.
 #[derive(Clone, Debug)]
 pub struct ShutdownSettings {
-    /// How long everything together may take to end.
+    /// Timeout of the whole shutdown.
     pub timeout: Duration,
-    /// How long the API still takes new requests.
+    /// How long the API still accepts new requests.
     pub delay: Duration,
 }
 
-/// Where values may come from.
+/// Sources of values.
 #[derive(Debug, Default)]
 pub struct SettingsSources {
-    /// The file somebody named. It must exist.
+    /// The file that was named. It must exist.
     pub file: Option<PathBuf>,
-    /// The environment, as `std::env::vars_os` gives it.
+    /// The environment, as `std::env::vars_os` returns it.
     pub environment: Vec<(OsString, OsString)>,
-    /// What stood on the command line.
+    /// Settings from the command line.
     pub flags: Vec<Flag>,
 }
 
-/// A setting that has another value than before.
+/// A setting whose value has changed.
 #[derive(Clone, Debug)]
 pub struct SettingChange {
     /// The setting, as a dotted path.
     pub key: &'static str,
-    /// What it was, as `config check` shows it.
+    /// The old value, as `config check` displays it.
     pub old: serde_json::Value,
-    /// What it is.
+    /// The new value.
     pub new: serde_json::Value,
     /// Whether a reload applies it.
     pub reloads: bool,
 }
 
-/// The settings together with where each came from.
+/// The settings, and where each came from.
 #[derive(Clone)]
 pub struct LoadedSettings {
-    /// What the parts of the daemon take.
+    /// The typed settings.
     pub settings: Settings,
     effective: Vec<Effective>,
 }
 
-/// One line of what `config check` shows.
+/// One line of the output of `config check`.
 #[derive(Clone, Debug)]
 pub struct EffectiveSetting {
     /// The setting, as a dotted path.
     pub key: &'static str,
-    /// Its value; `null` when it has none, a placeholder when it is a secret.
+    /// Its value; `null` if it has none, a placeholder if it is a secret.
     pub value: serde_json::Value,
     /// Where the value came from.
     pub origin: String,
 }
 
 impl LoadedSettings {
-    /// Whether a setting has its default because nobody set it. `key` is a dotted path.
+    /// Whether a setting has its default because it was not set. `key` is a dotted path.
     pub fn is_default(&self, key: &str) -> bool {
         self.effective.iter().any(|setting| setting.key.path == key && setting.origin == SettingOrigin::Default)
     }
 
-    /// The settings that a reload applies, as dotted paths.
+    /// Returns the settings that a reload applies, as dotted paths.
     pub fn reloadable() -> impl Iterator<Item = &'static str> {
         schema::SCHEMA.iter().filter(|key| key.reloads()).map(|key| key.path)
     }
 
-    /// Every setting that has another value in `new`.
+    /// Returns all settings that have another value in `new`.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<SettingChange> {
         let shown = |value: &Option<Value>| value.as_ref().map_or(serde_json::Value::Null, Value::shown);
@@ -261,7 +261,7 @@ impl LoadedSettings {
         changed.map(change).collect()
     }
 
-    /// Every setting in force, secrets redacted.
+    /// Returns all effective settings, with secrets redacted.
     pub fn shown(&self) -> Vec<EffectiveSetting> {
         self.effective
             .iter()
@@ -277,11 +277,11 @@ impl LoadedSettings {
     }
 }
 
-/// Reads, layers and checks all settings.
+/// Reads, merges and validates all settings.
 ///
 /// # Errors
 ///
-/// Everything that is wrong, at once. No message holds a secret.
+/// Returns all errors at once. No message contains a secret.
 pub fn load(sources: SettingsSources) -> Result<LoadedSettings, SettingsError> {
     let layers = vec![
         file_layer(sources.file.as_deref()),
@@ -323,15 +323,15 @@ fn of<'a>(effective: &'a [Effective], path: &str) -> &'a Effective {
     effective
         .iter()
         .find(|setting| setting.key.path == path)
-        .expect("invariant: resolving gives every setting of the schema")
+        .expect("invariant: resolving returns every setting of the schema")
 }
 
-/// Takes each value out of the table as the type its kind gives.
+/// Takes a value out of the table, with the type of its kind.
 macro_rules! take {
     ($effective:expr, $path:literal, $variant:ident) => {
         match &of($effective, $path).value {
             Some(Value::$variant(value)) => value.clone(),
-            other => unreachable!("invariant: {} is of the kind the schema says, not {other:?}", $path),
+            other => unreachable!("invariant: {} has the kind that the schema declares, not {other:?}", $path),
         }
     };
 }

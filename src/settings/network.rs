@@ -1,42 +1,42 @@
-//! Addresses that begin alike.
+//! IP networks.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-/// Addresses that begin alike, such as `10.0.0.0/8`, or one alone.
+/// An IP network, such as `10.0.0.0/8`, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IpNetwork {
     address: IpAddr,
-    /// How many bits they have in common.
+    /// Length of the prefix, in bits.
     prefix: u8,
 }
 
 /// A text is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IpNetworkError {
-    /// There is no address in front.
-    #[error("holds {0:?}, which is no IP address")]
+    /// It does not start with an IP address.
+    #[error("has {0:?}, which is not an IP address")]
     Address(String),
-    /// What follows the `/` is no number of bits that an address has.
-    #[error("holds {0:?}, and what follows the / must be a number of bits, 32 or 128 at most")]
+    /// The part after the `/` is not a valid prefix length.
+    #[error("has {0:?}, but the part after the / must be a number of bits, at most 32 or 128")]
     Prefix(String),
-    /// The address goes on behind the prefix.
-    #[error("holds {given:?}, which names a single address of a network; write {network} for the network")]
+    /// The address has bits set after the prefix.
+    #[error("has {given:?}, which is a single address of a network; write {network} for the network")]
     Beyond {
-        /// What was written.
+        /// The text.
         given: String,
-        /// What was probably meant.
+        /// The network that was probably meant.
         network: IpNetwork,
     },
 }
 
 impl IpNetwork {
-    /// Whether an address is one of them.
+    /// Whether it contains an address.
     #[must_use]
     pub fn holds(&self, address: IpAddr) -> bool {
         Self::of(address, self.prefix) == *self
     }
 
-    /// The network that an address belongs to, if so many bits of it count.
+    /// Returns the network of an address with this prefix length.
     #[must_use]
     pub fn of(address: IpAddr, prefix: u8) -> Self {
         let address = match address.to_canonical() {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_none_says_what_to_write() {
         for (text, says) in [
-            ("localhost", "no IP address"),
+            ("localhost", "not an IP address"),
             ("10.0.0.0/33", "a number of bits"),
             ("10.0.0.0/", "a number of bits"),
             ("10.0.0.1/8", "write 10.0.0.0/8"),

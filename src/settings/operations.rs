@@ -1,62 +1,63 @@
-//! How operations are carried out, and how long what became of them is kept: the typed settings.
+//! Typed settings of the execution and retention of operations.
 
 use std::time::Duration;
 
 use super::{error::SettingsProblem, of, resolve::Effective, take, value::Value};
 
-/// How operations are carried out.
+/// Execution and retention of operations.
 #[derive(Clone, Debug)]
 pub struct OperationSettings {
-    /// How often one may be tried.
+    /// Maximum number of attempts.
     pub max_attempts: u32,
-    /// How long after the first failure it is tried again; each further one waits twice as long.
+    /// Delay before the first retry; doubles with each further one.
     pub backoff_base: Duration,
-    /// The longest such wait.
+    /// Maximum delay between two attempts.
     pub backoff_cap: Duration,
-    /// One delayed for longer may be passed by those that share no object with it.
+    /// Operations that share no object with one that is delayed for longer may overtake it.
     pub park_after: Duration,
-    /// How long an operation waits for a turn with the gate before it is delayed.
+    /// How long an operation waits for a permit of the gate before it is delayed.
     pub max_wait: Duration,
-    /// How long one whose outcome is unknown waits before it is looked for.
+    /// How long an operation with an unknown outcome waits before Discord is checked for it.
     pub settle: Duration,
-    /// How long an outcome may stay unknown because Discord cannot be asked, before the operation needs a review.
+    /// How long an outcome may stay unknown because Discord cannot be checked, before the operation needs review.
     pub check_timeout: Duration,
-    /// How many run at once, over all guilds; `None` means no limit but the gate's.
+    /// Maximum number of operations in progress, over all guilds; `None` means that only the gate limits them.
     pub max_running: Option<u32>,
-    /// How many start in a second, over all guilds; `None` means no limit but the gate's.
+    /// Maximum number of operations that start in a second, over all guilds; `None` means that only the gate limits
+    /// them.
     pub per_second: Option<u32>,
-    /// How many guilds' queues are in memory at once.
+    /// Maximum number of guild queues in memory.
     pub active_guilds: usize,
-    /// How long a guild with nothing to do stays in memory.
+    /// How long the queue of an idle guild stays in memory.
     pub idle: Duration,
-    /// How often the store is asked which queues are due, beside being told.
+    /// How often the store is polled for due queues, in addition to notifications.
     pub poll: Duration,
-    /// How long the permissions of a guild's roles are used after they were read.
+    /// How long the permissions of a guild's roles are cached.
     pub role_max_age: Duration,
-    /// How often what was kept long enough is removed.
+    /// How often expired data is removed.
     pub sweep_every: Duration,
-    /// How long what became of operations is kept.
+    /// How long data about operations is stored.
     pub retention: RetentionSettings,
 }
 
-/// How long what became of operations is kept.
+/// How long data about operations is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct RetentionSettings {
-    /// Operations that succeeded or were cancelled.
+    /// Succeeded and cancelled operations.
     pub completed: Duration,
-    /// Operations that were given up.
+    /// Failed operations.
     pub failed: Duration,
-    /// Dead letters, and operations that need a person.
+    /// Dead letters, and operations that need review.
     pub dead_letters: Duration,
-    /// Idempotency keys, from when their operation was done.
+    /// Idempotency keys, counted from the end of their operation.
     pub idempotency: Duration,
-    /// Who changed what, and keys that are over.
+    /// Audit rows, and expired or revoked keys.
     pub audit: Duration,
-    /// What was spent of named budgets.
+    /// Hourly spend of named budgets.
     pub budget_spend: Duration,
 }
 
-/// What is wrong with settings that depend on each other.
+/// Checks constraints between settings.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     let (settle, request_timeout) = (of(effective, "operations.settle_ms"), of(effective, "rest.request_timeout_ms"));
     match (&settle.value, &request_timeout.value) {

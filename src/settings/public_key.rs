@@ -1,28 +1,28 @@
-//! The key that Discord's signatures are checked against.
+//! The public key that Discord's signatures are verified with.
 
 use std::{fmt, str::FromStr};
 
 use ed25519_dalek::VerifyingKey;
 
-/// An application's public key, as Discord's developer portal shows it: 64 hexadecimal digits.
+/// An application's public key, as Discord's developer portal displays it: 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
 impl PublicKey {
-    /// What checks signatures.
+    /// Returns the key that verifies signatures.
     #[must_use]
     pub fn verifying(&self) -> VerifyingKey {
-        VerifyingKey::from_bytes(&self.0).expect("invariant: it was checked when it was read")
+        VerifyingKey::from_bytes(&self.0).expect("invariant: it was validated when it was parsed")
     }
 }
 
-/// Some text is no public key.
+/// A text is not a valid public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublicKeyError {
-    /// It has another form.
+    /// It is not 64 hexadecimal digits.
     #[error("is not 64 hexadecimal digits")]
     Form,
-    /// No signature fits it.
+    /// It is not a valid Ed25519 key.
     #[error("is not an Ed25519 key; copy it again from the General Information page of the application")]
     NoKey,
 }
@@ -32,7 +32,7 @@ impl FromStr for PublicKey {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bytes = from_hex(text.trim()).ok_or(PublicKeyError::Form)?;
-        // A weak one would take signatures that nobody made.
+        // A weak key would accept forged signatures.
         let key = VerifyingKey::from_bytes(&bytes).ok().filter(|key| !key.is_weak());
         key.map(|_| Self(bytes)).ok_or(PublicKeyError::NoKey)
     }
@@ -44,7 +44,7 @@ impl fmt::Display for PublicKey {
     }
 }
 
-/// So many bytes, written as hexadecimal digits and nothing else.
+/// Parses exactly `N` bytes in hexadecimal.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -71,7 +71,7 @@ mod tests {
         for wrong in ["", "00", &written[1..], &format!("{written}0"), &written.replace(&written[..1], "g")] {
             assert_eq!(wrong.parse::<PublicKey>(), Err(PublicKeyError::Form), "{wrong}");
         }
-        // The neutral element: every message has a signature under it that anybody can make.
+        // The neutral element: anyone can create a valid signature for any message.
         let weak = format!("01{}", "0".repeat(62));
         assert_eq!(weak.parse::<PublicKey>(), Err(PublicKeyError::NoKey));
     }

@@ -1,4 +1,4 @@
-//! How processes that share one bot meet: the typed settings, and what has to hold between them.
+//! Typed settings of the shared Redis, and the constraints between them.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,25 +8,25 @@ use super::{
     error::SettingsProblem, of, redis_url::RedisUrl, resolve::Effective, source::SettingOrigin, take, value::Value,
 };
 
-/// What a process that shares its limit may still be late by, beside what is set.
+/// Maximum delay of a process that shares its limit, in addition to the configured times.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// How processes that share one bot meet.
+/// The Redis that the processes of one bot share.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
-    /// Where; `None` means that this process is alone.
+    /// URL of Redis; `None` means that this process works alone.
     pub url: Option<RedisUrl>,
-    /// The authorities that the server's certificate has to come from; `None` means the public ones.
+    /// PEM file of the certificate authorities that are trusted for the server; `None` means the public ones.
     pub ca_file: Option<PathBuf>,
-    /// How long a call may take as a whole.
+    /// How long a call may take in total.
     pub timeout: Duration,
-    /// What happens while Redis cannot be reached.
+    /// What happens while Redis is unreachable.
     pub on_loss: LimitFallback,
-    /// How often a process says that it is there; less than half of `silence`.
+    /// Interval of heartbeats; less than half of `silence`.
     pub heartbeat: Duration,
-    /// A process silent for so long is detached.
+    /// A process without a heartbeat for this long is detached.
     pub silence: Duration,
-    /// So long after it was detached, a process's share comes back to the others.
+    /// How long after it was detached a process's share returns to the others.
     pub forget: Duration,
     /// How long a process without Redis uses its share.
     pub share_for: Duration,
@@ -34,9 +34,10 @@ pub struct RedisSettings {
     pub newcomer: Duration,
     /// How far ahead calls are booked; less than a second.
     pub horizon: Duration,
-    /// How long a call of a process that is gone may still be on its way to Discord.
+    /// How long a call of a dead process may still be in flight to Discord.
     pub guard: Duration,
-    /// Where the processes of one machine keep their seats; `None` means a folder under the system's temporary folder.
+    /// Folder of the lock files of the processes on one machine; `None` means a folder in the system's temporary
+    /// folder.
     pub seat_dir: Option<PathBuf>,
 }
 
@@ -64,13 +65,13 @@ pub(super) fn typed(effective: &[Effective]) -> RedisSettings {
     }
 }
 
-/// What is wrong between settings that are each right.
+/// Checks constraints between settings that are each valid.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     let checks = [heartbeats_in_silence, shares_returned_early, newcomers_before_members];
     checks.into_iter().filter_map(|check| check(effective)).collect()
 }
 
-/// With one heartbeat lost, the next one still has to come in time.
+/// If one heartbeat is lost, the next one must still arrive in time.
 fn heartbeats_in_silence(effective: &[Effective]) -> Option<SettingsProblem> {
     let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
     let silence = Number::find(effective, "redis.silence_ms")?;
@@ -85,7 +86,7 @@ fn heartbeats_in_silence(effective: &[Effective]) -> Option<SettingsProblem> {
     problem(says, &[&heartbeat, &silence])
 }
 
-/// A share must not be back with the others while its process may still use it.
+/// A share must not return to the others while its process may still use it.
 fn shares_returned_early(effective: &[Effective]) -> Option<SettingsProblem> {
     let forget = Number::find(effective, "redis.forget_ms")?;
     let share_for = Number::find(effective, "redis.share_for_ms")?;
@@ -107,7 +108,7 @@ fn shares_returned_early(effective: &[Effective]) -> Option<SettingsProblem> {
     problem(says, &[&forget, &share_for, &silence])
 }
 
-/// Whoever was there before must have had the time to say so.
+/// Existing processes must have had the time to send a heartbeat.
 fn newcomers_before_members(effective: &[Effective]) -> Option<SettingsProblem> {
     let newcomer = Number::find(effective, "redis.newcomer_ms")?;
     let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
@@ -116,8 +117,8 @@ fn newcomers_before_members(effective: &[Effective]) -> Option<SettingsProblem> 
         return None;
     }
     let says = format!(
-        "is {}, which is not more than redis.heartbeat_ms ({}) and redis.timeout_ms ({}) together: newcomers could take \
-         everything before those who were there say so; raise redis.newcomer_ms",
+        "is {}, which is not more than redis.heartbeat_ms ({}) and redis.timeout_ms ({}) together: new processes could \
+         take the whole limit before existing ones send a heartbeat; raise redis.newcomer_ms",
         newcomer.value, heartbeat.value, timeout.value
     );
     problem(says, &[&newcomer, &heartbeat, &timeout])
@@ -130,7 +131,7 @@ struct Number<'a> {
 }
 
 impl<'a> Number<'a> {
-    /// `None` where the setting is wrong itself: that is already said.
+    /// Returns `None` if the setting itself is invalid, which is reported elsewhere.
     fn find(effective: &'a [Effective], path: &str) -> Option<Self> {
         let setting = effective.iter().find(|setting| setting.key.path == path)?;
         match &setting.value {
@@ -142,7 +143,7 @@ impl<'a> Number<'a> {
     }
 }
 
-/// Lays the problem to the first of the settings, at the place of the first that somebody has set.
+/// Reports the problem for the first of the settings, with the origin of the first one that is not a default.
 fn problem(says: String, settings: &[&Number<'_>]) -> Option<SettingsProblem> {
     let set = settings.iter().find(|setting| *setting.origin != SettingOrigin::Default);
     let origin = set.map(|setting| setting.origin.clone());

@@ -1,4 +1,4 @@
-//! Where Redis is, and as whom to speak to it. Read here, so that a mistake is found with all the others.
+//! The URL of Redis. It is parsed here, so that errors in it are reported together with all others.
 
 use std::{fmt, str::FromStr};
 
@@ -9,19 +9,18 @@ use super::secret::SecretValue;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// Where Redis is, and as whom to speak to it:
-/// `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, or
+/// The URL of Redis, with its login: `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, or
 /// `redis+sentinel://[user:password@]host[:port],…/service[/db]` (`rediss+sentinel://` for TLS) where sentinels know
 /// the primary.
 ///
-/// What it prints never holds user or password.
+/// Its `Display` and `Debug` output never contains the user or the password.
 #[derive(Clone, Debug)]
 pub struct RedisUrl {
-    /// Whom to ask.
+    /// Server or sentinels to connect to.
     pub place: RedisTarget,
-    /// Whether everything goes over TLS.
+    /// Whether all connections use TLS.
     pub tls: bool,
-    /// The user, when it is not the default one.
+    /// The user, if it is not the default one.
     pub username: Option<SecretValue>,
     /// The password.
     pub password: Option<SecretValue>,
@@ -29,16 +28,16 @@ pub struct RedisUrl {
     pub db: i64,
 }
 
-/// Whom to ask for Redis.
+/// Server or sentinels to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisTarget {
     /// The server itself. In a cluster, any of its nodes.
     Server(RedisNode),
-    /// Sentinels, which know where the primary of a service is.
+    /// Sentinels, which know the primary of a service.
     Sentinels {
-        /// Where they are; at least one.
+        /// Their addresses; at least one.
         nodes: Vec<RedisNode>,
-        /// The name they know the primary by.
+        /// Name of the service.
         service: String,
     },
 }
@@ -46,7 +45,7 @@ pub enum RedisTarget {
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisNode {
-    /// A name or an address; an IPv6 address stands without brackets.
+    /// A name or an address; an IPv6 address without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -73,35 +72,35 @@ impl fmt::Display for RedisUrl {
     }
 }
 
-/// What is wrong with a URL of Redis. It never holds a part of the URL, since any part may be a piece of the password.
+/// Error in a Redis URL. It never contains a part of the URL, since any part may belong to the password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedisUrlError {
-    /// The beginning is not one that is known.
-    #[error("does not begin with redis://, rediss://, redis+sentinel:// or rediss+sentinel://")]
+    /// The scheme is unknown.
+    #[error("does not start with redis://, rediss://, redis+sentinel:// or rediss+sentinel://")]
     Scheme,
-    /// There is a user, but no password; most often that is a password in the user's place.
+    /// It has a user, but no password; usually that is a password in the position of the user.
     #[error("has a user without a password; write user:password@, or :password@ for the default user")]
     NoPassword,
-    /// The user or the password is not text.
-    #[error("has a user or password that is not UTF-8 once its %XX are decoded")]
+    /// The user or the password is not valid UTF-8.
+    #[error("has a user or password that is not UTF-8 after its %XX are decoded")]
     NotText,
-    /// A host or a port is wrong.
+    /// A host or a port is invalid.
     #[error(
-        "has a host or port that cannot be one; in a user or password, write / as %2F, @ as %40, : as %3A, ? as %3F, \
-         # as %23 and % as %25"
+        "has an invalid host or port; in a user or password, write / as %2F, @ as %40, : as %3A, ? as %3F, # as %23 \
+         and % as %25"
     )]
     Node,
-    /// Several hosts are for sentinels.
-    #[error("has more than one host, which only redis+sentinel:// takes; of a cluster, name any one node")]
+    /// It has several hosts, but is not for sentinels.
+    #[error("has more than one host, which only redis+sentinel:// permits; for a cluster, name any one node")]
     SeveralHosts,
-    /// Sentinels have to be asked for something.
-    #[error("does not say which service to ask the sentinels for; write redis+sentinel://host:26379/service")]
+    /// The service is missing in a URL for sentinels.
+    #[error("does not name the service of the sentinels; write redis+sentinel://host:26379/service")]
     NoService,
-    /// The database has no number.
+    /// The database is not a number.
     #[error("has a database that is not a whole number; write redis://host:6379/0")]
     Database,
-    /// Something stands after a `?` or `#`.
-    #[error("has a ? or #, which mean nothing here; in a user or password, write them as %3F and %23")]
+    /// It has a query or a fragment.
+    #[error("has a ? or #, which is not permitted here; in a user or password, write them as %3F and %23")]
     Query,
 }
 

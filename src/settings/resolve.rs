@@ -1,4 +1,4 @@
-//! Laying the layers over each other: one value a setting, and where it came from.
+//! Merges the layers: one value for each setting, and where it came from.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -9,22 +9,22 @@ use super::{
     value::{self, Value},
 };
 
-/// A secret is never this long; a path to something else is.
+/// Maximum size of a secret file, in bytes. A larger file is something else.
 const SECRET_FILE_MAX: u64 = 64 * 1024;
 
-/// The value a setting has in the end.
+/// The effective value of a setting.
 #[derive(Clone)]
 pub(crate) struct Effective {
     pub(crate) key: &'static Key,
-    /// `None` when nobody gave one and there is no default.
+    /// `None` if it was not set and has no default.
     pub(crate) value: Option<Value>,
     pub(crate) origin: SettingOrigin,
-    /// Where a secret was read from, when it came from a file of its own.
+    /// Path of the file that a secret was read from, if any.
     pub(crate) secret_file: Option<String>,
 }
 
-/// Lays the layers over the defaults, lowest first, and gives all that is wrong in any of them. Without a problem,
-/// every setting of the schema is there.
+/// Merges the layers over the defaults, lowest first, and returns all errors of all layers. Without an error, the
+/// result has every setting of the schema.
 pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsProblem>) {
     let mut problems = Vec::new();
     for layer in &mut layers {
@@ -33,7 +33,7 @@ pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<SettingsPr
     }
     let mut settings = Vec::with_capacity(SCHEMA.len());
     for key in SCHEMA {
-        // A wrong value is an error even where a higher layer hides it: it would surface on the worst day.
+        // An invalid value is an error even if a higher layer overrides it: it would surface when that is removed.
         let mut winner = None;
         for entry in layers.iter().flat_map(|layer| &layer.entries) {
             match entry.named {
@@ -77,7 +77,7 @@ fn problem(key: &Key, entry: &Entry, says: String) -> SettingsProblem {
     SettingsProblem { key: key.path.to_owned(), origin: Some(entry.origin.clone()), says }
 }
 
-/// A secret given twice in one layer: which one was meant cannot be told.
+/// Reports a secret that is set in both forms in one layer: it is unclear which one was meant.
 fn both_forms(layer: &Layer) -> Vec<SettingsProblem> {
     let file_forms = layer.entries.iter().filter_map(|entry| match entry.named {
         Named::SecretFile(key) => Some((key, entry)),
@@ -85,13 +85,11 @@ fn both_forms(layer: &Layer) -> Vec<SettingsProblem> {
     });
     file_forms
         .filter(|(key, _)| layer.entries.iter().any(|e| matches!(e.named, Named::Value(k) if k.path == key.path)))
-        .map(|(key, entry)| {
-            problem(key, entry, format!("is given twice, as itself and as {}_file; keep one", key.path))
-        })
+        .map(|(key, entry)| problem(key, entry, format!("is set twice, as itself and as {}_file; keep one", key.path)))
         .collect()
 }
 
-/// Reads the defaults through the same path as the file, so that a default cannot be what a user may not write.
+/// Parses defaults in the same way as the file, so that a default cannot be a value that users may not set.
 fn default_of(key: &'static Key) -> Effective {
     let value = key.default.map(|text| {
         let (section, name) = key.section_and_name();
@@ -107,7 +105,7 @@ fn read_secret(key: &Key, raw: &Raw) -> Result<(Value, String), String> {
         return Err("must be the path of a file, as a string".to_owned());
     };
     if path.is_empty() {
-        return Err("is empty; allowed: the path of a file that holds the secret alone".to_owned());
+        return Err("is empty; allowed: the path of a file that contains only the secret".to_owned());
     }
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(SECRET_FILE_MAX).read_to_string(&mut text));

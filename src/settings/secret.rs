@@ -1,4 +1,4 @@
-//! A secret as a type of its own, so that it cannot be printed by accident.
+//! A type for secrets, so that they cannot be printed by accident.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -7,12 +7,12 @@ use secrecy::{ExposeSecret, SecretString};
 pub struct SecretValue(SecretString);
 
 impl SecretValue {
-    /// Takes a secret as it is; a token without a leading `Bot `.
+    /// Creates a secret; a token without a leading `Bot `.
     pub fn new(token: impl Into<String>) -> Self {
         Self(SecretString::from(token.into()))
     }
 
-    /// The secret itself. Whoever calls this must not let it reach a log, an error or an answer.
+    /// Returns the secret itself. Callers must not let it reach a log, an error or a response.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }

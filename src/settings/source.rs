@@ -1,4 +1,4 @@
-//! Where values come from: the file, the environment and the command line, each with the place it stood in.
+//! Sources of values: the file, the environment and the command line, each with the origin of the value.
 
 use std::{ffi::OsString, fmt, path::PathBuf};
 
@@ -9,10 +9,10 @@ use super::{
     schema::{self, Named},
 };
 
-/// Where a value came from, as a person would look it up.
+/// Where a value came from, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingOrigin {
-    /// Built in.
+    /// Built-in default.
     Default,
     /// A line of the settings file.
     File {
@@ -21,9 +21,9 @@ pub enum SettingOrigin {
         /// Its line, counted from 1.
         line: usize,
     },
-    /// A variable of the environment.
+    /// An environment variable.
     Environment(String),
-    /// A flag of the command line.
+    /// A command-line flag.
     Flag(&'static str),
 }
 
@@ -38,29 +38,29 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A value as it was written, before the schema has had its say.
+/// A value as it was written, before it is validated.
 ///
 /// It may be a secret, so it has no `Debug`.
 pub(crate) enum Raw {
-    /// Text that stands for any kind: from the environment or a flag.
+    /// Text of any type: from the environment or a flag.
     Text(String),
-    /// A string of the file.
+    /// A string in the file.
     String(String),
     Integer(i64),
     Bool(bool),
     List(Vec<String>),
-    /// Something of the file that no setting takes; says what it is.
+    /// A value in the file of a type that no setting has; describes the type.
     Other(&'static str),
 }
 
-/// One value that somebody gave.
+/// One value that was set.
 pub(crate) struct Entry {
     pub(crate) named: Named,
     pub(crate) raw: Raw,
     pub(crate) origin: SettingOrigin,
 }
 
-/// All values of one place; a later layer wins over an earlier one.
+/// All values of one source; a later layer overrides an earlier one.
 #[derive(Default)]
 pub(crate) struct Layer {
     pub(crate) entries: Vec<Entry>,
@@ -89,17 +89,17 @@ fn unknown(path: &str, origin: SettingOrigin) -> SettingsProblem {
     SettingsProblem { key: path.to_owned(), origin: Some(origin), says }
 }
 
-/// Reads the text of a settings file. Every mistake in it is found, not only the first.
+/// Parses the text of a settings file. Reports all errors in it, not only the first.
 pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
     let mut layer = Layer::default();
     let place = |at: usize| SettingOrigin::File { path: path.to_owned(), line: line_of(text, at) };
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        // The error's own `Display` quotes the line, which may hold a secret; its message does not.
+        // The error's own `Display` quotes the line, which may contain a secret; its message does not.
         layer.problems.extend(errors.iter().map(|error| SettingsProblem {
             key: "(the file)".to_owned(),
             origin: Some(place(error.span().map_or(0, |span| span.start))),
-            says: format!("is not TOML: {}", error.message()),
+            says: format!("is not valid TOML: {}", error.message()),
         }));
         return layer;
     }
@@ -107,14 +107,14 @@ pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
     layer
 }
 
-/// Takes what stands in a table, and in the tables in it.
+/// Takes the values in a table and in its subtables.
 fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, place: &impl Fn(usize) -> SettingOrigin) {
     for (key, value) in table.iter() {
         let path = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
         let origin = place(key.span().start);
         match value.get_ref() {
             DeValue::Table(settings) if schema::is_section(&path) => take_table(layer, &path, settings, place),
-            // A section nobody knows: name the settings in it, so that each gets its own "did you mean".
+            // An unknown section: name the settings in it, so that each gets its own "did you mean".
             DeValue::Table(settings) if section.is_empty() && !settings.is_empty() => {
                 for (key, _) in settings.iter() {
                     layer.problems.push(unknown(&format!("{path}.{}", key.get_ref()), place(key.span().start)));
@@ -136,7 +136,7 @@ fn raw_of(value: &DeValue<'_>) -> Raw {
             .iter()
             .map(|item| item.get_ref().as_str().map(str::to_owned))
             .collect::<Option<Vec<_>>>()
-            .map_or(Raw::Other("a list that holds more than strings"), Raw::List),
+            .map_or(Raw::Other("a list that contains more than strings"), Raw::List),
         DeValue::Float(_) => Raw::Other("a fraction"),
         DeValue::Datetime(_) => Raw::Other("a date"),
         DeValue::Table(_) => Raw::Other("a table"),
@@ -147,7 +147,7 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
-/// Picks the settings out of the environment. Variables of other programs are none of our business.
+/// Takes the settings from the environment. Other variables are ignored.
 pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Layer {
     let mut layer = Layer::default();
     let mut ours: Vec<_> = variables
@@ -157,7 +157,7 @@ pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, Os
             name.starts_with("GUILDHALL__").then_some((name, value))
         })
         .collect();
-    // The environment has no order; errors should have one.
+    // The environment has no order; sort it so that errors have one.
     ours.sort();
     for (name, value) in ours {
         let path = name["GUILDHALL__".len()..].replace("__", ".").to_lowercase();
@@ -176,18 +176,18 @@ pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, Os
     layer
 }
 
-/// A setting given on the command line.
+/// A setting from the command line.
 #[derive(Clone, Debug)]
 pub struct Flag {
     /// The flag, such as `--api-bind`.
     pub name: &'static str,
     /// The setting it sets, such as `api.bind`.
     pub path: &'static str,
-    /// What was written behind it.
+    /// Its value.
     pub value: String,
 }
 
-/// Takes the settings given on the command line.
+/// Takes the settings from the command line.
 pub(crate) fn from_flags(flags: impl IntoIterator<Item = Flag>) -> Layer {
     let mut layer = Layer::default();
     for flag in flags {

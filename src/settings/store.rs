@@ -1,4 +1,4 @@
-//! Where everything is kept.
+//! Typed settings of the store.
 
 use std::time::Duration;
 
@@ -8,56 +8,56 @@ use super::{
     error::SettingsProblem, of, resolve::Effective, source::SettingOrigin, store_url::StoreUrl, take, value::Value,
 };
 
-/// Where everything is kept.
+/// Settings of the store.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// Where.
+    /// URL of the store.
     pub url: StoreUrl,
-    /// PostgreSQL itself, where `url` is a PgBouncer in transaction mode.
+    /// URL of PostgreSQL itself, if `url` is a PgBouncer in transaction mode.
     pub direct_url: Option<StoreUrl>,
-    /// What this process is called, for people.
+    /// Display name of this process.
     pub instance: Option<String>,
-    /// How long a process counts as alive that shares a PostgreSQL with others.
+    /// Leases of processes that share a PostgreSQL.
     pub lease: LeaseSettings,
-    /// Whether an older store is brought up to date when it is opened.
+    /// Whether an older store is migrated when it is opened.
     pub migrate: bool,
-    /// Whether PostgreSQL itself keeps callers to the rows of their tenant.
+    /// Row-level security of PostgreSQL.
     pub row_security: RowSecuritySettings,
-    /// How long a call may take as a whole.
+    /// How long a call may take in total.
     pub timeout: Duration,
     /// How long to wait for another process that migrates the same PostgreSQL.
     pub lock_wait: Duration,
-    /// How many connections read at once.
+    /// Number of connections that read.
     pub read_connections: u32,
-    /// How many writes may wait at once.
+    /// Maximum number of waiting writes.
     pub max_waiting: usize,
-    /// How many operations of one queue may be pending.
+    /// Maximum number of pending operations of one queue.
     pub max_queued: u64,
-    /// How large a file of SQLite may grow; 0 derives it from the free space of its disk.
+    /// Maximum size of an SQLite file; 0 derives it from the free space of its disk.
     pub max_bytes: u64,
-    /// What each caller and tenant may store.
+    /// Storage limits of each caller and tenant.
     pub usage: UsageLimits,
-    /// How many audit rows of one key are stored; 0 means any number.
+    /// Maximum number of audit rows of one key; 0 means no limit.
     pub max_audit: u64,
-    /// How long an idempotency key is kept once its operation is done.
+    /// How long an idempotency key is stored after its operation has finished.
     pub keep_keys: Duration,
 }
 
-/// Whether PostgreSQL itself keeps callers to the rows of their tenant.
+/// Row-level security of PostgreSQL, which restricts callers to the rows of their tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSecuritySettings {
-    /// Whether it has to.
+    /// Whether it is required.
     pub mode: RowSecurityMode,
-    /// The role that what is done for callers with a tenant runs as.
+    /// The role for requests of callers with a tenant.
     pub role: String,
 }
 
-/// Whether PostgreSQL has to keep callers to their rows.
+/// Whether row-level security is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSecurityMode {
-    /// If the role for it is there, or can be made.
+    /// If the role for it exists, or can be created.
     Auto,
-    /// Without it nothing starts.
+    /// The process does not start without it.
     Required,
     /// Never.
     Off,
@@ -69,14 +69,14 @@ impl Default for RowSecuritySettings {
     }
 }
 
-/// How long a process counts as alive that shares a PostgreSQL with others.
+/// Leases of processes that share a PostgreSQL.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseSettings {
-    /// How often it says that it lives.
+    /// Interval of heartbeats.
     pub heartbeat: Duration,
-    /// How long after that it counts as alive.
+    /// How long after a heartbeat a process counts as alive.
     pub lasts: Duration,
-    /// So long before the end it stops to send.
+    /// How long before the end of its lease a process stops sending.
     pub margin: Duration,
 }
 
@@ -86,15 +86,15 @@ impl Default for LeaseSettings {
     }
 }
 
-/// What is wrong between settings that are each right.
+/// Checks constraints between settings that are each valid.
 pub(super) fn check(effective: &[Effective]) -> Vec<SettingsProblem> {
     [leases_outlive_heartbeats(effective), direct_is_postgres(effective)].into_iter().flatten().collect()
 }
 
-/// What the right to send is renewed with has to come in time.
+/// A heartbeat must renew the lease in time.
 fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<SettingsProblem> {
     let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
-    // What is wrong by itself has been said.
+    // Errors of single settings are reported elsewhere.
     let number = |path: &str| match find(path)?.value {
         Some(Value::Integer(value)) => Some(value),
         _ => None,
@@ -107,8 +107,8 @@ fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<SettingsProblem>
     let paths = ["operations.lease_ms", "operations.heartbeat_ms", "operations.lease_margin_ms"];
     let set = paths.into_iter().filter_map(find).find(|setting| setting.origin != SettingOrigin::Default);
     let says = format!(
-        "is {lease}, which is not more than operations.heartbeat_ms ({heartbeat}) and operations.lease_margin_ms ({margin}) \
-         together: the right to send would run out between two heartbeats; raise operations.lease_ms"
+        "is {lease}, which is not more than operations.heartbeat_ms ({heartbeat}) and operations.lease_margin_ms \
+         ({margin}) together: the lease would expire between two heartbeats; raise operations.lease_ms"
     );
     Some(SettingsProblem { key: paths[0].to_owned(), origin: set.map(|setting| setting.origin.clone()), says })
 }
@@ -119,8 +119,8 @@ fn direct_is_postgres(effective: &[Effective]) -> Option<SettingsProblem> {
     let (Some(Value::StoreUrl(given)), Some(Value::StoreUrl(url))) = (&direct.value, &url.value) else { return None };
     let says = match (given, url) {
         (StoreUrl::Postgres { .. }, StoreUrl::Postgres { .. }) => return None,
-        (StoreUrl::Sqlite(_), _) => "is a file of SQLite; name the PostgreSQL behind store.url, or leave it out",
-        (_, StoreUrl::Sqlite(_)) => "is given, but store.url is a file of SQLite; leave it out",
+        (StoreUrl::Sqlite(_), _) => "is an SQLite file; name the PostgreSQL behind store.url, or remove this setting",
+        (_, StoreUrl::Sqlite(_)) => "is set, but store.url is an SQLite file; remove this setting",
     };
     Some(SettingsProblem {
         key: direct.key.path.to_owned(),

@@ -1,4 +1,4 @@
-//! Where the store is, and as whom to speak to it. Read here, so that a mistake is found with all the others.
+//! The URL of the store. It is parsed here, so that errors in it are reported together with all others.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -8,47 +8,47 @@ use url::Url;
 
 use super::secret::SecretValue;
 
-/// Where the store is: `sqlite:PATH`, or `postgres://[user[:password]@]host[:port]/database[?sslmode=…]`.
+/// The URL of the store: `sqlite:PATH`, or `postgres://[user[:password]@]host[:port]/database[?sslmode=…]`.
 ///
-/// What it prints never holds a password.
+/// Its `Display` and `Debug` output never contains a password.
 #[derive(Clone, Debug)]
 pub enum StoreUrl {
-    /// A file of SQLite, alone or with others made on demand.
+    /// An SQLite file, alone or with further files that are created on demand.
     Sqlite(PathBuf),
-    /// A database of PostgreSQL.
+    /// A PostgreSQL database.
     Postgres {
         /// The whole URL.
         url: SecretValue,
-        /// The URL without login and parameters, for people.
+        /// The URL without login and parameters, for display.
         shown: String,
     },
 }
 
-/// What is wrong with the URL of a store. It never holds a part of the URL, since any part may be a piece of the password.
+/// Error in the URL of a store. It never contains a part of the URL, since any part may belong to the password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreUrlError {
-    /// The beginning is not one that is known.
-    #[error("does not begin with sqlite:, postgres:// or postgresql://")]
+    /// The scheme is unknown.
+    #[error("does not start with sqlite:, postgres:// or postgresql://")]
     Scheme,
-    /// Nothing would be left after the process has ended.
+    /// The database is in memory, so its data would be lost at the end of the process.
     #[error(
-        "names a database in memory, which would lose every accepted operation when the process ends; name a file, such \
-         as sqlite:data/guildhall.db"
+        "names a database in memory, which would lose every accepted operation when the process ends; name a file, \
+         such as sqlite:data/guildhall.db"
     )]
     Memory,
-    /// A file of SQLite has no name.
+    /// The path of the SQLite file is missing.
     #[error("does not name a file; write sqlite:data/guildhall.db")]
     NoFile,
-    /// Parameters would be taken for a part of the file's name.
-    #[error("has a ?, which means nothing after sqlite:; how the file is opened is not for the URL to say")]
+    /// It has parameters, which would be taken for a part of the path.
+    #[error("has a ?, which is not permitted after sqlite:; the URL cannot set how the file is opened")]
     Parameters,
-    /// It is not a URL of PostgreSQL.
+    /// It is not a valid PostgreSQL URL.
     #[error(
-        "is no URL of PostgreSQL; write postgres://user:password@host:5432/database, and in a user or password / as \
-         %2F, @ as %40, : as %3A, ? as %3F, # as %23 and % as %25"
+        "is not a valid PostgreSQL URL; write postgres://user:password@host:5432/database, and in a user or password / \
+         as %2F, @ as %40, : as %3A, ? as %3F, # as %23 and % as %25"
     )]
     Postgres,
-    /// It does not say which database.
+    /// The database is missing.
     #[error("does not name a database; write postgres://user:password@host:5432/database")]
     NoDatabase,
 }
@@ -86,14 +86,14 @@ fn postgres(text: &str) -> Result<StoreUrl, StoreUrlError> {
     let login = !shown.username().is_empty() || shown.password().is_some();
     shown.set_query(None);
     shown.set_fragment(None);
-    // Neither can fail where there is a host; where there is none, there is no login to hide.
+    // Neither can fail if there is a host; without a host, there is no login to hide.
     let _ = (shown.set_username(""), shown.set_password(None));
     let shown = if login { shown.as_str().replacen("://", "://(redacted)@", 1) } else { shown.to_string() };
     Ok(StoreUrl::Postgres { url: SecretValue::new(text), shown })
 }
 
 impl StoreUrl {
-    /// What of it no log line may hold.
+    /// Returns the parts of it that no log line may contain.
     pub(super) fn secrets(&self) -> Vec<SecretValue> {
         let Self::Postgres { url, .. } = self else { return Vec::new() };
         let parsed = Url::parse(url.expose()).ok();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn wrong(text: &str) -> StoreUrlError {
-        text.parse::<StoreUrl>().expect_err("this is wrong")
+        text.parse::<StoreUrl>().expect_err("this URL is invalid")
     }
 
     #[test]

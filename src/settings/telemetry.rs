@@ -1,4 +1,4 @@
-//! Where traces go.
+//! Typed settings of the export of traces.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use super::{
     value::{Value, url_text},
 };
 
-/// Where traces go.
+/// Settings of the export of traces.
 #[derive(Clone, Debug)]
 pub struct TelemetrySettings {
-    /// An OpenTelemetry collector, without a slash at its end; nothing if traces go nowhere.
+    /// URL of an OpenTelemetry collector, without a trailing slash; `None` means no export.
     pub otlp_endpoint: Option<String>,
-    /// Headers that requests to it carry.
+    /// Headers of requests to it.
     pub otlp_headers: Vec<(String, SecretValue)>,
-    /// How long a request to it may take.
+    /// Timeout of a request to it.
     pub timeout: Duration,
-    /// Spans that may wait for it.
+    /// Maximum number of spans that wait for it.
     pub queue: usize,
-    /// What the service is called there.
+    /// Name of the service at the collector.
     pub service_name: String,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn typed(effective: &[Effective]) -> TelemetrySettings {
     }
 }
 
-/// Whoever names a collector expects that it is told.
+/// Rejects a collector if this program cannot export to one.
 pub(super) fn check(effective: &[Effective]) -> Option<SettingsProblem> {
     refuse_unbuilt(effective, cfg!(feature = "otel"))
 }
@@ -51,19 +51,19 @@ fn refuse_unbuilt(effective: &[Effective], built: bool) -> Option<SettingsProble
     (!built).then(|| SettingsProblem {
         key: "telemetry.otlp_endpoint".to_owned(),
         origin: Some(endpoint.origin.clone()),
-        says: "is set, and this program was built without OpenTelemetry; build it with `cargo build --release \
-               --features otel`, or leave this setting out"
+        says: "is set, but this program was built without OpenTelemetry; build it with `cargo build --release \
+            --features otel`, or remove this setting"
             .to_owned(),
     })
 }
 
-/// What is wrong with headers, if something is: `name=value`, with commas between them.
+/// Parses headers: `name=value`, separated by commas.
 pub(super) fn headers(text: &str) -> Result<Vec<(String, SecretValue)>, String> {
     let header = |one: &str| {
         let (name, value) = one.split_once('=')?;
         let (name, value) = (name.trim(), value.trim());
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        // What reads the same in JSON as it is: the redaction of logs depends on it.
+        // Only characters that JSON does not escape: the redaction of logs depends on it.
         let is_value = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b',');
         let fits = !name.is_empty() && !value.is_empty();
         let fits = fits && name.bytes().all(is_name) && value.bytes().all(is_value);
@@ -73,7 +73,7 @@ pub(super) fn headers(text: &str) -> Result<Vec<(String, SecretValue)>, String> 
     all.ok_or_else(|| "is not a list of headers".to_owned())
 }
 
-/// What of a header's value must not be seen: all of it, and what follows a scheme such as `Bearer`.
+/// Returns the secret parts of headers: each whole value, and what follows a scheme such as `Bearer`.
 pub(super) fn secrets(headers: &[(String, SecretValue)]) -> impl Iterator<Item = SecretValue> + '_ {
     headers.iter().flat_map(|(_, value)| {
         let credentials = value.expose().split_once(' ').map(|(_, rest)| SecretValue::new(rest.trim()));

@@ -1,15 +1,15 @@
-//! The settings file with every setting in it, each commented out at its default.
+//! The settings file with all settings, each commented out with its default.
 
 use std::fmt::Write as _;
 
 use super::schema::SCHEMA;
 
-/// Writes the file that `guildhall config template` prints and `config/guildhall.toml` ships.
+/// Returns the text that `guildhall config template` prints. `config/guildhall.toml` is this text.
 pub fn template() -> String {
     let mut text = String::from(
-        "# Guildhall's settings. Every setting is here, commented out at its default.\n\
-         # The environment (GUILDHALL__SECTION__NAME) wins over this file, and flags win over both.\n\
-         # `guildhall config check` shows what is in force and where it came from.\n",
+        "# Guildhall's settings. Every setting is listed, commented out with its default.\n\
+         # The environment (GUILDHALL__SECTION__NAME) overrides this file, and flags override both.\n\
+         # `guildhall config check` prints the effective settings and where they came from.\n",
     );
     let mut section = "";
     for key in SCHEMA {

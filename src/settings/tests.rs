@@ -24,7 +24,7 @@ fn load_with(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result
 }
 
 fn errors_of(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
-    let error = load_with(text, environment, &[]).err().expect("these settings are wrong");
+    let error = load_with(text, environment, &[]).err().expect("these settings are invalid");
     assert!(!format!("{error:?}{error}").contains(CANARY), "the token is in {error}");
     error.problems.iter().map(ToString::to_string).collect()
 }
@@ -109,7 +109,7 @@ fn a_wrong_secret_is_never_shown() {
         assert_eq!(errors_of("", &[("GUILDHALL__DISCORD__TOKEN", wrong)]).len(), 1);
         assert_eq!(errors_of(&format!("[discord]\ntoken = \"{wrong}\"\n"), &[]).len(), 1);
     }
-    // Mistakes in the syntax of the very line that holds it.
+    // Syntax errors in the line with the token itself.
     for line in [
         format!("token = {CANARY}"),
         format!("token = \"{CANARY}"),
@@ -171,7 +171,7 @@ fn both_forms_of_a_secret_in_one_layer_are_an_error_and_in_two_the_higher_wins()
     let path = secret.to_str().unwrap();
 
     let both = [("GUILDHALL__DISCORD__TOKEN", CANARY), ("GUILDHALL__DISCORD__TOKEN_FILE", path)];
-    assert!(errors_of("", &both)[0].contains("is given twice"));
+    assert!(errors_of("", &both)[0].contains("is set twice"));
 
     let in_file = format!("[discord]\ntoken_file = \"{path}\"\n");
     let higher = load_with(&in_file, &[("GUILDHALL__DISCORD__TOKEN", CANARY)], &[]).unwrap();
@@ -187,8 +187,8 @@ fn a_wrong_redis_url_is_explained_and_never_shown() {
     for (url, says) in [
         (format!("redis://{CANARY}@127.0.0.1"), "user without a password"),
         (format!("redis://:{CANARY}/@127.0.0.1"), "write / as %2F"),
-        (format!("http://:{CANARY}@127.0.0.1"), "does not begin with redis://"),
-        (CANARY.to_owned(), "does not begin with redis://"),
+        (format!("http://:{CANARY}@127.0.0.1"), "does not start with redis://"),
+        (CANARY.to_owned(), "does not start with redis://"),
         (String::new(), "is empty"),
     ] {
         let in_environment = errors_of("", &[("GUILDHALL__REDIS__URL", &url)]);
@@ -199,7 +199,7 @@ fn a_wrong_redis_url_is_explained_and_never_shown() {
         }
     }
     let listed = errors_of(&format!("[redis]\nurl = [\"redis://:{CANARY}@127.0.0.1\"]\n"), &[]);
-    assert!(listed[0].contains("has a wrong value"), "{listed:#?}");
+    assert!(listed[0].contains("has an invalid value"), "{listed:#?}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn the_store_is_a_file_unless_somebody_names_another_place_and_its_password_is_n
         assert!(loaded.settings.secrets().iter().any(|secret| secret.expose() == CANARY));
     }
     let errors = errors_of("", &[("GUILDHALL__STORE__URL", &format!("postgres://me:{CANARY}@:port"))]);
-    assert!(errors.len() == 1 && errors[0].contains("is no URL of PostgreSQL"), "{errors:#?}");
+    assert!(errors.len() == 1 && errors[0].contains("is not a valid PostgreSQL URL"), "{errors:#?}");
     let errors = errors_of("[store]\nurl = \"sqlite::memory:\"\n", &[]);
     assert!(errors[0].contains("would lose every accepted operation"), "{errors:#?}");
 }
@@ -301,9 +301,9 @@ fn a_part_of_the_shards_needs_their_number_and_fits_it() {
     assert_eq!(set("8", "").unwrap(), None);
     for (shards, range, says) in [
         ("0", "0-3", "set gateway.shards to the same number in every process"),
-        ("8", "4-8", "with gateway.shards = 8 the last one is 7"),
-        ("8", "5-4", "ends with shard 4, before shard 5"),
-        ("8", "4", "two numbers"),
+        ("8", "4-8", "with gateway.shards = 8 the last shard is 7"),
+        ("8", "5-4", "ends with shard 4, before its first shard 5"),
+        ("8", "4", "two shard numbers"),
     ] {
         let error = set(shards, range).unwrap_err();
         assert!(error.contains("gateway.shard_range") && error.contains(says), "{error}");
@@ -325,7 +325,7 @@ fn a_file_that_was_named_must_exist() {
 #[test]
 fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
     let shipped = include_str!("../../config/guildhall.toml");
-    assert_eq!(shipped, template(), "write it anew: guildhall config template > config/guildhall.toml");
+    assert_eq!(shipped, template(), "regenerate it: guildhall config template > config/guildhall.toml");
     let is_secret = |line: &str| {
         ["#token", "#url", "#direct_url", "#admin_key", "#otlp_headers"].iter().any(|start| line.starts_with(start))
     };
@@ -369,7 +369,7 @@ fn an_address_that_others_can_reach_needs_a_key() {
     let plaintext = ("GUILDHALL__API__ALLOW_PLAINTEXT", "true");
     for address in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
         let errors = errors_of("", &[("GUILDHALL__API__BIND", address), plaintext]);
-        assert!(errors.len() == 1 && errors[0].contains("there is no api.admin_key"), "{errors:#?}");
+        assert!(errors.len() == 1 && errors[0].contains("api.admin_key is not set"), "{errors:#?}");
         let set = [("GUILDHALL__API__BIND", address), ("GUILDHALL__API__ADMIN_KEY", CANARY), plaintext];
         assert!(load_with("", &set, &[]).is_ok(), "{address}");
     }

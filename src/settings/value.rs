@@ -1,4 +1,4 @@
-//! Turning what was written into what a setting holds.
+//! Parses values into the types of settings.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -20,7 +20,7 @@ use super::{
     telemetry,
 };
 
-/// A checked value.
+/// A validated value.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Secret(SecretValue),
@@ -42,7 +42,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// Whether another value is the same, secrets included.
+    /// Whether another value is the same, including secrets.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let exposed =
             |tokens: Vec<SecretValue>| tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>();
@@ -69,7 +69,7 @@ impl Value {
         self.shown() == other.shown() && secrets(self) == secrets(other)
     }
 
-    /// The value as `config check` shows it: a secret stays one.
+    /// Returns the value as `config check` displays it, with secrets redacted.
     pub(crate) fn shown(&self) -> serde_json::Value {
         match self {
             Self::Secret(_) | Self::Headers(_) => "(redacted)".into(),
@@ -91,24 +91,25 @@ impl Value {
     }
 }
 
-/// A URL without the slash that an empty path is normalised to, since paths are appended to it.
+/// Returns a URL without a trailing slash, since paths are appended to it.
 pub(crate) fn url_text(url: &Url) -> &str {
     url.as_str().trim_end_matches('/')
 }
 
-/// The names of some intents, as the settings write them.
+/// Returns the names of intents, as the settings write them.
 pub(crate) fn intent_names(intents: Intents) -> Vec<String> {
     intents.iter_names().map(|(name, _)| name.to_lowercase()).collect()
 }
 
-/// Checks a value against its setting. The error says what is wrong and what is allowed, and never holds a secret.
+/// Validates a value of a setting. The error describes the problem and the permitted values, and never contains a
+/// secret.
 pub(crate) fn check(key: &Key, raw: &Raw) -> Result<Value, String> {
     parse(key.kind, raw).map_err(|wrong| {
         let wrong = match wrong {
             Wrong::Value(says) => says,
             Wrong::Unfit => match shown(raw) {
                 Some(text) if !key.is_secret() => format!("cannot be {text}"),
-                Some(_) | None => "has a wrong value".to_owned(),
+                Some(_) | None => "has an invalid value".to_owned(),
             },
         };
         format!("{wrong}; allowed: {}", key.allowed)
@@ -116,13 +117,13 @@ pub(crate) fn check(key: &Key, raw: &Raw) -> Result<Value, String> {
 }
 
 enum Wrong {
-    /// The value is wrong in a way worth its own words.
+    /// An error with a description of its own.
     Value(String),
-    /// The value does not fit; it is shown unless it must not be.
+    /// The value is not permitted; the message quotes it unless it may be secret.
     Unfit,
 }
 
-/// What was written, for an error message; `None` when it might hold a password.
+/// Formats a value for an error message; `None` if it might contain a password.
 fn shown(raw: &Raw) -> Option<String> {
     let text = match raw {
         Raw::Text(text) | Raw::String(text) if text.contains('@') => return None,
@@ -219,8 +220,8 @@ fn secret(text: &str) -> Result<SecretValue, Wrong> {
     if text.starts_with("Bot ") {
         return Err(Wrong::Value("starts with `Bot `, which is added where it is needed".to_owned()));
     }
-    // Plain characters only, so that a token reads the same in JSON, in `Debug` output and on the wire: the redaction
-    // of logs depends on it.
+    // Plain characters only, so that a token is the same in JSON, in `Debug` output and on the wire: the redaction of
+    // logs depends on it.
     if text.chars().all(is_plain) { Ok(SecretValue::new(text)) } else { Err(Wrong::Unfit) }
 }
 
@@ -248,7 +249,7 @@ fn url(text: &str, schemes: &[&str]) -> Result<Option<Url>, Wrong> {
     let url = Url::parse(text).map_err(|_| Wrong::Unfit)?;
     let plain = url.username().is_empty() && url.password().is_none();
     if !plain {
-        return Err(Wrong::Value("holds a user name or password".to_owned()));
+        return Err(Wrong::Value("contains a user name or password".to_owned()));
     }
     let fits = schemes.contains(&url.scheme()) && url.has_host() && url.query().is_none() && url.fragment().is_none();
     if fits { Ok(Some(url)) } else { Err(Wrong::Unfit) }
@@ -260,7 +261,7 @@ fn intents<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
         let Some(intent) = Intents::from_name(&name.to_uppercase()) else {
             let guess = nearest_of(name, intent_names(Intents::all()).into_iter())
                 .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-            return Err(Wrong::Value(format!("names no intent with {name:?}{guess}")));
+            return Err(Wrong::Value(format!("has {name:?}, which is not an intent{guess}")));
         };
         all |= intent;
     }

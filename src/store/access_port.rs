@@ -1,4 +1,4 @@
-//! The store as whoever knows keys sees it.
+//! Implements the ports for API keys, audit records and erasure on [`Store`].
 
 use std::sync::Arc;
 

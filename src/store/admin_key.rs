@@ -1,4 +1,4 @@
-//! The generated admin key that all processes of a PostgreSQL accept.
+//! The generated admin key that all processes of a PostgreSQL store accept.
 
 use guildhall_actors::ports::GeneratedAdminKey;
 use sea_orm::ConnectionTrait;
@@ -12,18 +12,18 @@ use crate::{
     settings::StoreSettings as Settings,
 };
 
-/// The name of this host.
+/// Name of this host.
 pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The generated admin key, if there is one.
+/// The generated admin key, if any.
 pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAdminKey>, EngineError> {
     const SELECT: &str = "SELECT digest, host, file, instance, created_at FROM generated_admin_key WHERE id = 1";
     let rows = query(on, SELECT, Vec::new()).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let digest: Vec<u8> = row.try_get_by_index(0)?;
-    let corrupt = |_| EngineError::Corrupt("generated_admin_key has a digest that cannot be read".to_owned());
+    let corrupt = |_| EngineError::Corrupt("the digest in generated_admin_key is invalid".to_owned());
     Ok(Some(GeneratedAdminKey {
         digest: digest.try_into().map_err(corrupt)?,
         host: row.try_get_by_index(1)?,
@@ -36,13 +36,13 @@ pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAd
 /// Which stored key a new one may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminKeyClaim {
-    /// The first key stays. The file that it came from may replace it: that is how it is rotated.
+    /// The first key stays. Only the file that it came from may replace it, which is how it is rotated.
     First,
-    /// Any.
+    /// Any key.
     Replace,
 }
 
-/// Stores the digest of a key that is in a file of this host, if it may. Returns the key that is accepted from now on.
+/// Stores the digest of a key from a file of this host, if permitted. Returns the key that is accepted from now on.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub async fn claim(
     file: &str,
     claim: AdminKeyClaim,
 ) -> Result<GeneratedAdminKey, OpenError> {
-    let late = |_| OpenError::Lost(format!("no answer within {} ms", settings.timeout.as_millis()));
+    let late = |_| OpenError::Lost(format!("no response within {} ms", settings.timeout.as_millis()));
     let on = timeout(settings.timeout, connect::direct(settings)).await.map_err(late)?.map_err(OpenError::engine)?;
     let own = GeneratedAdminKey {
         digest,
@@ -72,7 +72,7 @@ async fn claim_on(
     own: &GeneratedAdminKey,
     claim: AdminKeyClaim,
 ) -> Result<GeneratedAdminKey, EngineError> {
-    // One statement, so that of processes that start together one wins.
+    // One statement, so that exactly one of several starting processes succeeds.
     const CLAIM: &str = "INSERT INTO generated_admin_key (id, digest, host, file, instance, created_at)
         VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET
             digest = excluded.digest,
@@ -92,5 +92,5 @@ async fn claim_on(
     ];
     query(on, CLAIM, values).await?;
     let stored = read(on).await?;
-    stored.ok_or_else(|| EngineError::Corrupt("generated_admin_key lost its row".to_owned()))
+    stored.ok_or_else(|| EngineError::Corrupt("generated_admin_key has no row".to_owned()))
 }

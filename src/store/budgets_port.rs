@@ -1,4 +1,4 @@
-//! The store as whoever counts what budgets give sees it.
+//! Implements the port for budget spend on [`Store`].
 
 use std::{collections::BTreeMap, sync::Arc};
 

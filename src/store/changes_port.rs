@@ -1,4 +1,4 @@
-//! The store as whoever follows operations sees it.
+//! Implements the port for change feeds on [`Store`].
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Connections to either engine, set up so that what is committed stays.
+//! Connections to both engines. They are configured so that committed data is durable.
 
 use std::{path::Path, str::FromStr as _, sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use sea_orm::{
 use super::row_security::TenantRole;
 use crate::settings::{StoreSettings as Settings, StoreUrl};
 
-/// Names the lock that whoever migrates a database of PostgreSQL holds.
+/// Key of the PostgreSQL advisory lock that is held during a migration.
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
 
-/// How many connections leases are kept over. There are few calls, and short ones.
+/// Number of connections for leases. Their calls are few and short.
 const LEASING: u32 = 2;
 
-/// What every connection to PostgreSQL is told, so that what is committed stays, and nothing waits for ever.
+/// Session settings of every PostgreSQL connection: commits are durable, and no statement waits forever.
 fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
     let millis = its_own(timeout).as_millis().to_string();
     let mut settings = vec![
@@ -30,16 +30,17 @@ fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
         ("statement_timeout", millis.clone()),
         ("idle_in_transaction_session_timeout", millis),
     ];
-    // Every statement looks rows up by their keys. A plan made while a table was still empty must not scan it when it has
+    // Every statement finds rows by key. A plan that was made while a table was empty must not scan it after it has
     // grown.
     let plans = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "jit"];
     settings.extend(plans.map(|name| (name, "off".to_owned())));
-    // And each is planned for the tables as they are, not as they were when it was first run.
+    // Each execution is planned for the tables as they are now, not as they were at the first execution.
     settings.push(("plan_cache_mode", "force_custom_plan".to_owned()));
     settings
 }
 
-/// How a transaction begins: behind a PgBouncer in transaction mode nothing outlives one, so it is told everything anew.
+/// How a transaction starts. Behind PgBouncer in transaction mode no session setting outlives a transaction, so each
+/// transaction sets all of them again.
 #[derive(Clone, Debug)]
 pub(super) struct TransactionSetup(Option<Arc<str>>);
 
@@ -53,7 +54,7 @@ impl TransactionSetup {
         Self(told)
     }
 
-    /// Of connections that nothing stands before.
+    /// For connections without a pooler in front of the server.
     pub(super) const fn plain() -> Self {
         Self(None)
     }
@@ -62,7 +63,7 @@ impl TransactionSetup {
         self.0.is_some()
     }
 
-    /// Tells a transaction that has just begun.
+    /// Applies the settings to a transaction that has just started.
     pub(super) async fn prepare(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
         match &self.0 {
             Some(told) => on.execute_unprepared(told).await.map(drop),
@@ -71,7 +72,7 @@ impl TransactionSetup {
     }
 }
 
-/// The connection that writes.
+/// Opens the connection for writes.
 pub(super) async fn writing(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
     match &settings.url {
         StoreUrl::Sqlite(path) => {
@@ -86,7 +87,7 @@ pub(super) async fn writing(settings: &Settings) -> Result<DatabaseConnection, D
     }
 }
 
-/// One connection to PostgreSQL itself, whatever stands before it.
+/// Opens one connection to PostgreSQL itself, not through a pooler.
 pub(super) async fn direct(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
     match settings.direct_url.as_ref() {
         Some(StoreUrl::Postgres { url, .. }) => {
@@ -96,14 +97,14 @@ pub(super) async fn direct(settings: &Settings) -> Result<DatabaseConnection, Db
     }
 }
 
-/// A connection to listen with, made when it is needed. Nothing if the store is a file.
+/// Connection to listen on, opened on first use. `None` if the store is a file.
 pub(super) fn listening(settings: &Settings) -> Result<Option<PgPool>, DbErr> {
     let StoreUrl::Postgres { url, .. } = settings.direct_url.as_ref().unwrap_or(&settings.url) else { return Ok(None) };
     let options = postgres(url.expose(), settings.timeout, false)?;
     Ok(Some(single(PgPoolOptions::new(), settings.timeout).connect_lazy_with(options)))
 }
 
-/// The connections that read.
+/// Opens the read-only connections.
 pub(super) fn reading(settings: &Settings) -> Result<Reader, DbErr> {
     let connection = match &settings.url {
         StoreUrl::Sqlite(path) => {
@@ -120,8 +121,8 @@ pub(super) fn reading(settings: &Settings) -> Result<Reader, DbErr> {
     Ok(Reader { connection, session: TransactionSetup::of(settings) })
 }
 
-/// Connections that only read. Behind a PgBouncer each question is a transaction of its own, since its parts would reach
-/// different servers otherwise.
+/// Read-only connections. Behind PgBouncer each query is a transaction of its own, since its parts could otherwise
+/// reach different servers.
 #[derive(Clone, Debug)]
 pub(super) struct Reader {
     connection: DatabaseConnection,
@@ -130,11 +131,11 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) async fn close(self) {
-        // It was only read from.
+        // The connection was only read from, so an error here loses nothing.
         let _ = self.connection.close().await;
     }
 
-    /// What a tenant sees, in a transaction of its own, if PostgreSQL can tell its rows; else everything.
+    /// The rows of a tenant, in a transaction of its own, if row-level security is on; otherwise all rows.
     pub(super) async fn view(&self, security: Option<&TenantRole>, tenant: Option<&str>) -> Result<ReadView, DbErr> {
         let Some((security, tenant)) = security.zip(tenant) else { return Ok(ReadView::Whole(self.clone())) };
         let on = self.connection.begin().await?;
@@ -186,17 +187,17 @@ impl ConnectionTrait for Reader {
     }
 }
 
-/// What somebody reads through.
+/// A view for reads.
 #[derive(Debug)]
 pub(super) enum ReadView {
-    /// Everything.
+    /// All rows.
     Whole(Reader),
-    /// A tenant's own rows.
+    /// The rows of one tenant.
     Own(DatabaseTransaction),
 }
 
 impl ReadView {
-    /// It was read. A view that is not ended is undone, which does nothing to what was only read.
+    /// Ends the view. A view that is dropped instead is rolled back, which has no effect on reads.
     pub(super) async fn end(self) -> Result<(), DbErr> {
         match self {
             Self::Whole(_) => Ok(()),
@@ -249,7 +250,7 @@ async fn one_of_postgres(options: PgConnectOptions, timeout: Duration) -> Result
     Ok(SqlxPostgresConnector::from_sqlx_postgres_pool(pool.await.map_err(conn_error)?))
 }
 
-/// The connections that leases are kept over, and how their transactions begin.
+/// Opens the connections for leases. Also returns how their transactions start.
 pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, TransactionSetup), DbErr> {
     let connection = match &settings.url {
         StoreUrl::Sqlite(path) => {
@@ -266,7 +267,7 @@ pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, Transa
     Ok((connection, TransactionSetup::of(settings)))
 }
 
-/// A pool of one.
+/// Options for a pool of one connection.
 fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration) -> PoolOptions<DB> {
     options.max_connections(1).acquire_timeout(timeout).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
 }
@@ -283,16 +284,16 @@ fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .journal_mode(SqliteJournalMode::Wal)
-        // In WAL mode anything less may lose what was committed when the power goes.
+        // In WAL mode a lower level can lose committed data on a power failure.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(its_own(timeout))
         .foreign_keys(false)
         .pragma("cache_size", "-65536")
-        // 32 MiB of log before it goes into the file: pages that change again and again go there once, and commits seldom
-        // wait for it. After a crash so much has to be read again.
+        // A WAL of 32 MiB before a checkpoint: pages that change often are written to the file once, and commits seldom
+        // wait for a checkpoint. After a crash up to this much must be read again.
         .pragma("wal_autocheckpoint", "8000")
         .pragma("temp_store", "memory")
-        // Each statement has a text for every size of its rows.
+        // Each statement has one text for every size of its row list.
         .statement_cache_capacity(512)
         .row_buffer_size(1_024)
         .disable_statement_logging()
@@ -306,7 +307,8 @@ fn limited(options: SqliteConnectOptions, max_bytes: u64) -> SqliteConnectOption
     }
 }
 
-/// What the engine is given, so that it says by itself why it is late before it is given up.
+/// Timeout that is given to the engine. It is shorter than ours, so that the engine reports the reason for a delay
+/// before we stop waiting.
 fn its_own(timeout: Duration) -> Duration {
     timeout * 3 / 4
 }
@@ -315,10 +317,10 @@ fn postgres(url: &str, timeout: Duration, is_pooled: bool) -> Result<PgConnectOp
     let options = PgConnectOptions::from_str(url).map_err(conn_error)?;
     let options = options.application_name("guildhall").disable_statement_logging();
     if is_pooled {
-        // PgBouncer takes no settings with a connection, and forgets what was prepared when a transaction ends.
+        // PgBouncer accepts no settings at connect, and drops prepared statements when a transaction ends.
         return Ok(options.statement_cache_capacity(0).extra_float_digits(None));
     }
-    // What dies without a word lets go of its locks soon.
+    // Locks of a client that disappears without closing its connection are soon released.
     let alive = [("tcp_keepalives_idle", "5"), ("tcp_keepalives_interval", "2"), ("tcp_keepalives_count", "3")];
     Ok(options
         .options([("default_transaction_isolation", "read committed")])
@@ -326,7 +328,7 @@ fn postgres(url: &str, timeout: Duration, is_pooled: bool) -> Result<PgConnectOp
         .options(alive))
 }
 
-/// Finds out at once whether there is a server: a pool would wait for one that is not there.
+/// Reports at once if no server is reachable: a pool would keep waiting for it.
 async fn knock(options: &PgConnectOptions, timeout: Duration) -> Result<(), DbErr> {
     let connected = tokio::time::timeout(timeout, options.connect()).await;
     let connection = connected.map_err(|_| conn_error(sqlx::Error::PoolTimedOut))?.map_err(conn_error)?;

@@ -1,8 +1,8 @@
-//! Inputs that ended processes: counted as a process ends, read as one starts.
+//! Inputs that ended processes. They are counted when a process ends, and read when a process starts.
 //!
-//! A crash is recorded over a connection of its own: the store's writer may be the part that panicked. If the store cannot be
-//! reached at that moment, the crash is not counted, and its input is tried once more. Nothing is lost by that, and nothing
-//! is replayed either until the store can be reached.
+//! A crash is recorded over a connection of its own: the store's writer may be the part that panicked. If the store
+//! cannot be reached at that moment, the crash is not counted, and its input is tried once more. Nothing is lost, and
+//! nothing is replayed before the store can be reached.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use super::{
 };
 use crate::settings::StoreSettings as Settings;
 
-/// How many inputs are remembered; past it, those that crashed longest ago are forgotten.
+/// Maximum number of stored inputs; beyond it, those with the oldest last crash are removed.
 const MOST: i64 = 1_000;
 
 pub(super) const OPERATION: &str = "operation";
 const EVENT: &str = "event";
 const INBOX: &str = "inbox";
 
-/// An input as the store names it.
+/// Key of an input in the store.
 #[derive(Debug)]
 pub(super) struct CrashKey {
     pub(super) kind: &'static str,
@@ -56,8 +56,8 @@ impl CrashKey {
 }
 
 impl Store {
-    /// Records that this process ends because a part of it panicked on an input; how often the input has ended a process. It
-    /// needs nothing of the store that runs.
+    /// Records that this process ends because a part of it panicked on an input. Returns how often the input has ended
+    /// a process. Does not use the writer of the store.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl Store {
     }
 }
 
-/// Records that a process ends because a part of it panicked on an input; how often the input has ended a process. For a
-/// process that is ending: it needs no running [`Store`].
+/// Records that a process ends because a part of it panicked on an input. Returns how often the input has ended a
+/// process. For a process that is ending: needs no running [`Store`].
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub async fn record_crash(settings: &Settings, crash: &Crash, within: Duration) 
     let settings = Settings { timeout: within, ..settings.clone() };
     let (connection, session) = connect::leasing(&settings).map_err(OpenError::engine)?;
     let recorded = timeout(within, record(&connection, &session, crash)).await.unwrap_or_else(|_| Err(late()));
-    // The process is about to end: whoever does not answer is not waited for.
+    // The process is about to end, so it does not wait for a slow server.
     drop(timeout(Duration::from_millis(50), let_go(connection)).await);
     recorded.map_err(OpenError::trouble)
 }
@@ -95,7 +95,8 @@ async fn record(
     const TRIM: &str = "DELETE FROM crashed_inputs WHERE last_at <
         (SELECT last_at FROM crashed_inputs ORDER BY last_at DESC LIMIT 1 OFFSET $1)";
     let options = TransactionOptions {
-        // It writes first: to begin as a reader could end in a conflict that no waiting solves.
+        // The first statement writes: a transaction that starts as a reader could end in a conflict that waiting does
+        // not resolve.
         sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
         ..TransactionOptions::default()
     };

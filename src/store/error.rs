@@ -1,16 +1,16 @@
-//! What can go wrong with an engine, and what that means for whoever waits.
+//! Errors of an engine, and how callers have to treat them.
 
 use guildhall_actors::ports::StoreError;
 use sea_orm::{DbErr, RuntimeErr, sqlx};
 
-/// Why a piece of work was not done.
+/// Reason why a job or a read failed.
 #[derive(Debug)]
 pub(super) enum EngineError {
-    /// The engine says so.
+    /// Error of the engine.
     Engine(DbErr),
-    /// What a row holds makes no sense.
+    /// A row contains invalid data.
     Corrupt(String),
-    /// Another process did the same at the same moment.
+    /// Another process made the same change at the same time.
     Raced(&'static str),
 }
 
@@ -20,25 +20,25 @@ impl From<DbErr> for EngineError {
     }
 }
 
-/// What a trouble means.
+/// Class of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorClass {
-    /// The connection is of no more use.
+    /// The connection is lost.
     Lost,
-    /// Somebody else holds what is needed.
+    /// Another session holds a lock.
     Busy,
-    /// There is no room, or no right to write.
+    /// The disk is full, or the store is read-only.
     Full,
-    /// The request itself may be at fault.
+    /// The engine rejected the statement; the request itself may be invalid.
     Refused,
-    /// Another process got in the way: nothing was done, and the same will do next time.
+    /// A conflict with another process: nothing was changed, and a retry can succeed.
     Raced,
-    /// What is stored cannot be read.
+    /// Stored data cannot be read.
     Corrupt,
 }
 
 impl ErrorClass {
-    /// A short word, for metrics.
+    /// Short name, for metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -60,7 +60,7 @@ impl EngineError {
         }
     }
 
-    /// What is wrong, in the engine's own words.
+    /// Message of the engine.
     pub(super) fn says(&self) -> String {
         match self {
             Self::Corrupt(says) => says.clone(),
@@ -69,20 +69,20 @@ impl EngineError {
         }
     }
 
-    /// What whoever waits is told.
+    /// The error that the caller gets.
     pub(super) fn tell(&self) -> StoreError {
         let says = self.says();
         match self.meaning() {
             ErrorClass::Lost => {
-                StoreError::Unavailable(format!("the connection is lost or cannot be made ({says}); it is tried again"))
+                StoreError::Unavailable(format!("connection failed or lost ({says}); it reconnects automatically"))
             }
             ErrorClass::Busy => StoreError::Unavailable(format!(
-                "it is busy ({says}); see whether another program holds a lock on it, or raise store.timeout_ms"
+                "it is busy ({says}); check whether another program holds a lock on it, or raise store.timeout_ms"
             )),
             ErrorClass::Full => StoreError::Unavailable(format!(
-                "it cannot write ({says}); make room on its disk, or let it write there"
+                "it cannot write ({says}); free disk space, or give this process write access"
             )),
-            ErrorClass::Raced => StoreError::Unavailable(format!("other processes got in the way ({says}); try again")),
+            ErrorClass::Raced => StoreError::Unavailable(format!("conflict with other processes ({says}); try again")),
             ErrorClass::Refused => StoreError::Unavailable(format!("it refused the request ({says})")),
             ErrorClass::Corrupt => StoreError::Corrupt(says),
         }
@@ -129,14 +129,14 @@ fn of_engine(error: &DbErr) -> ErrorClass {
     }
 }
 
-/// By PostgreSQL's code of five characters.
+/// Classifies the five-character SQLSTATE of PostgreSQL.
 fn of_postgres(code: &str) -> ErrorClass {
     match code {
         "57014" | "55P03" => ErrorClass::Busy,
-        // Serialization, deadlock, a unique index: two processes at one thing.
+        // Serialization failure, deadlock, unique violation: a conflict between two processes.
         "40001" | "40P01" | "23505" => ErrorClass::Raced,
         "53100" | "53200" | "25006" => ErrorClass::Full,
-        // The server has ended a session that stood still in the middle of a transaction.
+        // The server has ended a session that was idle inside a transaction.
         "25P03" | "25P04" => ErrorClass::Lost,
         _ if code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") => ErrorClass::Lost,
         _ if code.starts_with("28") || code.starts_with("3D") || code.starts_with("XX") => ErrorClass::Lost,
@@ -144,7 +144,7 @@ fn of_postgres(code: &str) -> ErrorClass {
     }
 }
 
-/// By SQLite's extended result code.
+/// Classifies the extended result code of SQLite.
 fn of_sqlite(code: &str) -> ErrorClass {
     match code.parse::<i32>().map(|code| code & 0xff) {
         Ok(5 | 6 | 9 | 15) => ErrorClass::Busy,
@@ -165,8 +165,8 @@ mod tests {
         let sqlite = ["5", "517", "13", "778", "2067", "11"].map(of_sqlite);
         use ErrorClass::{Busy, Corrupt, Full, Lost, Raced, Refused};
         assert_eq!(sqlite, [Busy, Busy, Full, Lost, Refused, Corrupt]);
-        // A statement's time is up, no disk left, shut down, no such user, a unique index, no such column, a session
-        // that stood still.
+        // Statement timeout, disk full, shutdown, unknown user, unique violation, unknown column, session idle inside a
+        // transaction.
         let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703", "25P03"].map(of_postgres);
         assert_eq!(postgres, [Busy, Full, Lost, Lost, Raced, Refused, Lost]);
     }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn every_trouble_is_told_with_what_to_do() {
         let lost = EngineError::Engine(DbErr::Conn(RuntimeErr::SqlxError(sqlx::Error::PoolTimedOut.into())));
-        assert!(lost.tell().to_string().contains("tried again"), "{:?}", lost.tell());
+        assert!(lost.tell().to_string().contains("reconnects"), "{:?}", lost.tell());
         let corrupt = EngineError::Corrupt("operation 1 has no kind".to_owned());
         assert_eq!(corrupt.tell(), StoreError::Corrupt("operation 1 has no kind".to_owned()));
     }

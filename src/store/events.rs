@@ -1,4 +1,4 @@
-//! What there is to say about the store.
+//! Log messages and metrics of the store.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ use crate::{
 /// The store is open: this process may write.
 pub(super) struct StoreAttached<'a> {
     pub(super) place: &'a str,
-    /// How many queues an earlier process had left behind.
+    /// Number of queues that an earlier process left behind.
     pub(super) freed: u64,
 }
 
 impl InternalEvent for StoreAttached<'_> {
     fn emit(self) {
-        info!(store = self.place, freed = self.freed, "the store is open");
+        info!(store = self.place, freed = self.freed, "store opened");
     }
 }
 
-/// The store has migrations of a newer version, which declares that this one can work with them.
+/// The store has migrations of a newer version, which declares them compatible with this version.
 pub(super) struct NewerStoreAccepted<'a> {
     pub(super) migrations: &'a str,
 }
 
 impl InternalEvent for NewerStoreAccepted<'_> {
     fn emit(self) {
-        info!(migrations = self.migrations, "the store has compatible migrations of a newer version");
+        info!(migrations = self.migrations, "store has compatible migrations of a newer version");
     }
 }
 
-/// Operations came from another server, and have new numbers for whoever follows them.
+/// Operations were copied from another server, and got new change sequence numbers.
 pub(super) struct ChangeSeqsRepaired {
     pub(super) operations: u64,
 }
@@ -50,13 +50,13 @@ impl InternalEvent for ChangeSeqsRepaired {
         if self.operations > 0 {
             warn!(
                 operations = self.operations,
-                "operations were copied from another server; whoever followed them there is told of a gap"
+                "operations were copied from another server; change feeds that followed them there report a gap"
             );
         }
     }
 }
 
-/// Whether the store can be written to.
+/// Whether the store accepts writes.
 pub(super) struct StoreHealthChanged {
     pub(super) up: bool,
 }
@@ -67,25 +67,25 @@ impl InternalEvent for StoreHealthChanged {
     }
 }
 
-/// Whether PostgreSQL itself keeps tenants apart.
+/// Whether PostgreSQL row-level security isolates tenants.
 pub(super) struct RowSecurityChecked<'a> {
-    /// The role that does it, if it does.
+    /// The role that isolates them, if any.
     pub(super) role: Option<&'a str>,
-    /// Why it does not.
+    /// Why row-level security is off.
     pub(super) why: &'a str,
 }
 
 impl InternalEvent for RowSecurityChecked<'_> {
     fn emit(self) {
         match self.role {
-            Some(role) => info!(role, "PostgreSQL keeps callers to the rows of their tenant"),
-            None => warn!(why = self.why, "queries alone keep callers to the rows of their tenant, not PostgreSQL"),
+            Some(role) => info!(role, "PostgreSQL row-level security is on; tenants are isolated by the database"),
+            None => warn!(why = self.why, "PostgreSQL row-level security is off; tenants are isolated by queries only"),
         }
         gauge!(STORE_ROW_SECURITY).set(u8::from(self.role.is_some()));
     }
 }
 
-/// A submission was refused, since it would pass a bound on what is stored.
+/// A submission was refused because it would exceed a storage limit.
 pub(super) struct SubmissionOverLimit<'a> {
     pub(super) exceeded: &'a UsageBoundExceeded,
     pub(super) caller: &'a str,
@@ -109,7 +109,7 @@ impl InternalEvent for SubmissionOverLimit<'_> {
     }
 }
 
-/// How large the SQLite file may grow.
+/// Maximum size of the SQLite file.
 pub(super) struct FileBoundSet {
     pub(super) bound: FileBound,
 }
@@ -118,7 +118,7 @@ impl InternalEvent for FileBoundSet {
     fn emit(self) {
         let FileBound { bytes, derived } = self.bound;
         info!(max_bytes = bytes, derived_from_free_disk = derived, "SQLite file bound set");
-        #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a size for display")]
         gauge!(STORE_FILE_BOUND).set(bytes as f64);
     }
 }
@@ -131,7 +131,7 @@ pub(super) struct FileMeasured {
 
 impl InternalEvent for FileMeasured {
     fn emit(self) {
-        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
         gauge!(STORE_USAGE_RATIO, "by" => "file").set(self.used as f64 / self.most.max(1) as f64);
     }
 }
@@ -153,22 +153,22 @@ impl InternalEvent for BatchCommitted {
 
 /// A batch of writes, a read or a connection failed.
 pub(super) struct StoreFailed<'a> {
-    /// What was tried.
+    /// The action that failed.
     pub(super) what: &'static str,
-    /// A short word for why.
+    /// Error class, for metrics.
     pub(super) why: &'static str,
-    /// Why, for people.
+    /// Error message.
     pub(super) says: &'a str,
 }
 
 impl InternalEvent for StoreFailed<'_> {
     fn emit(self) {
-        warn!(what = self.what, why = self.why, error = self.says, "the store failed");
+        warn!(what = self.what, why = self.why, error = self.says, "store access failed");
         counter!(STORE_ERRORS, "what" => self.what, "why" => self.why).increment(1);
     }
 }
 
-/// Queues are this process's own from now on.
+/// This process claimed queues.
 pub(super) struct QueuesClaimed {
     pub(super) queues: usize,
 }
@@ -181,7 +181,7 @@ impl InternalEvent for QueuesClaimed {
     }
 }
 
-/// Writes for queues that belong to another process changed nothing.
+/// Writes were rejected because their queues belong to another process.
 pub(super) struct WritesFenced {
     pub(super) writes: usize,
 }
@@ -189,26 +189,26 @@ pub(super) struct WritesFenced {
 impl InternalEvent for WritesFenced {
     fn emit(self) {
         if self.writes > 0 {
-            warn!(writes = self.writes, "writes changed nothing: their queues belong to another process now");
+            warn!(writes = self.writes, "writes rejected: another process owns their queues");
             counter!(FENCED_WRITES).increment(self.writes as u64);
         }
     }
 }
 
-/// So many processes share the store.
+/// The number of processes that share the store.
 pub(super) struct InstancesCounted {
     pub(super) live: usize,
 }
 
 impl InternalEvent for InstancesCounted {
     fn emit(self) {
-        info!(processes = self.live, "the processes that share the store have changed");
+        info!(processes = self.live, "number of processes that share the store changed");
         #[expect(clippy::cast_precision_loss, reason = "there are few")]
         gauge!(INSTANCES).set(self.live as f64);
     }
 }
 
-/// The limit is divided differently than before.
+/// The rate limit was divided differently than before.
 pub(super) struct LimitDivided {
     pub(super) allowance: Allowance,
 }
@@ -221,7 +221,7 @@ impl InternalEvent for LimitDivided {
     }
 }
 
-/// Whether this process may send for its queues.
+/// Whether this process may send operations of its queues.
 pub(super) struct LeaseHeld {
     pub(super) held: bool,
 }
@@ -232,7 +232,7 @@ impl InternalEvent for LeaseHeld {
     }
 }
 
-/// A process has not said for too long that it lives: its queues are anybody's.
+/// The lease of another process has expired: its queues can be claimed.
 pub(super) struct QueuesTakenOver<'a> {
     pub(super) from: &'a str,
     pub(super) queues: u64,
@@ -240,32 +240,32 @@ pub(super) struct QueuesTakenOver<'a> {
 
 impl InternalEvent for QueuesTakenOver<'_> {
     fn emit(self) {
-        warn!(from = self.from, queues = self.queues, "a process is gone; its queues are taken over");
+        warn!(from = self.from, queues = self.queues, "lease of another process expired; its queues are taken over");
         counter!(TAKE_OVERS).increment(1);
         counter!(TAKEN_OVER).increment(self.queues);
     }
 }
 
-/// Others have taken this process for dead.
+/// Other processes considered this one dead and took its queues.
 pub(super) struct ProcessLeaseLost;
 
 impl InternalEvent for ProcessLeaseLost {
     fn emit(self) {
-        warn!("others took this process for dead and have its queues; it begins anew");
+        warn!("lease lost; restarting ownership");
         counter!(DISOWNED).increment(1);
     }
 }
 
-/// What the other processes say is heard.
+/// The connection for notifications of the other processes is up.
 pub(super) struct ListenerConnected;
 
 impl InternalEvent for ListenerConnected {
     fn emit(self) {
-        info!("listening to the other processes of this store");
+        info!("listening for notifications of the other processes");
     }
 }
 
-/// What the other processes say is not heard.
+/// The connection for notifications of the other processes is down.
 pub(super) struct ListenerDisconnected<'a> {
     pub(super) error: &'a str,
 }
@@ -274,7 +274,7 @@ impl InternalEvent for ListenerDisconnected<'_> {
     fn emit(self) {
         warn!(
             error = self.error,
-            "cannot listen to the other processes of this store; what they did is found by polling"
+            "cannot listen for notifications of the other processes; changes are found by polling"
         );
         counter!(STORE_ERRORS, "what" => "listen", "why" => "lost").increment(1);
     }

@@ -1,4 +1,4 @@
-//! The store as whoever handles events sees it.
+//! Implements the ports for events and shards on [`Store`].
 
 use std::sync::Arc;
 

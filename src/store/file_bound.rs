@@ -1,24 +1,24 @@
-//! How large a file of SQLite may grow, if the settings do not say.
+//! Maximum size of an SQLite file, if the settings do not set one.
 
 use std::path::Path;
 
 use crate::settings::{StoreSettings as Settings, StoreUrl};
 
-/// The largest bound that is derived for a new file.
+/// Maximum bound that is derived for a new file.
 const DERIVED_MOST: u64 = 64 << 30;
-/// How far a file may grow beyond its present size in any case.
+/// Maximum growth beyond the present size of a file that is already large.
 const GROWTH_MOST: u64 = 16 << 30;
 
-/// How large a file of SQLite may grow.
+/// Maximum size of an SQLite file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileBound {
-    /// In bytes; 0 if that cannot be found out.
+    /// In bytes; 0 if the free space is unknown.
     pub bytes: u64,
     /// Whether it was derived from the free space of the disk.
     pub derived: bool,
 }
 
-/// The bound of a store's file; nothing if the store is no file.
+/// Bound of the store's file. `None` if the store is not a file.
 #[must_use]
 pub fn file_bound(settings: &Settings) -> Option<FileBound> {
     let StoreUrl::Sqlite(path) = &settings.url else { return None };
@@ -28,21 +28,21 @@ pub fn file_bound(settings: &Settings) -> Option<FileBound> {
     })
 }
 
-/// Without a word from the disk there is no bound: a file is not refused for that.
+/// Returns 0, no bound, if the free space is unknown: that alone is no reason to refuse a file.
 fn derived(path: &Path) -> u64 {
     let size = std::fs::metadata(path).map_or(0, |file| file.len());
     free(path).map_or(0, |free| from_free(size, free))
 }
 
-/// Half of the space that the file and the free disk have together, at most 64 GiB. A file that is nearly that large already
-/// may grow by a quarter of the free space, at most 16 GiB, so that an upgrade does not stop it.
+/// Half of the sum of the file size and the free space, at most 64 GiB. A file that is nearly that large already may
+/// grow by a quarter of the free space, at most 16 GiB, so that an upgrade does not stop it.
 fn from_free(size: u64, free: u64) -> u64 {
     let half = size.saturating_add(free) / 2;
     let grown = size.saturating_add((free / 4).min(GROWTH_MOST));
     half.min(DERIVED_MOST).max(grown)
 }
 
-/// The free space where a file is, or will be.
+/// Free space of the disk on which a file is or will be.
 fn free(path: &Path) -> Option<u64> {
     let absolute = std::path::absolute(path).ok()?;
     let there = absolute.ancestors().find(|ancestor| ancestor.exists())?;

@@ -1,4 +1,4 @@
-//! One process a file: the lock beside a file of SQLite.
+//! The lock file next to an SQLite file: only one process may use the file.
 
 use std::{
     fs::{File, TryLockError},
@@ -8,18 +8,19 @@ use std::{
 
 use crate::private_files;
 
-/// The right to write to a file of SQLite. The system takes it back when the process ends, however it ends.
+/// The exclusive right to use an SQLite file. The operating system releases it when the process ends, for whatever
+/// reason.
 #[derive(Debug)]
 pub(super) struct FileLock {
     _file: File,
 }
 
-/// Why the lock was not had.
+/// Reason why the lock was not acquired.
 #[derive(Debug)]
 pub(super) enum LockError {
-    /// Another process has it; its number, if it wrote it down.
+    /// Another process holds it. Contains the process ID, if that process has written it.
     Held(Option<u32>),
-    /// The lock's file cannot be opened.
+    /// The lock file cannot be opened.
     Io(io::Error),
 }
 
@@ -30,7 +31,7 @@ impl FileLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
-                // Who it is only helps: without it the answer is the same.
+                // The process ID is only informative: the result is the same without it.
                 let _ = file.take(20).read_to_string(&mut text);
                 return Err(LockError::Held(text.trim().parse().ok()));
             }
@@ -44,9 +45,9 @@ impl FileLock {
 }
 
 impl FileLock {
-    /// Whether a process holds the lock of a file. Nothing is created.
+    /// Whether a process holds the lock of a file. Creates nothing.
     pub(super) fn is_held(database: &Path) -> bool {
-        // Shared, and for a moment only.
+        // A shared lock, and only for a moment.
         let Ok(file) = File::open(beside(database)) else { return false };
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }

@@ -1,10 +1,10 @@
-//! Leases in the store's database: the port of `guildhall_actors::ports::leases`, one row a name.
+//! Leases in the store's database: implements the port of `guildhall_actors::leases`, with one row for each name.
 //!
-//! Each call is one transaction over connections of its own, and its clock is the engine's: PostgreSQL's server tells the time
-//! for all; SQLite has no server, so it is this machine's clock.
+//! Each call is one transaction over connections of its own, with the clock of the engine. All processes of a
+//! PostgreSQL use the clock of its server; SQLite has no server, so it is the clock of this machine.
 //!
-//! A fence is the time in microseconds, or one more than the last if that is not less. So fences go on growing after a row was
-//! removed, which happens a week after its end.
+//! A fence is the time in microseconds, or the previous fence plus one if that is greater. So fences also increase
+//! after a row was removed, which happens a week after the end of its lease.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use super::{
 };
 use crate::{events::emit, random, settings::StoreSettings as Settings};
 
-/// Who holds a lease is told in so many characters.
+/// Maximum length of a stored holder, in characters.
 const HOLDER_LENGTH: usize = 200;
 
-/// Takes a lease that nobody has. The end is one millisecond later than asked for, since the engine's time is rounded down.
+/// Takes a free lease. It ends one millisecond later than requested, since the time of the engine is rounded down.
 const ACQUIRE: &str = "INSERT INTO leases (name, token, holder, fence, expires_at)
     VALUES ($1, $2, $3, {us}, {ms} + $4 + 1)
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, expires_at = excluded.expires_at,
@@ -40,7 +40,7 @@ const RENEW: &str = "UPDATE leases SET expires_at = {ms} + $3 + 1
 const RELEASE: &str = "UPDATE leases SET token = NULL, holder = NULL, expires_at = {ms}
     WHERE name = $1 AND token = $2 AND expires_at > {ms} RETURNING fence";
 
-/// Removes a few of those that ended a week ago. What another transaction has in its hands is left to it.
+/// Removes a few leases that ended a week ago. Rows that another transaction has locked are skipped.
 const SWEEP: &str = "DELETE FROM leases WHERE name IN (SELECT name FROM leases
     WHERE expires_at < {ms} - 604800000 ORDER BY expires_at LIMIT 16 {skip})";
 
@@ -53,8 +53,8 @@ pub struct SqlLeases {
 }
 
 impl SqlLeases {
-    /// Leases in the database that these settings name. It is reached for with the first call, and has to be up to date by
-    /// then: [`Store::open`](super::Store::open) sees to that.
+    /// Leases in the database that these settings name. The first call connects to it; by then it must be up to date,
+    /// which [`Store::open`](super::Store::open) ensures.
     ///
     /// # Errors
     ///
@@ -64,19 +64,19 @@ impl SqlLeases {
         Ok(Self { connection, session, timeout: settings.timeout })
     }
 
-    /// Leases over these connections. A call takes no longer than `timeout`.
+    /// Leases over these connections. A call takes at most `timeout`.
     #[must_use]
     pub fn new(connection: DatabaseConnection, timeout: Duration) -> Self {
         Self { connection, session: TransactionSetup::plain(), timeout }
     }
 
-    /// Lets go of the connections. Leases stay as they are.
+    /// Closes the connections. Leases stay as they are.
     pub async fn close(&self) {
-        // The server notices by itself if this comes to nothing.
+        // If this fails, the server notices by itself.
         let _ = timeout(self.timeout, self.connection.clone().close()).await;
     }
 
-    /// Runs a statement in a transaction of its own, within the time there is; the fence that it gives.
+    /// Runs a statement in a transaction of its own, with the timeout. Returns the fence, if a row was changed.
     async fn run(&self, what: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, LeaseError> {
         let done = timeout(self.timeout, self.transact(what, values)).await.unwrap_or_else(|_| Err(late()));
         done.map_err(|trouble| {
@@ -88,7 +88,8 @@ impl SqlLeases {
 
     async fn transact(&self, what: LeaseAction, values: Vec<Value>) -> Result<Option<LeaseFence>, EngineError> {
         let options = TransactionOptions {
-            // It writes first: to begin as a reader could end in a conflict that no waiting solves.
+            // The first statement writes: a transaction that starts as a reader could end in a conflict that waiting
+            // does not resolve.
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
@@ -161,7 +162,7 @@ impl LeaseAction {
     }
 }
 
-/// Writes a statement in the words of an engine: `{ms}` and `{us}` are what its clock shows now.
+/// Adapts a statement to an engine: `{ms}` and `{us}` become the present time of its clock.
 fn in_words_of(transaction: &DatabaseTransaction, statement: &str) -> String {
     let (ms, us, skip) = match transaction.get_database_backend() {
         DbBackend::Postgres => (
@@ -172,7 +173,7 @@ fn in_words_of(transaction: &DatabaseTransaction, statement: &str) -> String {
         _ => (
             "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
             "CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000",
-            // There is no other.
+            // SQLite has only one writer.
             "",
         ),
     };
@@ -181,7 +182,7 @@ fn in_words_of(transaction: &DatabaseTransaction, statement: &str) -> String {
 
 fn fence_of(row: &QueryResult) -> Result<LeaseFence, EngineError> {
     let fence: i64 = row.try_get_by_index(0)?;
-    u64::try_from(fence).map(LeaseFence).map_err(|_| EngineError::Corrupt(format!("a lease has the fence {fence}")))
+    u64::try_from(fence).map(LeaseFence).map_err(|_| EngineError::Corrupt(format!("invalid fence of a lease: {fence}")))
 }
 
 fn bytes(token: &LeaseToken) -> Value {
@@ -189,9 +190,9 @@ fn bytes(token: &LeaseToken) -> Value {
 }
 
 fn millis(ttl: Duration) -> Value {
-    i64::try_from(ttl.as_millis()).expect("invariant: a lease is given for a day at most").into()
+    i64::try_from(ttl.as_millis()).expect("invariant: a lease lasts at most a day").into()
 }
 
 fn late() -> EngineError {
-    EngineError::Engine(DbErr::Conn(RuntimeErr::Internal("it did not answer within store.timeout_ms".to_owned())))
+    EngineError::Engine(DbErr::Conn(RuntimeErr::Internal("no response within store.timeout_ms".to_owned())))
 }

@@ -1,14 +1,15 @@
-//! Where operations are kept, and what was done with which event: a file of SQLite, or a database of PostgreSQL.
+//! The store of operations and of handled events: an SQLite file or a PostgreSQL database.
 //!
 //! ```text
-//!  submit, record, commit … ─▶ bounded queue ──▶ writer: one transaction for all that wait ──▶ engine
+//!  submit, record, commit … ─▶ bounded queue ──▶ writer: one transaction for all pending jobs ──▶ engine
 //!        ▲                                          │ commit
-//!        └──────────────── answers ─────────────────┘
-//!  load, show, list … ───────▶ a few connections that only read ──────────────────────────────▶ engine
+//!        └──────────────── results ─────────────────┘
+//!  load, show, list … ───────▶ a few read-only connections ─────────────────────────────────────▶ engine
 //! ```
 //!
-//! A file of SQLite belongs to one process, by a lock beside it. A PostgreSQL may be shared by several: each has a lease that
-//! it renews ([`cluster`]), each queue one owner and a fence, and every write locks the queues that it is about first.
+//! An SQLite file belongs to one process, which locks a file next to it. Several processes can share a PostgreSQL
+//! database: each has a lease that it renews ([`cluster`]), each queue has one owner and a fence, and every write first
+//! locks the queues that it changes.
 
 mod access_port;
 mod admin_key;
@@ -81,115 +82,116 @@ use crate::{
     settings::{StoreSettings as Settings, StoreUrl},
 };
 
-/// How often it is tried to open a store whose connection is lost meanwhile.
+/// Number of attempts to open a store when its connection is lost or it is busy.
 const TRIES: u32 = 5;
 
-/// Nothing that expires is stored for longer than this, or than idempotency keys are.
+/// Maximum lifetime of stored data that expires, unless idempotency keys are stored for longer.
 const LONGEST_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The key of the value that the clocks of this process continue from.
+/// State key of the record that the clocks of this process continue from.
 const CLOCK_KEY: &str = "guildhall:clock";
 
-/// Why a store cannot be opened.
+/// Reason why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The folder of a file cannot be made, or its lock not be opened.
-    #[error("cannot use {path}: {says}; name another file with store.url, or let this user write there")]
+    /// The folder of the file cannot be created, or its lock file cannot be opened.
+    #[error("cannot use {path}: {says}; set store.url to another file, or give this user write access to it")]
     Folder {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         says: String,
     },
-    /// Another process has the file.
+    /// Another process uses the file.
     #[error(
-        "another process{} uses {path}; one file serves one process, so stop that one, name another with store.url, or let \
-         them share a PostgreSQL", named(*.pid)
+        "another process{} uses {path}; an SQLite file serves only one process: stop that process, set store.url to \
+         another file, or share a PostgreSQL database", named(*.pid)
     )]
     InUse {
-        /// Which store.
+        /// URL of the store.
         path: String,
-        /// The process, if it is known.
+        /// ID of the process, if known.
         pid: Option<u32>,
     },
-    /// The store is newer than this program can work with.
+    /// The store is too new for this program.
     #[error(
-        "the store has the migration {unknown}, which this version of guildhall does not know{}; run the version that \
-         made it, or a newer one", knows(*.needs)
+        "the store has migration {unknown}, which this version of guildhall does not know{}; run the version that \
+         applied it, or a newer one", knows(*.needs)
     )]
     Newer {
-        /// What is not known.
+        /// Name of the unknown migration.
         unknown: String,
-        /// The migration that a program has to know to work with it, if that is recorded.
+        /// Migration that a program must know to use the store, if recorded.
         needs: Option<u32>,
     },
-    /// A migration that the store has is not the one that this program has.
+    /// An applied migration differs from the one in this program.
     #[error(
-        "the migration {name} has changed since it was applied: the store has SQL with the hash {stored}, this version of \
-         guildhall {known}; run the version that applied it. A migration is never edited: undo the edit, and make the change \
-         in a new one"
+        "migration {name} has changed since it was applied: the hash of its SQL is {stored} in the store and {known} \
+         in this version of guildhall; run the version that applied it. Never edit an applied migration: revert the \
+         edit and add a new migration"
     )]
     Changed {
-        /// Which.
+        /// Name of the migration.
         name: String,
-        /// The hash of the SQL that was run.
+        /// Hash of the SQL that was applied.
         stored: String,
-        /// The hash of the SQL that this program has.
+        /// Hash of the SQL in this program.
         known: String,
     },
-    /// The store is older than this program, which may not bring it up to date.
+    /// The store is older than this program, and `store.migrate` is off.
     #[error("the store lacks {missing}; run `guildhall migrate up`, or set store.migrate = true")]
     Older {
-        /// What it lacks.
+        /// Names of the missing migrations.
         missing: String,
     },
-    /// Processes are at work with it.
+    /// Other processes use the store.
     #[error("{count} processes use this store; stop them first")]
     Alive {
-        /// How many.
+        /// Number of processes.
         count: u64,
     },
-    /// Another process migrates it, and takes its time.
-    #[error("another process migrates this store; wait for it, or raise store.lock_wait_ms")]
+    /// Another process holds the migration lock.
+    #[error("another process is migrating this store; wait for it to finish, or raise store.lock_wait_ms")]
     Migrating,
     /// A migration failed.
     #[error("cannot migrate the store: {0}")]
     Migration(String),
-    /// The tables are somebody else's, and what is in them is kept from this user.
+    /// Another user owns the tables, and their policies hide all rows from this user.
     #[error(
-        "the tables belong to {owner}, and {user} of store.url sees no row of them; as a superuser run: GRANT \"{owner}\" TO \
-         \"{user}\"; or name the owner in store.url"
+        "the tables belong to {owner}, and {user} from store.url cannot see their rows; as a superuser run: GRANT \
+         \"{owner}\" TO \"{user}\"; or use the owner in store.url"
     )]
     NotTheOwner {
-        /// As whom this process is there.
+        /// User of this process.
         user: String,
-        /// Whose the tables are.
+        /// Owner of the tables.
         owner: String,
     },
-    /// Tenants cannot be kept apart by PostgreSQL, and have to be.
-    #[error("store.row_security is \"required\", and cannot be had: {0}")]
+    /// Row-level security is required, but cannot be used.
+    #[error("store.row_security is \"required\", but row-level security cannot be used: {0}")]
     RowSecurity(String),
     /// The connection cannot be made, or was lost.
     #[error(
-        "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
-         this process in"
+        "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that the database or file exists and \
+         this process has access to it"
     )]
     Lost(String),
-    /// Somebody else holds what is needed.
+    /// A lock is held by another session or program.
     #[error(
-        "the store is busy: {0}; another program, or a process that stands still, holds it; try again, or look what it is"
+        "the store is busy: {0}; another program or a stalled process holds a lock on it; try again, or find and stop \
+         that program"
     )]
     Busy(String),
-    /// The engine does not let us in, or fails.
+    /// The engine refused access or failed.
     #[error(
-        "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
-         this process in"
+        "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that the database or file exists and \
+         this process has access to it"
     )]
     Engine(String),
 }
 
 fn knows(migration: Option<u32>) -> String {
-    migration.map_or_else(String::new, |number| format!(" (it needs a version that knows migration {number:04})"))
+    migration.map_or_else(String::new, |number| format!(" (it needs a version that has migration {number:04})"))
 }
 
 fn named(pid: Option<u32>) -> String {
@@ -201,7 +203,7 @@ impl OpenError {
         Self::trouble(EngineError::Engine(error))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "it is the end of the error")]
+    #[expect(clippy::needless_pass_by_value, reason = "consumes the error")]
     fn trouble(trouble: EngineError) -> Self {
         match trouble.meaning() {
             ErrorClass::Lost => Self::Lost(trouble.says()),
@@ -210,66 +212,66 @@ impl OpenError {
         }
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "it is the end of the error")]
+    #[expect(clippy::needless_pass_by_value, reason = "consumes the error")]
     fn migration(error: DbErr) -> Self {
         Self::Migration(error.to_string())
     }
 }
 
-/// Whether the store can be written to.
+/// Whether the store accepts writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It can.
+    /// Writes succeed.
     Up,
-    /// It cannot, and this is why.
+    /// Writes fail, for this reason.
     Down(String),
 }
 
-/// The store. Clones are the same store.
+/// The store. Clones share one store.
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
-    /// What the first change is to leave, on an errand of somebody.
+    /// Audit record that the first change stores, if any.
     note: Option<Arc<Mutex<Option<AuditRecord>>>>,
-    /// Whose rows it is about, if not everybody's.
+    /// Tenant whose rows are visible; all rows if `None`.
     tenant: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
-    /// What the processes of the store speak on.
+    /// Notification channel of the processes that share the store.
     channel: String,
     requests: mpsc::Sender<JobRequest>,
     reading: Reader,
     row_security: Option<TenantRole>,
     members: Arc<ClusterMember>,
     clocks: Clocks,
-    /// What each caller may store.
+    /// Storage limits of each caller.
     limits: UsageLimits,
-    /// How large a file may grow; 0 is no bound.
+    /// Maximum size of the file in bytes; 0 means no limit.
     max_bytes: u64,
     timeout: Duration,
     health: watch::Receiver<Health>,
-    /// The writer, and who says that this process lives.
+    /// The writer and the heartbeat task, in this order.
     tasks: Mutex<Vec<JoinHandle<()>>>,
     ear: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
-    /// The writer has let go of everything: nothing is left to live for.
+    /// Set when the writer has released everything: the heartbeat task can then stop.
     end: watch::Sender<bool>,
 }
 
 impl Store {
-    /// Opens a store, brings it up to date if it may, and takes every queue from processes that are gone.
+    /// Opens a store, migrates it if `store.migrate` is on, and releases the queues of processes that have ended.
     ///
     /// # Errors
     ///
-    /// When it cannot be reached, is in use, or does not fit this program.
+    /// When the store cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
         Self::open_as(settings, MemberPhase::Here, Arc::new(SystemTimeSource)).await
     }
 
-    /// Opens it as [`Self::open`] does, on a machine with these clocks.
+    /// Like [`Self::open`], with the given clocks.
     ///
     /// # Errors
     ///
@@ -278,8 +280,7 @@ impl Store {
         Self::open_as(settings, MemberPhase::Here, source).await
     }
 
-    /// Opens it as [`Self::open`] does, but leaves the work to the other processes until this one has
-    /// [arrived](Self::arrive).
+    /// Like [`Self::open`], but this process takes no work until it has [arrived](Self::arrive).
     ///
     /// # Errors
     ///
@@ -302,8 +303,8 @@ impl Store {
         let mut tried = 1;
         loop {
             match Self::open_once(settings, file.clone(), standing, &source).await {
-                // It may have been lost because this process, or the server, stood still for a moment; or another process
-                // stands still in the middle of something, which the server ends soon.
+                // The connection may be lost because this process or the server stalled for a moment. Or another
+                // process stalls inside a transaction, which the server soon ends.
                 Err(OpenError::Lost(_) | OpenError::Busy(_)) if tried < TRIES => tried += 1,
                 opened => return opened,
             }
@@ -379,33 +380,33 @@ impl Store {
         Ok(Self { shared: Arc::new(shared), note: None, tenant: None })
     }
 
-    /// The same store for one errand: its first change leaves this note.
+    /// The same store; its first change stores this audit record.
     fn with_note(&self, note: AuditRecord) -> Self {
         Self { note: Some(Arc::new(Mutex::new(Some(note)))), ..self.clone() }
     }
 
-    /// The same store as this tenant sees it.
+    /// The same store, limited to the rows of this tenant.
     fn of_tenant(&self, tenant: Arc<str>) -> Self {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
-    /// What it is read through: everything, or what PostgreSQL shows of it to the tenant.
+    /// The view to read from: all rows, or the rows that PostgreSQL shows to the tenant.
     async fn view(&self) -> Result<ReadView, EngineError> {
         Ok(self.shared.reading.view(self.shared.row_security.as_ref(), self.tenant.as_deref()).await?)
     }
 
-    /// Store time, by which everything durable is written and expires.
+    /// Store time. All durable timestamps and expiry times use it.
     #[must_use]
     pub fn clocks(&self) -> &Clocks {
         &self.shared.clocks
     }
 
-    /// The time that may be compared with when something expires, if the caller says that it is `now`.
+    /// Time to compare expiry times with, given the caller's `now`.
     fn expiry(&self, now: UnixMs) -> UnixMs {
         now.before(self.shared.clocks.expiry_lag())
     }
 
-    /// Stores what the next process needs to know of the clocks.
+    /// Stores the clock record for the next process.
     ///
     /// # Errors
     ///
@@ -417,50 +418,50 @@ impl Store {
         self.set_state(CLOCK_KEY, Some(text), None).await
     }
 
-    /// Whether it can be written to, now and from now on.
+    /// Watches whether the store accepts writes.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Health> {
         self.shared.health.clone()
     }
 
-    /// What the other processes do that share it, from now on.
+    /// Subscribes to events of the other processes that share the store.
     #[must_use]
     pub fn notices(&self) -> broadcast::Receiver<ClusterEvent> {
         self.shared.members.notices()
     }
 
-    /// Whether other processes use it, too, or did a moment ago.
+    /// Whether other processes use the store, or did until a moment ago.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.shared.members.has_others()
     }
 
-    /// Divides a rate limit among the processes that share this store. Nothing if no other process can: then all of it is
-    /// this one's.
+    /// Divides a rate limit among the processes that share this store. `None` if the store cannot be shared: then this
+    /// process has the whole limit.
     #[must_use]
     pub fn divide_limit(&self, request: DivisionRequest) -> Option<LimitDivision> {
         let members = &self.shared.members;
         self.shared.ear.is_some().then(|| LimitDivision::join(Arc::clone(members), request))
     }
 
-    /// Takes this process's part of the work from now on. To say so twice is as good as once.
+    /// Takes this process's part of the work from now on. Idempotent.
     pub fn arrive(&self) {
         self.shared.members.arrive();
     }
 
-    /// Tells the others that this process is about to give its queues back.
+    /// Notifies the other processes that this one is about to release its queues.
     pub async fn leave(&self) {
         self.shared.members.leave(self.shared.timeout).await;
     }
 
-    /// Gives back everything that this process has, for a process that has to end at once: without its writer and its
-    /// heartbeat, which may be what has failed. Nothing is sent or written by it from now on but why it ends. What cannot be
-    /// given back is free when its lease ends.
+    /// Releases everything that this process owns, for a process that must end at once. Does not use the writer or the
+    /// heartbeat task, since one of them may have failed. Afterwards the process sends and writes nothing except the
+    /// reason for its end. Whatever cannot be released becomes free when its lease expires.
     pub async fn give_up(&self, end: &PartEnd) {
         let Shared { settings, channel, members, clocks, .. } = &*self.shared;
         members.give_up().await;
         match settings.url {
-            // The lock of a file ends with the process.
+            // The operating system releases the file lock when the process ends.
             StoreUrl::Sqlite(_) => {}
             StoreUrl::Postgres { .. } => {
                 HeartbeatTask::leave_at_once(settings, Arc::clone(members), clocks.clone(), channel.clone()).await;
@@ -469,16 +470,16 @@ impl Store {
         process_ends::record(settings, end, clocks.now()).await;
     }
 
-    /// The processes of this store that a part has ended, newest first.
+    /// Processes of this store that ended because a part failed, newest first.
     ///
     /// # Errors
     ///
-    /// When the store does not answer.
+    /// When the store does not respond.
     pub async fn process_ends(&self) -> Result<Vec<ProcessEnd>, StoreError> {
         self.read(process_ends::read(&self.shared.reading)).await
     }
 
-    /// Writes what waits, then lets go of the store. What is asked after that is not available.
+    /// Writes all pending jobs, then closes the store. Later requests fail as unavailable.
     pub async fn close(&self) {
         self.shared.stop.send_replace(true);
         if let Some(ear) = &self.shared.ear {
@@ -486,7 +487,7 @@ impl Store {
         }
         let tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for (place, task) in tasks.into_iter().enumerate() {
-            // A panic of one of them has been told of already.
+            // A panic of a task has already been reported.
             let _ = task.await;
             if place == 0 {
                 self.shared.end.send_replace(true);
@@ -496,8 +497,8 @@ impl Store {
     }
 }
 
-/// Takes the lock of a file of SQLite, and creates the file if it does not exist: SQLite gives its WAL and its shared memory
-/// the mode of the file.
+/// Takes the lock of an SQLite file, and creates the file if it does not exist: SQLite gives its WAL and its shared
+/// memory the mode of the file.
 fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
     let path = match &settings.url {
         StoreUrl::Sqlite(path) => path,
@@ -519,7 +520,8 @@ fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
     Ok(Some(lock))
 }
 
-/// What the processes of one store speak on: PostgreSQL's channels are a whole database's.
+/// Notification channel of the processes of one store. PostgreSQL's channels belong to the whole database, so the name
+/// contains the schema.
 async fn channel(reading: &Reader) -> Result<String, EngineError> {
     use sea_orm::{ConnectionTrait as _, DbBackend};
     if reading.get_database_backend() != DbBackend::Postgres {
@@ -529,9 +531,9 @@ async fn channel(reading: &Reader) -> Result<String, EngineError> {
     Ok(rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0))?)
 }
 
-/// The clocks of a store, as earlier processes left them.
+/// Clocks of a store, continued from the record of earlier processes.
 async fn clocks(settings: &Settings, source: Arc<dyn TimeSource>, longest: Duration) -> Result<Clocks, EngineError> {
-    // Not one of those that read: whichever of a file's connections is closed last has to be able to write.
+    // Not a read-only connection: the last connection of a file that closes must be able to write.
     let on = connect::writing(settings).await?;
     let read = timeout(settings.timeout, read_clocks(&on, &TransactionSetup::of(settings), source, longest)).await;
     let_go(on).await;
@@ -545,7 +547,7 @@ async fn read_clocks(
     longest: Duration,
 ) -> Result<Clocks, EngineError> {
     use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
-    // PgBouncer gives a transaction one server.
+    // PgBouncer runs a transaction on one server.
     let on = on.begin().await?;
     session.prepare(&on).await?;
     let clocks = if on.get_database_backend() == DbBackend::Postgres {
@@ -562,12 +564,12 @@ async fn read_clocks(
     Ok(clocks)
 }
 
-/// A record that cannot be read is as good as none: the clocks are measured again.
+/// Returns the default if the record cannot be read: the clocks are then measured again.
 fn clock_record(stored: Option<&str>) -> ClockRecord {
     stored.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// Lets go of a connection. The server notices by itself if this comes to nothing.
+/// Closes a connection. If that fails, the server notices by itself.
 async fn let_go(connection: DatabaseConnection) {
     let _ = timeout(Duration::from_secs(1), connection.close()).await;
 }

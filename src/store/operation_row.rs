@@ -1,4 +1,4 @@
-//! From rows to operations.
+//! Conversion from rows to operations.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -26,27 +26,27 @@ use uuid::Uuid;
 
 use super::error::{EngineError, ErrorClass};
 
-/// What [`stored`] reads, with `operations o` and `intents i`.
+/// Columns that [`stored`] reads, of `operations o` and `intents i`.
 pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
     o.state, o.attempts, o.delays, o.max_attempts, o.eligible_at, o.deadline_at, o.parked, o.deployment_id, o.trace,
     o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes, o.put_off,
     o.progress, o.unknown_outcome";
 
-/// What [`shown`] reads beside, with `idempotency k`.
+/// Further columns for display, of `operations o` and `idempotency k`.
 pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
 
-/// How many columns [`STORED`] has.
+/// Number of columns in [`STORED`].
 pub(super) const AFTER_STORED: usize = 29;
 
-/// How many columns [`STORED`] and [`SHOWN`] have together.
+/// Number of columns in [`STORED`] and the display columns together.
 pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
 
-/// What is done about a value that makes no sense.
+/// How to treat an invalid value.
 #[derive(Clone, Copy, Debug)]
 enum ReadMode {
-    /// The row cannot be read: it must not be continued with a guess.
+    /// The row cannot be read: an operation must not continue with a guess.
     ToContinue,
-    /// Another value takes its place, so that people can see the rest.
+    /// A default replaces the value, so that the rest can be displayed.
     ToShow,
 }
 
@@ -64,11 +64,12 @@ pub(super) fn stored(row: &QueryResult) -> Result<StoredOperation, EngineError> 
     read(row, ReadMode::ToContinue)
 }
 
-/// Reads the columns of [`STORED`] of rows one by one: one that cannot be read, or whose reading panics, is told apart.
+/// Reads the columns of [`STORED`] of one row. A row that cannot be read, or whose reading panics, is returned as
+/// unreadable.
 pub(super) fn stored_or_unreadable(
     row: &QueryResult,
 ) -> Result<Result<StoredOperation, UnreadableOperation>, EngineError> {
-    // Without a name it cannot be set aside.
+    // Without an ID the row cannot be set aside.
     let id = OperationId::from_uuid(row.try_get_by_index(0)?);
     let read = catch_unwind(AssertUnwindSafe(|| {
         let _entered = crash::enter(Some(Input::Operation(id)));
@@ -78,14 +79,14 @@ pub(super) fn stored_or_unreadable(
     let problem = match read {
         Ok(Ok(stored)) => return Ok(Ok(stored)),
         Ok(Err(trouble)) => trouble.says(),
-        Err(_) => "reading it panicked; the log has the message. Report it as a bug".to_owned(),
+        Err(_) => "reading it panicked; the log has the message. Please report this as a bug".to_owned(),
     };
     Ok(Err(unreadable(row, id, problem)))
 }
 
-/// What can be said of a row of [`STORED`] that cannot be read.
+/// The part of a row of [`STORED`] that can be read, for a row that cannot be read as a whole.
 fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> UnreadableOperation {
-    // What cannot be read may be there.
+    // A value that cannot be read may be set.
     let has = |index| !matches!(row.try_get_by_index::<Option<String>>(index), Ok(None));
     let intent = !matches!(row.try_get_by_index::<Option<i64>>(22), Ok(None));
     let state = row.try_get_by_index::<String>(9).ok().and_then(|name| OperationState::from_name(&name));
@@ -104,7 +105,7 @@ fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> Unreadable
     }
 }
 
-/// Reads rows to show them; those that cannot be read at all are left out, so that the others can be seen.
+/// Reads rows for display. Rows that cannot be read at all are left out, so that the others can be displayed.
 pub(super) fn readable<T>(
     rows: &[QueryResult],
     read: impl Fn(&QueryResult) -> Result<T, EngineError>,
@@ -112,7 +113,7 @@ pub(super) fn readable<T>(
     rows.iter().filter_map(|row| unless_corrupt(read(row)).transpose()).collect()
 }
 
-/// Nothing for a row that cannot be read at all.
+/// Returns `None` for a row that cannot be read at all.
 pub(super) fn unless_corrupt<T>(read: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
     match read {
         Ok(one) => Ok(Some(one)),
@@ -150,7 +151,7 @@ fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineE
         kind: OperationKind::from_name(&kind)
             .ok_or_else(|| wrong(&format!("the kind {kind:?}, which this version does not know")))?,
         payload: row.try_get_by_index(6)?,
-        payload_hash: reading.or(hash.try_into().map_err(|_| wrong("a hash of a wrong length")), [0; 32])?,
+        payload_hash: reading.or(hash.try_into().map_err(|_| wrong("a hash of invalid length")), [0; 32])?,
         lane: reading.or(lane_named(&lane).ok_or_else(|| wrong("an unknown lane")), Lane::Operation)?,
         max_attempts: reading.or(small(row, 12), 0)?,
         eligible_at: time(row.try_get_by_index(13)?),
@@ -166,7 +167,7 @@ fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineE
     };
     Ok(StoredOperation {
         operation,
-        // That of a scheduled one is the order of acceptance, and no place.
+        // For a scheduled operation this is the order of acceptance, not a position in the queue.
         seq: u64::try_from(row.try_get_by_index::<i64>(4)?).unwrap_or(0),
         state: state_named(&state)?,
         attempts: reading.or(small(row, 10), 0)?,
@@ -179,7 +180,7 @@ fn read(row: &QueryResult, reading: ReadMode) -> Result<StoredOperation, EngineE
     })
 }
 
-/// Reads the columns of [`STORED`] and [`SHOWN`]; without the tries.
+/// Reads the columns of [`STORED`] and the display columns, without the attempts.
 pub(super) fn shown(row: &QueryResult) -> Result<OperationDetails, EngineError> {
     let mut stored = read(row, ReadMode::ToShow)?;
     let scope: Option<String> = row.try_get_by_index(AFTER_STORED + 3)?;
@@ -208,7 +209,7 @@ pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, EngineError> {
 }
 
 pub(super) fn failure(text: &str) -> Result<Failure, EngineError> {
-    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("a failure that is none: {error}")))
+    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("invalid failure: {error}")))
 }
 
 fn unknown_outcome(text: &str) -> Result<UnknownOutcome, EngineError> {
@@ -216,21 +217,21 @@ fn unknown_outcome(text: &str) -> Result<UnknownOutcome, EngineError> {
 }
 
 fn progress(text: &str) -> Result<Progress, EngineError> {
-    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("progress that cannot be read: {error}")))
+    serde_json::from_str(text).map_err(|error| EngineError::Corrupt(format!("invalid progress: {error}")))
 }
 
 pub(super) fn state_named(name: &str) -> Result<OperationState, EngineError> {
-    OperationState::from_name(name).ok_or_else(|| EngineError::Corrupt(format!("a state that nobody knows: {name}")))
+    OperationState::from_name(name).ok_or_else(|| EngineError::Corrupt(format!("unknown operation state: {name}")))
 }
 
 pub(super) fn time(millis: i64) -> UnixMs {
     UnixMs::new(u64::try_from(millis).unwrap_or(0))
 }
 
-/// A count that began as a `u32`.
+/// Reads a count that was written as a `u32`.
 pub(super) fn small(row: &QueryResult, index: usize) -> Result<u32, EngineError> {
     let number: i64 = row.try_get_by_index(index)?;
-    u32::try_from(number).map_err(|_| EngineError::Corrupt(format!("a count of {number}")))
+    u32::try_from(number).map_err(|_| EngineError::Corrupt(format!("invalid count: {number}")))
 }
 
 fn lane_named(name: &str) -> Option<Lane> {

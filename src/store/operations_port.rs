@@ -1,4 +1,4 @@
-//! The store as the actors see it.
+//! Implements the port for operations on [`Store`].
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use super::{
 use crate::events::emit;
 
 impl Store {
-    /// Asks the writer, and waits for its answer.
+    /// Sends a job to the writer and waits for its result.
     pub(super) async fn write(&self, job: Job) -> Result<JobResult, StoreError> {
         let (reply, answer) = oneshot::channel();
         let note = self.note.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
@@ -43,25 +43,26 @@ impl Store {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(closed()),
             Err(_) => {
-                let says = "more writes wait than store.max_waiting allows; send less, or see why it is slow";
+                let says = "the number of pending writes has reached store.max_waiting; send fewer writes, or find out \
+                    why the store is slow";
                 return Err(StoreError::Unavailable(says.to_owned()));
             }
         }
         let answer = answer.await.unwrap_or_else(|_| Err(closed()))?;
         if let Some(note) = self.note.as_ref().filter(|_| answer.is_change()) {
-            // It is kept, once.
+            // The record is stored once.
             *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         Ok(answer)
     }
 
-    /// Whether a row of this tenant is for whoever asks. It is, unless something was forgotten that keeps others' rows away;
-    /// then it is not passed on all the same.
+    /// Whether the caller may see a row of this tenant. A second check: queries and row-level security already exclude
+    /// other tenants' rows.
     pub(super) fn is_own(&self, tenant: &str) -> bool {
         self.tenant.as_deref().is_none_or(|own| own == tenant)
     }
 
-    /// Reads, for as long as a call may take.
+    /// Runs a read, with the timeout of the store.
     pub(super) async fn read<T>(&self, reading: impl Future<Output = Result<T, EngineError>>) -> Result<T, StoreError> {
         let Ok(read) = timeout(self.shared.timeout, reading).await else {
             let says = "a read took longer than store.timeout_ms";
@@ -77,20 +78,20 @@ impl Store {
 }
 
 fn closed() -> StoreError {
-    StoreError::Unavailable("it is closed, since the process is about to end".to_owned())
+    StoreError::Unavailable("it is closed because the process is about to end".to_owned())
 }
 
-/// Takes the answer that belongs to the job.
+/// Runs a job and unwraps the result variant that belongs to it.
 macro_rules! answer {
     ($store:expr, $job:expr, $variant:ident) => {
         match $store.write($job).await? {
             JobResult::$variant(answer) => answer,
-            other => unreachable!("invariant: the answer to a job is its own, not {other:?}"),
+            other => unreachable!("invariant: a job returns its own result variant, not {other:?}"),
         }
     };
 }
 
-/// Reads as whoever asks.
+/// Reads through the view of the caller.
 macro_rules! look {
     ($store:expr, |$view:ident| $question:expr) => {
         $store.read(async {
@@ -172,7 +173,7 @@ impl OperationStore for Store {
             let mut page = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
             page.operations.retain(|stored| self.is_own(&stored.operation.tenant));
             if self.tenant.is_some() {
-                // Whose they are may be what cannot be read.
+                // Their tenant may be one of the values that cannot be read.
                 page.unreadable.clear();
             }
             Ok(page)

@@ -1,4 +1,4 @@
-//! Looking at a store without opening it: nothing is changed, locked or taken from whoever uses it.
+//! Reads the status of a store without opening it: changes nothing, and takes no lock.
 
 use std::time::{Duration, Instant};
 
@@ -24,30 +24,31 @@ use crate::{
     settings::{StoreSettings as Settings, StoreUrl},
 };
 
-/// What there is.
+/// Status of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreProbe {
-    /// The engine and its version, for people.
+    /// Engine and version, for display.
     pub engine: String,
-    /// Every migration that this program knows or the store has.
+    /// All migrations that this program knows or the store has.
     pub steps: Vec<MigrationStatus>,
-    /// How long it took to get a first answer.
+    /// Time until the first response.
     pub took: Duration,
-    /// What is kept under the key that was asked for.
+    /// Value that is stored under the requested state key.
     pub kept: Option<String>,
-    /// Processes that a part has ended, newest first.
+    /// Processes that ended because a part failed, newest first.
     pub process_ends: Vec<ProcessEnd>,
-    /// The generated admin key that processes of the store accept.
+    /// The generated admin key that the processes of the store accept.
     pub admin_key: Option<GeneratedAdminKey>,
-    /// By how many milliseconds this machine's clock is certainly ahead of the database's; negative if it is behind.
+    /// Minimum number of milliseconds by which the clock of this machine is ahead of the database's; negative if it is
+    /// behind.
     pub clock_ahead_ms: i64,
 }
 
-/// Looks at a store, and at what it keeps under a key. Nothing if its file is not there yet.
+/// Reads the status of a store, and the value under a state key. `None` if its file does not exist yet.
 ///
 /// # Errors
 ///
-/// When it cannot be read.
+/// When the store cannot be read.
 pub async fn look(settings: &Settings, key: &str) -> Result<Option<StoreProbe>, OpenError> {
     if let StoreUrl::Sqlite(path) = &settings.url
         && !path.exists()
@@ -57,9 +58,9 @@ pub async fn look(settings: &Settings, key: &str) -> Result<Option<StoreProbe>, 
     let within = settings.timeout;
     let reading = connect::reading(settings).map_err(OpenError::engine)?;
     let looked = timeout(within, read(&reading, key)).await;
-    // It was only read from, and whoever is late now is not waited for.
+    // The connections were only read from, so there is no need to wait longer.
     drop(timeout(within, reading.close()).await);
-    looked.unwrap_or_else(|_| Err(OpenError::Lost(format!("no answer within {} ms", within.as_millis())))).map(Some)
+    looked.unwrap_or_else(|_| Err(OpenError::Lost(format!("no response within {} ms", within.as_millis())))).map(Some)
 }
 
 async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
@@ -73,7 +74,7 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
     let version: String =
         rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
     let steps = migrate::steps(reading).await?;
-    // A store that lacks the table has kept nothing.
+    // A store without the table has no value.
     let kept = totals::state(reading, key, SystemTimeSource.wall()).await.unwrap_or(None);
     let admin_key = admin_key::read(reading).await.unwrap_or(None);
     let clock_ahead_ms = match reading.get_database_backend() {
@@ -85,7 +86,7 @@ async fn read(reading: &Reader, key: &str) -> Result<StoreProbe, OpenError> {
     Ok(StoreProbe { engine, steps, took, kept, process_ends, admin_key, clock_ahead_ms })
 }
 
-/// By how much the wall clock is outside of what the exchange with the database can explain.
+/// Distance of the wall clock from the range that the exchange with the database allows.
 async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
     let source = SystemTimeSource;
     let sent = source.monotonic();
@@ -97,11 +98,11 @@ async fn clock_ahead(reading: &Reader) -> Result<i64, EngineError> {
     Ok(database.distance(Offset::measured(wall, Duration::ZERO, before, after).mid()))
 }
 
-/// Whether a process uses a store: one that holds the lock of its file, or has a lease in its database.
+/// Whether a process uses a store: it holds the lock of the file, or has a lease in the database.
 ///
 /// # Errors
 ///
-/// When it cannot be read.
+/// When the store cannot be read.
 pub async fn is_in_use(settings: &Settings) -> Result<bool, OpenError> {
     const ALIVE: &str =
         "SELECT COUNT(*) FROM instances WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
@@ -112,7 +113,7 @@ pub async fn is_in_use(settings: &Settings) -> Result<bool, OpenError> {
             let reading = connect::reading(settings).map_err(OpenError::engine)?;
             let counted = timeout(within, query(&reading, ALIVE, Vec::new())).await;
             drop(timeout(within, reading.close()).await);
-            let late = OpenError::Lost(format!("no answer within {} ms", within.as_millis()));
+            let late = OpenError::Lost(format!("no response within {} ms", within.as_millis()));
             // A database without the table has never been used.
             let Ok(rows) = counted.map_err(|_| late)? else { return Ok(false) };
             let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;

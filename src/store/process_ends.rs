@@ -1,5 +1,5 @@
-//! Processes that a part has ended: written as the last thing that such a process does, read by the next one, its metrics
-//! and `guildhall doctor`.
+//! Processes that ended because a part failed. Such a process writes this as its last action; the next process, its
+//! metrics and `guildhall doctor` read it.
 
 use guildhall_actors::supervision::PartEnd;
 use guildhall_core::time::UnixMs;
@@ -8,26 +8,26 @@ use sea_orm::ConnectionTrait;
 use super::{cluster::instance_name, connect, error::EngineError, let_go, operation_row::time, rows::query, write};
 use crate::settings::StoreSettings as Settings;
 
-/// How many are stored.
+/// Maximum number of stored rows.
 const MOST: i64 = 100;
 
-/// A process that a part has ended.
+/// A process that ended because a part failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessEnd {
-    /// The name of the process.
+    /// Name of the process.
     pub instance: String,
-    /// The part.
+    /// Name of the part.
     pub part: String,
-    /// Why the part ended, without any message: the log of the process has it.
+    /// Why the part ended. Contains no message: the log of the process has it.
     pub cause: String,
-    /// When.
+    /// Time of the end.
     pub at: UnixMs,
 }
 
 /// Stores the end of this process over a connection of its own.
 pub(super) async fn record(settings: &Settings, end: &PartEnd, now: UnixMs) {
     let Ok(on) = connect::writing(settings).await else { return };
-    // If it cannot be stored, the log has it.
+    // If this fails, the log still has the reason.
     let _ = insert(&on, &instance_name(settings), end, write::signed(now.millis())).await;
     let_go(on).await;
 }
@@ -42,7 +42,7 @@ async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i
     Ok(())
 }
 
-/// The stored ends, newest first.
+/// Reads the stored ends, newest first.
 pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Vec<ProcessEnd>, EngineError> {
     const SELECT: &str = "SELECT instance, part, cause, ended_at FROM process_ends ORDER BY id DESC LIMIT $1";
     let rows = query(on, SELECT, vec![MOST.into()]).await?;

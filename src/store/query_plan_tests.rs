@@ -1,4 +1,4 @@
-//! How the engines find rows: with 100,000 operations that are done, by their indexes.
+//! Query plans: with 100,000 finished operations, the engines find rows by indexes.
 
 #[path = "../../tests/support/postgres.rs"]
 pub(super) mod postgres;
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::settings::StoreSettings as Settings;
 
-/// Operations that are done, made by the engine itself; `{n}` is their number, `{uuid}` a name from it.
+/// Finished operations, created by the engine itself; `{n}` is their number, `{uuid}` an ID made from it.
 const FILL: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, state,
     attempts, delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at, changed)
     SELECT {uuid}, 'default', {n} % 100, {n} % 100, {n}, CASE WHEN {n} % 2 = 0 THEN 'create_role' ELSE 'assign_role' END,
@@ -45,7 +45,7 @@ pub(super) fn settings(url: &str) -> Settings {
     }
 }
 
-/// What a statement would do, in the engine's words.
+/// The query plan of a statement, as the engine prints it.
 async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement) -> String {
     statement.sql = format!("{explain} {}", statement.sql);
     let rows = on.query_all_raw(statement).await.unwrap();
@@ -54,7 +54,7 @@ async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement
     lines.join("\n")
 }
 
-/// The statements that run often, and the index that each should use.
+/// Checks the statements that run often, and the index that each should use.
 async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) -> bool) {
     let engine = on.get_database_backend();
     let page = |filter: OperationFilter| operations::list_sql(engine, &OperationFilter { limit: 50, ..filter });
@@ -100,7 +100,7 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     ];
     let alone = alone.into_iter().chain(events_alone(engine));
     let with_rows = with_rows.into_iter().chain(events_with_rows(engine));
-    // One row, and as many as make a statement of their own.
+    // One row, and as many as fill one statement.
     let with_rows = with_rows.flat_map(|(sql, shape, after, index)| {
         [1, 256].map(|count| {
             let mut rows = Rows::new();
@@ -113,11 +113,11 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         let plan = plan(on, explain, statement).await;
         assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
         assert!(!plan.lines().any(&is_scan), "{sql}\nscans:\n{plan}");
-        assert!(!plan.contains("(tenant = $"), "{sql}\nlooks for a tenant's rows:\n{plan}");
+        assert!(!plan.contains("(tenant = $"), "{sql}\nfilters by tenant:\n{plan}");
     }
 }
 
-/// What events need, with the index that each should use; the name of a primary key is the engine's own.
+/// Statements of events, with the index that each should use; the names of primary keys depend on the engine.
 fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
     let number = |number: i64| Value::from(number);
     let by_key = |table, key| if engine == DbBackend::Postgres { table } else { key };
@@ -168,7 +168,8 @@ fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Columns, Vec<
     ]
 }
 
-/// Rows about events: 100,000 each of what was handled, waits or is dead, and identifies; `{n}` is their number.
+/// Rows about events: 100,000 each of handled events, inbox entries (waiting and dead) and identifies; `{n}` is their
+/// number.
 const FILL_EVENTS: [&str; 6] = [
     "INSERT INTO sessions (shards, shard, session, confirmed, updated_at)
         SELECT 1000, {n}, 's' || {n}, 0, {n} FROM {numbers} WHERE {n} <= 1000",
@@ -185,7 +186,7 @@ const FILL_EVENTS: [&str; 6] = [
 async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
     let fill = FILL.replace("{uuid}", uuid).replace("{hash}", hash).replace("{numbers}", numbers).replace("{n}", "n");
     rows::query(on, &fill, Vec::new()).await.unwrap();
-    // On PostgreSQL a name is no bytes by itself.
+    // PostgreSQL does not convert a UUID to bytes by itself.
     let bytes = uuid.strip_suffix("::uuid").map_or_else(|| uuid.to_owned(), |text| format!("decode({text}, 'hex')"));
     for fill in FILL_EVENTS {
         let fill = fill.replace("{numbers}", numbers).replace("{uuid}", &bytes).replace("{n}", "n");
@@ -193,7 +194,7 @@ async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
     }
 }
 
-/// On SQLite a guild's operations lie in three places. Those that it finds there are put in order, and nothing else is.
+/// On SQLite a guild's operations are in three indexes. Only the rows that are found there are sorted.
 async fn guilds_are_found_in_three_places(on: &DatabaseConnection) {
     let found_in = async |state| {
         let filter = OperationFilter { among: Some(vec![7]), state, limit: 50, ..OperationFilter::default() };
@@ -219,7 +220,7 @@ async fn sqlite_finds_rows_by_their_indexes() {
     let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
         SELECT n FROM count)";
     fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
-    // Only the rows that a statement takes or names itself are read from first to last; an index, in its order and up to a
+    // Only rows that a statement takes or names itself are scanned; an index may be scanned in its order and up to a
     // limit.
     let is_scan = |line: &str| {
         let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named", "SCAN oldest"];
@@ -235,7 +236,7 @@ async fn sqlite_finds_rows_by_their_indexes() {
 #[tokio::test]
 async fn postgres_finds_rows_by_their_indexes() {
     let server = postgres::PostgresServer::start();
-    // As a user who is no superuser, so that policies count.
+    // As a user who is not a superuser, so that policies apply.
     let settings = settings(&server.database_of("CREATEROLE").await.0);
     Store::open(&settings).await.unwrap().close().await;
     let on = connect::writing(&settings).await.unwrap();
@@ -246,7 +247,7 @@ async fn postgres_finds_rows_by_their_indexes() {
     tenants_rows_are_found_by_the_same_indexes(&on).await;
 }
 
-/// What a tenant asks is answered by way of the same indexes, and then looked through for what is the tenant's.
+/// A tenant's query uses the same indexes, and filters the result by tenant.
 async fn tenants_rows_are_found_by_the_same_indexes(on: &DatabaseConnection) {
     let whole = on.begin().await.unwrap();
     let security = "SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = 'default'";

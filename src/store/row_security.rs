@@ -1,12 +1,12 @@
-//! Callers with a tenant are kept to its rows by PostgreSQL itself, whatever a query forgets to ask for.
+//! PostgreSQL row-level security: callers with a tenant see only its rows, even if a query omits the condition.
 //!
 //! ```text
 //!  engine, operator ──▶ the owner of the tables ─────────────────────────────────────────────▶ every row
 //!  a tenant's key ────▶ BEGIN; SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = … ──▶ that tenant's rows
 //! ```
 //!
-//! Both settings end with their transaction, so nothing is left behind in a connection that others use, PgBouncer's among
-//! them. A transaction of that role which names no tenant sees nothing.
+//! Both settings end with their transaction, so no later user of the connection inherits them, behind PgBouncer too. A
+//! transaction with that role and without a tenant sees no rows.
 
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, TransactionTrait as _};
 
@@ -16,7 +16,7 @@ use crate::{
     settings::{RowSecurityMode, StoreSettings as Settings},
 };
 
-/// The tables whose rows are somebody's.
+/// Tables whose rows belong to a tenant.
 pub(super) const TENANTED: [&str; 11] = [
     "operations",
     "dead_letters",
@@ -31,8 +31,8 @@ pub(super) const TENANTED: [&str; 11] = [
     "channel_guilds",
 ];
 
-/// What the API's role may do. It needs no more for what is done as it, and so it has no more: keys, for one, are the
-/// operator's business.
+/// Privileges of the API's role. It has only those that its statements need; keys, for example, are managed by the
+/// operator.
 pub(super) const GRANTS: [(&str, &[&str]); 12] = [
     ("operations", &["SELECT", "INSERT", "UPDATE"]),
     ("dead_letters", &["SELECT", "UPDATE", "DELETE"]),
@@ -44,46 +44,46 @@ pub(super) const GRANTS: [(&str, &[&str]); 12] = [
     ("idempotency", &["SELECT", "INSERT"]),
     ("managed_objects", &["SELECT"]),
     ("channel_guilds", &["SELECT"]),
-    // Whether everything is paused is for everybody to see.
+    // Every tenant may see whether everything is paused.
     ("switches", &["SELECT"]),
-    // And so is how far back changes can be followed.
+    // Every tenant may see how far back changes can be followed.
     ("marks", &["SELECT"]),
 ];
 
-/// How often it is tried to give the role what it lacks: other processes may be at it, too.
+/// Number of attempts to grant missing privileges: other processes may do the same at the same time.
 const TRIES: u32 = 3;
 
-/// How a transaction becomes a tenant's.
+/// Switches a transaction to the view of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TenantRole {
-    /// The API's role and the engine's own, as PostgreSQL writes them.
+    /// The API's role and the engine's own role, as quoted identifiers.
     role: String,
     engine: String,
 }
 
 impl TenantRole {
-    /// What a transaction is told so that it sees this tenant's rows alone.
+    /// SQL that limits a transaction to the rows of this tenant.
     pub(super) fn confine(&self, tenant: &str) -> String {
         format!("SET LOCAL ROLE {}; SET LOCAL guildhall.tenant = {}", self.role, literal(tenant))
     }
 
-    /// What it is told so that it is the engine's again.
+    /// SQL that makes a transaction the engine's again.
     fn lift(&self) -> String {
         format!("SET LOCAL ROLE {}; SET LOCAL guildhall.tenant = ''", self.engine)
     }
 }
 
-/// For whom something is written, in a transaction that others have a part in.
+/// Tenant of a write, in a transaction that is shared with other writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TenantScope<'a>(Option<(&'a TenantRole, &'a str)>);
 
 impl<'a> TenantScope<'a> {
-    /// Of a tenant, if there is one and the engine can tell its rows.
+    /// The scope of a tenant. Has no effect without a tenant or without row-level security.
     pub(super) fn of(security: Option<&'a TenantRole>, tenant: Option<&'a str>) -> Self {
         Self(security.zip(tenant))
     }
 
-    /// From here on the transaction is the tenant's.
+    /// From here on the transaction is limited to the tenant.
     pub(super) async fn begin(self, on: &DatabaseTransaction) -> Result<(), DbErr> {
         match self.0 {
             Some((security, tenant)) => on.execute_unprepared(&security.confine(tenant)).await.map(drop),
@@ -91,7 +91,8 @@ impl<'a> TenantScope<'a> {
         }
     }
 
-    /// And from here on the engine's again. If something goes wrong in between, the whole transaction is undone.
+    /// From here on the transaction is the engine's again. If an error occurs in between, the whole transaction is
+    /// rolled back.
     pub(super) async fn end(self, on: &DatabaseTransaction) -> Result<(), DbErr> {
         match self.0 {
             Some((security, _)) => on.execute_unprepared(&security.lift()).await.map(drop),
@@ -100,14 +101,14 @@ impl<'a> TenantScope<'a> {
     }
 }
 
-/// Whether a store is asked to give the role what it lacks.
+/// Whether to create a missing role and grant missing privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepairMode {
     Yes,
     No,
 }
 
-/// Finds out whether PostgreSQL keeps tenants apart, and sees to it if it may.
+/// Checks whether row-level security isolates tenants, and sets it up if that is permitted.
 pub(super) async fn prepare(settings: &Settings, mend: RepairMode) -> Result<Option<TenantRole>, OpenError> {
     let on = connect::direct(settings).await.map_err(OpenError::engine)?;
     if on.get_database_backend() != DbBackend::Postgres {
@@ -134,7 +135,7 @@ pub(super) async fn prepare(settings: &Settings, mend: RepairMode) -> Result<Opt
     }
 }
 
-/// How transactions become a tenant's, and why they cannot if they cannot.
+/// The role switch for tenants, and the reason why it cannot be used, if any.
 async fn stand(
     on: &DatabaseConnection,
     settings: &Settings,
@@ -158,52 +159,52 @@ async fn stand(
     Ok((TenantRole { role: identifier(role), engine: identifier(&seen.user) }, lack))
 }
 
-/// What PostgreSQL says about a table of [`TENANTED`].
+/// Access to a table with tenant rows, as PostgreSQL reports it.
 #[derive(Debug)]
 struct TableAccess {
     name: String,
     owner: String,
-    /// Whether this process has the rights of its owner.
+    /// Whether this process has the rights of the table's owner.
     is_ours: bool,
-    /// Whether the API's role has them, too.
+    /// Whether the API's role has the rights of the owner as well.
     is_the_roles: bool,
-    /// Whether its policies hold, for its owner as well.
+    /// Whether the policies are on, for the owner as well.
     is_forced: bool,
-    /// Whether they let this process see everything.
+    /// Whether a policy lets this process see all rows.
     lets_us: bool,
 }
 
-/// How things stand.
+/// State of the role and of the tables.
 #[derive(Debug)]
 struct RoleStatus {
     role: String,
     user: String,
     schema: String,
-    /// Whether this process sees everything whatever policies say.
+    /// Whether this process bypasses all policies.
     sees_all: bool,
     is_there: bool,
-    /// Whether the role sees everything whatever policies say.
+    /// Whether the role bypasses all policies.
     is_mighty: bool,
-    /// Whether this process may become it.
+    /// Whether this process may switch to the role.
     may_become: bool,
-    /// Whether it may look into the schema.
+    /// Whether the role may use the schema.
     may_enter: bool,
     tables: Vec<TableAccess>,
-    /// What it may not do and should: a table, and a privilege.
+    /// Privileges that the role lacks: a table and a privilege.
     missing: Vec<(String, String)>,
 }
 
 impl RoleStatus {
-    /// Whose tables they are, if this process would not see what is in them.
+    /// Owner of the tables, if their policies hide rows from this process.
     fn stranger(&self) -> Option<&str> {
         let hidden = |table: &&TableAccess| !self.sees_all && table.is_forced && !table.lets_us;
         self.tables.iter().find(hidden).map(|table| table.owner.as_str())
     }
 
-    /// What would give the role what it lacks, and the owner the sight of its tables.
+    /// Statements that grant the role what it lacks, and let the owner see the rows of its tables.
     fn steps(&self, mode: RowSecurityMode) -> Vec<String> {
         let hidden = self.tables.iter().filter(|table| !self.sees_all && table.is_ours && !table.lets_us);
-        // The tables have been given to another owner since.
+        // The owner of these tables has changed since the policy was created.
         let mut steps: Vec<String> = hidden
             .map(|table| format!("ALTER POLICY engine ON {} TO {}", identifier(&table.name), identifier(&table.owner)))
             .collect();
@@ -212,7 +213,7 @@ impl RoleStatus {
         }
         let role = identifier(&self.role);
         if !self.is_there {
-            // Roles are the whole server's: another database of it may need the same one at the same moment.
+            // Roles belong to the whole server: another database may need the same role at the same moment.
             steps.push(format!(
                 "DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
             ));
@@ -228,42 +229,42 @@ impl RoleStatus {
         steps
     }
 
-    /// Why tenants cannot be kept apart, and what to do about it.
+    /// Why row-level security cannot isolate tenants, and what to do.
     fn lack(&self, failed: Option<&str>) -> Option<String> {
         let (name, role, user) = (&self.role, identifier(&self.role), identifier(&self.user));
         let failed = failed.map_or_else(String::new, |why| format!(" ({why})"));
         if !self.is_there || !self.may_become {
-            let what = if self.is_there { "may not become" } else { "may not make" };
+            let what = if self.is_there { "may not switch to" } else { "may not create" };
             return Some(format!(
-                "{} {what} the role {name}{failed}; as a superuser run: CREATE ROLE {role} NOLOGIN; GRANT {role} TO {user}; \
-                 then start again",
+                "{} {what} the role {name}{failed}; as a superuser run: CREATE ROLE {role} NOLOGIN; GRANT {role} TO \
+                 {user}; then start again",
                 self.user
             ));
         }
         if self.is_mighty {
             return Some(format!(
-                "the role {name} sees every row whatever policies say; as a superuser run: ALTER ROLE {role} NOSUPERUSER \
-                 NOBYPASSRLS; or name another with store.api_role"
+                "the role {name} bypasses row-level security; as a superuser run: ALTER ROLE {role} NOSUPERUSER \
+                 NOBYPASSRLS; or set store.api_role to another role"
             ));
         }
         if let Some(table) = self.tables.iter().find(|table| table.is_the_roles) {
             return Some(format!(
-                "the role {name} has the rights of {}, who owns the table {}; take them from it, or name another with \
-                 store.api_role",
+                "the role {name} has the rights of {}, the owner of the table {}; revoke them, or set store.api_role \
+                 to another role",
                 table.owner, table.name
             ));
         }
         if let Some(table) = self.tables.iter().find(|table| !table.is_forced) {
             let table = identifier(&table.name);
             return Some(format!(
-                "somebody has turned row security off for the table {table}; run: ALTER TABLE {table} ENABLE ROW LEVEL \
-                 SECURITY; ALTER TABLE {table} FORCE ROW LEVEL SECURITY; then start again"
+                "row-level security is off for the table {table}; run: ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; \
+                 ALTER TABLE {table} FORCE ROW LEVEL SECURITY; then start again"
             ));
         }
         if !self.may_enter {
             let schema = identifier(&self.schema);
             return Some(format!(
-                "the role {name} may not look into the schema {schema}{failed}; as its owner run: GRANT USAGE ON SCHEMA \
+                "the role {name} may not use the schema {schema}{failed}; as its owner run: GRANT USAGE ON SCHEMA \
                  {schema} TO {role}; then start again"
             ));
         }
@@ -276,7 +277,7 @@ impl RoleStatus {
     }
 }
 
-/// Does all of it that can be done; why the first failed that did.
+/// Runs all statements. Returns the message of the first one that failed.
 async fn carry_out(on: &DatabaseConnection, steps: &[String]) -> Option<String> {
     let mut failed = None;
     for step in steps {
@@ -295,7 +296,7 @@ async fn look(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> 
         FROM pg_roles me LEFT JOIN pg_roles r ON r.rolname = $1::name WHERE me.rolname = current_user";
     let name = || vec![role.into()];
     let rows = query(on, WHO, name()).await?;
-    let row = rows.first().ok_or_else(|| DbErr::RecordNotFound("PostgreSQL does not say who this is".to_owned()))?;
+    let row = rows.first().ok_or_else(|| DbErr::RecordNotFound("PostgreSQL returned no current user".to_owned()))?;
     let is_there: bool = row.try_get_by_index(3)?;
     let mut seen = RoleStatus {
         role: role.to_owned(),
@@ -325,8 +326,8 @@ async fn look(on: &DatabaseConnection, role: &str) -> Result<RoleStatus, DbErr> 
     Ok(seen)
 }
 
-/// Whether this process may become a role. PostgreSQL 16 and those before it tell memberships in different words; all of them
-/// tell by doing it.
+/// Whether this process may switch to a role. PostgreSQL 16 reports memberships differently than earlier versions, so
+/// this tries it.
 async fn may_become(on: &DatabaseConnection, role: &str) -> Result<bool, DbErr> {
     let transaction = on.begin().await?;
     let became = transaction.execute_unprepared(&format!("SET LOCAL ROLE {}", identifier(role))).await;
@@ -356,12 +357,12 @@ fn missing_sql() -> String {
     )
 }
 
-/// A name as PostgreSQL takes it.
+/// Quotes a PostgreSQL identifier.
 fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text as PostgreSQL takes it, however it is set up.
+/// Quotes a PostgreSQL string literal, independent of server settings.
 fn literal(text: &str) -> String {
     let text = super::rows::kept(text);
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))

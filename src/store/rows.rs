@@ -1,19 +1,19 @@
-//! Many rows in one statement.
+//! Statements with many rows.
 //!
-//! PostgreSQL takes an array a column and unfolds them, so a statement's text is the same for one row and for a thousand.
-//! SQLite takes a parameter a cell: there a text has room for a power of two of rows, and a limit says how many are meant,
-//! so that each statement has a few texts, and all of them stay prepared.
+//! For PostgreSQL each column is an array parameter that the statement unnests, so its text is the same for one row and
+//! for a thousand. For SQLite each value is a parameter: a text has room for a power of two of rows, and a limit says
+//! how many are used. So each statement has only a few texts, and all of them stay prepared.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement, Value, sea_query::ArrayType};
 use uuid::Uuid;
 
-/// How many rows one statement takes on SQLite; more go in several. It keeps prepared statements small, and the parameters
-/// of the widest rows far below the engine's limit.
+/// Maximum number of rows in one statement on SQLite; more rows use several statements. This limits the size of
+/// prepared statements, and the parameters of the widest rows stay far below the limit of the engine.
 const MOST_ON_SQLITE: usize = 256;
 
-/// What a column of such rows holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ColumnType {
     Number,
@@ -32,7 +32,7 @@ impl ColumnType {
         }
     }
 
-    /// What stands in an array where there is nothing.
+    /// Placeholder in an array for NULL.
     fn blank(self) -> Value {
         match self {
             Self::Number => Value::BigInt(Some(0)),
@@ -43,7 +43,7 @@ impl ColumnType {
     }
 }
 
-/// The columns of rows that a statement takes, by name and in order. In the first there is always something.
+/// Columns of the rows of a statement, by name and in order. The first column is never NULL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns(pub(super) &'static [(&'static str, ColumnType)]);
 
@@ -87,10 +87,10 @@ impl From<RowValue<'_>> for Value {
     }
 }
 
-/// Both engines take it for any column.
+/// NULL. Both engines accept it for any column.
 const NOTHING: Value = Value::BigInt(None);
 
-/// Rows on their way into a statement, one cell after the other.
+/// Rows for a statement, as a flat list of values.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     cells: Vec<Value>,
@@ -101,7 +101,7 @@ impl Rows {
         Self { cells: Vec::new() }
     }
 
-    /// One row a cell.
+    /// Rows of one value each.
     pub(super) fn of<'a>(cells: impl IntoIterator<Item = RowValue<'a>>) -> Self {
         Self { cells: cells.into_iter().map(Value::from).collect() }
     }
@@ -115,14 +115,13 @@ impl Rows {
     }
 }
 
-/// A text as the engines keep it. PostgreSQL keeps no NUL in one, so it stands for itself no more than an unknown character
-/// does.
+/// A text that both engines can store. PostgreSQL cannot store NUL, so it is replaced by U+FFFD.
 pub(super) fn kept(text: &str) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text.to_owned() }
 }
 
-/// Runs a statement that takes rows, if there are any; `{v}` in it stands for them, under the name `v`. `after` are its
-/// other parameters, from `$2` on. On SQLite many rows go in several statements, so what is done with one row must not
+/// Runs a statement that takes rows, if there are any. `{v}` in it stands for the rows, under the name `v`. `after` are
+/// its other parameters, from `$2` on. On SQLite many rows use several statements, so the result for one row must not
 /// depend on others.
 pub(super) async fn with_rows(
     on: &impl ConnectionTrait,
@@ -143,7 +142,7 @@ pub(super) async fn with_rows(
     Ok(found)
 }
 
-/// The statements that [`with_rows`] runs, one after the other.
+/// The statements that [`with_rows`] runs, in order.
 pub(super) fn statements(
     engine: DbBackend,
     sql: &str,
@@ -168,8 +167,7 @@ pub(super) fn statements(
     })
 }
 
-/// For PostgreSQL. Its arrays come without a word on what is missing in them, so a number a row says which columns have
-/// nothing.
+/// For PostgreSQL. The arrays contain no NULLs; instead, a bit mask for each row says which of its columns are NULL.
 fn by_column(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, after: &[Value]) -> Statement {
     let mut columns: Vec<Vec<Value>> = shape.0.iter().map(|_| Vec::new()).collect();
     let mut absent = Vec::new();
@@ -198,7 +196,7 @@ fn array(of: ArrayType, cells: Vec<Value>) -> Value {
     Value::Array(of, Some(Box::new(cells)))
 }
 
-/// The first column is `$1`; the others come after the statement's own parameters.
+/// The first column is `$1`; the others follow the statement's own parameters.
 fn unfolded(shape: Columns, after: usize) -> String {
     let (mut picked, mut arrays, mut names) = (String::new(), String::new(), String::new());
     for (place, (name, holds)) in shape.0.iter().enumerate() {
@@ -229,7 +227,7 @@ fn by_row(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, count: 
     let listed = listed(shape, room);
     let sql = moved(sql, cells_at_most);
     let sql = ending_at_once(&sql);
-    // What is named twice is listed once: its parameters have no numbers.
+    // A list that is used twice is written once, as a common table expression: its parameters have no numbers.
     let sql = match sql.matches("{v}").count() {
         0 | 1 => sql.replace("{v}", &format!("{listed} AS v")),
         _ => format!("WITH v AS {listed} {}", sql.replace("{v}", "v")),
@@ -237,8 +235,8 @@ fn by_row(sql: &str, shape: Columns, cells: impl Iterator<Item = Value>, count: 
     Statement::from_sql_and_values(DbBackend::Sqlite, sql, values)
 }
 
-/// Room for so many rows, and a limit that says how many there are. It is a sum because SQLite makes a statement anew
-/// whenever the limit is a parameter that has changed.
+/// Room for this many rows, and a limit that says how many are used. The limit is a sum because SQLite prepares a
+/// statement again when a limit that is a plain parameter has changed.
 fn listed(shape: Columns, room: usize) -> String {
     let mut columns = String::new();
     for (place, (name, _)) in shape.0.iter().enumerate() {
@@ -250,8 +248,9 @@ fn listed(shape: Columns, room: usize) -> String {
     format!("(SELECT {columns} FROM (VALUES {}) LIMIT ${} + 0)", rows.trim_end_matches(','), room * shape.0.len() + 1)
 }
 
-/// A statement that changes rows, and stops at the first that breaks a rule. SQLite would undo the rows before it, for which it
-/// keeps a copy of every page that it touches; here the whole transaction is undone anyway.
+/// Makes a statement that changes rows stop at the first violated constraint. By default SQLite would undo the rows
+/// before it, and for that it stores a copy of every page that it changes; here the whole transaction is rolled back
+/// anyway.
 fn ending_at_once(sql: &str) -> Cow<'_, str> {
     for word in ["INSERT ", "UPDATE "] {
         if let Some(rest) = sql.strip_prefix(word) {
@@ -261,7 +260,7 @@ fn ending_at_once(sql: &str) -> Cow<'_, str> {
     Cow::Borrowed(sql)
 }
 
-/// The statement's own parameters, `$2` and on, after so many cells.
+/// Renumbers the statement's own parameters, `$2` and on, to follow this many values.
 fn moved(sql: &str, cells: usize) -> Cow<'_, str> {
     if !sql.contains('$') {
         return Cow::Borrowed(sql);
@@ -276,7 +275,7 @@ fn moved(sql: &str, cells: usize) -> Cow<'_, str> {
     Cow::Owned(moved)
 }
 
-/// Runs a statement and gives its rows.
+/// Runs a statement and returns its rows.
 pub(super) async fn query(on: &impl ConnectionTrait, sql: &str, values: Vec<Value>) -> Result<Vec<QueryResult>, DbErr> {
     on.query_all_raw(Statement::from_sql_and_values(on.get_database_backend(), sql, values)).await
 }
@@ -298,7 +297,8 @@ mod tests {
 
     type Row = (i64, Option<String>, Option<Uuid>, Option<Vec<u8>>, Option<i64>);
 
-    /// Every second, third, fourth and fifth row lacks something; two of them look like what stands for nothing elsewhere.
+    /// Every second, third, fourth and fifth row has a NULL; two rows contain the value that is the placeholder for
+    /// NULL elsewhere.
     fn row(n: i64) -> Row {
         let uuid = if n == 7 { Uuid::nil() } else { Uuid::from_u128(u128::from(n.unsigned_abs()) << 64) };
         let size = if n == 11 { 0 } else { i64::MIN + n };

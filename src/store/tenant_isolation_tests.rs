@@ -1,5 +1,5 @@
-//! What PostgreSQL shows to a tenant, whatever it is asked: the API's own statements with their filters left out, and plain
-//! ones that never had any.
+//! What PostgreSQL shows to a tenant, whatever the statement: the API's own statements without their filters, and plain
+//! ones without any.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::{
     rows::query,
 };
 
-/// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
+/// Tables of the engine: no row of them belongs to a tenant, and the API's role has no access to them.
 const ENGINES: [&str; 19] = [
     "seaql_migrations",
     "applied_migrations",
@@ -47,7 +47,7 @@ const ENGINES: [&str; 19] = [
     "usage",
 ];
 
-/// Those of the engine's tables that everybody may read.
+/// Tables of the engine that every tenant may read.
 const FOR_ALL: [&str; 2] = ["switches", "marks"];
 
 pub(super) fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
@@ -77,11 +77,11 @@ pub(super) fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
     }
 }
 
-/// A store of an owner who is no superuser, with three operations of each of two tenants.
+/// A store whose owner is not a superuser, with three operations of each of two tenants.
 async fn town(server: &PostgresServer) -> (Store, String) {
     let (url, _) = server.database_of("CREATEROLE").await;
     let store = Store::open(&settings(&url)).await.unwrap();
-    assert!(store.shared.row_security.is_some(), "this test is about it");
+    assert!(store.shared.row_security.is_some(), "this test needs row-level security");
     for (tenant, guild) in [("acme", 7), ("rival", 8)] {
         let key = NewApiKey {
             id: KeyId::from_chance(guild.into()),
@@ -132,7 +132,7 @@ async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
         let seen = tenants(&view, &format!("SELECT DISTINCT tenant FROM {table}")).await;
         assert_eq!(seen, ["acme"], "{table}");
     }
-    // Nor can it be got round by changing what cannot be seen, or by giving away what can.
+    // It cannot change rows that it cannot see, nor give away rows that it can see.
     let change = "UPDATE operations SET reason = 'mine' RETURNING tenant";
     assert_eq!(tenants(&view, change).await, ["acme"; 3]);
     let give = query(&view, "UPDATE operations SET tenant = 'rival'", Vec::new()).await.unwrap_err().to_string();
@@ -146,13 +146,13 @@ async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
     let view = own.view().await.unwrap();
     assert!(access::keys(&view, &KeyFilter { limit: 9, ..KeyFilter::default() }).await.is_err());
     drop(view);
-    // The engine sees it all.
+    // The engine sees everything.
     let all = operations::list(&store.view().await.unwrap(), &any).await.unwrap();
     assert_eq!(all.len(), 6);
     store.close().await;
 }
 
-/// A new table is a decision: somebody's rows, or the engine's.
+/// A new table needs a decision: its rows belong to tenants, or to the engine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_table_is_kept_from_other_tenants_or_from_all_of_them() {
     const TABLES: &str = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace
@@ -168,8 +168,8 @@ async fn every_table_is_kept_from_other_tenants_or_from_all_of_them() {
     let tables = tenants(&on, TABLES).await;
     assert_eq!(
         tables, known,
-        "a new table: if its rows are tenants', give it policies as migration 0009 does and add it to TENANTED (and to \
-         GRANTS, what is done with it for callers); else add it to ENGINES here"
+        "new table: if its rows belong to tenants, give it policies as migration 0009 does and add it to TENANT_TABLES \
+         (and to GRANTS, for the statements of callers); else add it to ENGINE_TABLES here"
     );
     let mut engines: Vec<_> = ENGINES.map(str::to_owned).into();
     engines.sort();

@@ -1,11 +1,12 @@
-//! Which addresses are somebody's on the internet, and which lead into a network of our own.
+//! Classifies IP addresses as public or not public.
 //!
-//! A webhook's address may be chosen by someone who should not reach what stands beside this process: a database, a cloud's
-//! metadata service, the control API. So all that is not plainly public is refused, unless the handler says otherwise.
+//! A webhook's URL may be chosen by someone who must not reach the network of this process: a database, a cloud's
+//! metadata service, the control API. So every address that is not clearly public is rejected, unless the handler
+//! permits it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Ranges of IPv4 that are nobody's on the internet: how they begin, how many bits of that count, what they are.
+/// IPv4 ranges that are not public: network address, prefix length, description.
 const V4: [([u8; 4], u32, &str); 15] = [
     ([0, 0, 0, 0], 8, "an address of this host"),
     ([10, 0, 0, 0], 8, "a private address"),
@@ -13,7 +14,7 @@ const V4: [([u8; 4], u32, &str); 15] = [
     ([127, 0, 0, 0], 8, "a loopback address"),
     ([169, 254, 0, 0], 16, "a link-local address"),
     ([172, 16, 0, 0], 12, "a private address"),
-    ([192, 0, 0, 0], 24, "an address kept for protocols"),
+    ([192, 0, 0, 0], 24, "an address reserved for protocols"),
     ([192, 0, 2, 0], 24, "an address for documentation"),
     ([192, 88, 99, 0], 24, "an address of 6to4 relays"),
     ([192, 168, 0, 0], 16, "a private address"),
@@ -24,7 +25,8 @@ const V4: [([u8; 4], u32, &str); 15] = [
     ([240, 0, 0, 0], 4, "a reserved or broadcast address"),
 ];
 
-/// The same of IPv6. The first that holds an address says what it is; what none holds is public.
+/// IPv6 ranges that are not public. The first range that contains an address describes it; an address in no range is
+/// public.
 const V6: [([u16; 8], u32, &str); 13] = [
     ([0, 0, 0, 0, 0, 0, 0, 1], 128, "a loopback address"),
     ([0, 0, 0, 0, 0, 0, 0, 0], 128, "an address of this host"),
@@ -33,16 +35,17 @@ const V6: [([u16; 8], u32, &str); 13] = [
     ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "a unique local address"),
     ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "a multicast address"),
     ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, "a Teredo address"),
-    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "an address kept for protocols"),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "an address reserved for protocols"),
     ([0x2001, 0x0db8, 0, 0, 0, 0, 0, 0], 32, "an address for documentation"),
     ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "an address for documentation"),
-    // Public addresses all begin with the bits 001. What is left of the others is reserved.
+    // All public addresses start with the bits 001. The rest is reserved.
     ([0, 0, 0, 0, 0, 0, 0, 0], 3, "a reserved address"),
     ([0x4000, 0, 0, 0, 0, 0, 0, 0], 2, "a reserved address"),
     ([0x8000, 0, 0, 0, 0, 0, 0, 0], 1, "a reserved address"),
 ];
 
-/// What an address is, in words, if it is not public. One that carries an IPv4 address is what that is.
+/// Describes an address that is not public; `None` for a public one. An IPv6 address that embeds an IPv4 address is
+/// classified by that.
 pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => v4(address),
@@ -66,7 +69,7 @@ fn v6(address: Ipv6Addr) -> Option<&'static str> {
     range.map(|(.., what)| *what)
 }
 
-/// The IPv4 address that packets to an IPv6 address end at: mapped, compatible, behind NAT64 or 6to4.
+/// Returns the IPv4 address that packets to an IPv6 address reach: mapped, compatible, NAT64 or 6to4.
 fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
@@ -89,7 +92,7 @@ mod tests {
         not_public(address.parse().unwrap())
     }
 
-    /// The first and the last address of each range, and what stands beside them.
+    /// The first and the last address of each range, and their neighbours.
     #[test]
     fn ranges_begin_and_end_where_they_should() {
         let ranges = [
@@ -170,7 +173,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the standard library knows to be special is never taken for public.
+        /// Addresses that the standard library classifies as special are never public.
         #[test]
         fn nothing_that_the_standard_library_calls_special_is_public(bits in any::<u32>(), wide in any::<u128>()) {
             let address = Ipv4Addr::from(bits);
@@ -178,7 +181,7 @@ mod tests {
                 || address.is_multicast() || address.is_broadcast() || address.is_documentation()
                 || address.is_unspecified();
             prop_assert!(!special || v4(address).is_some(), "{}", address);
-            // However it is written, it is the same address.
+            // A mapped address is classified as its IPv4 address.
             prop_assert_eq!(not_public(address.to_ipv6_mapped().into()), v4(address));
             let wide = Ipv6Addr::from(wide);
             let special = wide.is_loopback() || wide.is_multicast() || wide.is_unspecified()

@@ -1,4 +1,4 @@
-//! One webhook: a request, and what comes back.
+//! HTTP client for one webhook.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use super::trust::{self, Transport};
 use super::{Resolver, Secret, Target, WebhookConfig};
 use crate::error_chain::chain;
 
-/// Who we are.
+/// Value of the `User-Agent` header.
 const USER_AGENT: &str = concat!("Guildhall/", env!("CARGO_PKG_VERSION"));
 
 type PooledHttpClient = legacy::Client<TimeoutConnector<HttpsConnector<WebhookConnector>>, Full<Bytes>>;
 
-/// Sends events to one webhook. It follows nothing, and sends nothing twice.
+/// Sends events to one webhook. It follows no redirects and sends nothing twice.
 pub(super) struct TargetClient {
     http: PooledHttpClient,
     uri: Uri,
@@ -46,7 +46,7 @@ pub(super) struct TargetClient {
 }
 
 impl TargetClient {
-    /// A client with no connection yet; nothing if the target has problems.
+    /// Creates a client. It connects with its first request. Returns `None` if the target has problems.
     pub(super) fn new(
         target: &Target,
         config: &WebhookConfig,
@@ -60,7 +60,7 @@ impl TargetClient {
         };
         let reach = if target.allow_private { AddressPolicy::Anywhere } else { AddressPolicy::Public };
         let within = config.connect_timeout;
-        // A little less than all of it, so that it is heard what there was no answer from.
+        // Slightly less than the whole timeout, so that the error names the address that did not respond.
         let dialler =
             WebhookConnector::new(host, target.url.port_or_known_default()?, reach, within.mul_f64(0.9), resolve);
         let secured = HttpsConnectorBuilder::new()
@@ -72,7 +72,7 @@ impl TargetClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(config.pool_idle)
             .pool_max_idle_per_host(config.max_in_flight)
-            // Only what a connection hands back unread, of which no byte was written.
+            // Only requests that a connection returns unsent, of which no byte was written.
             .retry_canceled_requests(true)
             .build(TimeoutConnector { inner: secured, within });
         Some(Self {
@@ -87,7 +87,7 @@ impl TargetClient {
         })
     }
 
-    /// Sends an event, and reads the answer.
+    /// Sends an event, and reads the response.
     pub(super) async fn exchange(
         &self,
         body: &WebhookBody,
@@ -108,7 +108,7 @@ impl TargetClient {
         let transport = Transport::of(self.uri.scheme() == Some(&Scheme::HTTPS), &head.extensions);
         let answer = self.read(&head.headers, incoming).await?;
         let said = response::read(&answer, self.kept_for).map_err(WebhookRequestError::Unusable)?;
-        // One without an effect may come from anyone.
+        // A response without an effect is accepted from any sender.
         if said != WebhookResponse::default() {
             trust::check(self.answers, transport, || {
                 verify(&self.secrets, &body.id, &signed.timestamp, &head.headers, &answer, self.clock.now())
@@ -159,7 +159,7 @@ impl TargetClient {
     }
 }
 
-/// What it means that there was no answer.
+/// Maps a failed request to an error.
 fn failure(error: &legacy::Error) -> WebhookRequestError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -168,7 +168,7 @@ fn failure(error: &legacy::Error) -> WebhookRequestError {
         }
         cause = error.source();
     }
-    // The client's own words only say at what it failed, which the fault does too.
+    // The client's own message only says which step failed, as the error variant does.
     let why = error.source().map_or_else(|| error.to_string(), chain);
     if error.is_connect() { WebhookRequestError::Unreachable(why) } else { WebhookRequestError::Broken(why) }
 }

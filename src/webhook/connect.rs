@@ -1,11 +1,11 @@
-//! Connections to addresses that were looked at.
+//! Connections to checked addresses.
 //!
 //! ```text
 //!  name ──▶ lookup, once ──▶ each address: public, or allowed? ──▶ connect to that very address ──▶ TLS, by the name
 //! ```
 //!
-//! The name is not looked up a second time, so a name server that says one thing to whoever checks and another to whoever
-//! connects gains nothing.
+//! The name is not looked up a second time, so a name server cannot return one address for the check and another for
+//! the connection.
 
 use std::error::Error;
 use std::future::Future;
@@ -28,21 +28,21 @@ use url::Host;
 use super::Resolver;
 use super::address::not_public;
 
-/// How many addresses of a name are tried.
+/// Maximum number of addresses of a name that are tried.
 const ADDRESSES_MOST: usize = 8;
-/// How many lookups of one webhook's name are under way. A lookup cannot be stopped, only left alone; so a name server that
-/// hangs holds no more threads than these.
+/// Maximum number of concurrent lookups of one webhook's name. A lookup cannot be cancelled, only abandoned; so a name
+/// server that hangs occupies at most this many threads.
 const LOOKUPS_MOST: usize = 4;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type ConnectFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// Why there is no connection.
+/// Error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("{host} is at {address}, {what}, and is not called")]
+    #[error("{host} resolves to {address}, {what}, which is not permitted")]
     NotPublic { host: String, address: std::net::IpAddr, what: &'static str },
-    #[error("the name {host} cannot be looked up")]
+    #[error("cannot look up the name {host}")]
     Lookup {
         host: String,
         #[source]
@@ -50,7 +50,7 @@ pub(super) enum ConnectError {
     },
     #[error("the name {0} has no address")]
     NoAddress(String),
-    #[error("no connection to {address}")]
+    #[error("cannot connect to {address}")]
     Refused {
         address: SocketAddr,
         #[source]
@@ -60,22 +60,22 @@ pub(super) enum ConnectError {
     TimedOut(Duration),
 }
 
-/// Whether a webhook may stand in a network of our own.
+/// Which addresses a webhook may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressPolicy {
-    /// It may be anywhere.
+    /// Any address.
     Anywhere,
-    /// It may only be where everybody may call it.
+    /// Public addresses only.
     Public,
 }
 
-/// Connects to one webhook's place, whatever it is asked for.
+/// Connects to the host of one webhook, whatever URI is requested.
 #[derive(Clone)]
 pub(super) struct WebhookConnector {
     host: Host<String>,
     port: u16,
     reach: AddressPolicy,
-    /// For the lookup and all addresses together.
+    /// Timeout of the lookup and all connection attempts together.
     within: Duration,
     resolve: Arc<dyn Resolver>,
     lookups: Arc<Semaphore>,
@@ -98,18 +98,18 @@ impl WebhookConnector {
         let mut failed = ConnectError::NoAddress(self.host.to_string());
         for (at, address) in addresses.iter().enumerate() {
             if let Err(refused) = self.check(*address) {
-                // That another one could not be reached says more, since that may change.
+                // An address that could not be reached is the better error, since that may change.
                 if matches!(failed, ConnectError::NoAddress(_)) {
                     failed = refused;
                 }
                 continue;
             }
-            // What is left is divided, so that a dead address does not use up the time of the others.
+            // The remaining time is divided, so that a dead address does not use up the time of the others.
             let left = deadline.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
             match timeout(share, TcpStream::connect(*address)).await {
                 Ok(Ok(stream)) => {
-                    // Only makes it faster.
+                    // Only an optimization.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
@@ -137,15 +137,16 @@ impl WebhookConnector {
         };
         let (resolve, lookups, port) = (self.resolve.clone(), self.lookups.clone(), self.port);
         let lookup = async {
-            let place = lookups.acquire_owned().await.expect("invariant: nobody closes it");
+            let place = lookups.acquire_owned().await.expect("invariant: the semaphore is never closed");
             let name = name.clone();
-            // On its own, so that its place is taken until it has ended, whoever still waits for it.
+            // In a task of its own, so that its permit is held until the lookup has ended, even if no caller waits for
+            // it.
             let looking = spawn_work(async move {
                 let found = resolve.resolve(&name, port).await;
                 drop(place);
                 found
             });
-            looking.await.unwrap_or_else(|_| Err(io::Error::other("the lookup was ended")))
+            looking.await.unwrap_or_else(|_| Err(io::Error::other("the lookup was cancelled")))
         };
         let found = timeout_at(deadline, lookup)
             .await
@@ -157,7 +158,7 @@ impl WebhookConnector {
 }
 
 fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+    io::Error::new(io::ErrorKind::TimedOut, "timed out")
 }
 
 impl Service<Uri> for WebhookConnector {
@@ -175,7 +176,7 @@ impl Service<Uri> for WebhookConnector {
     }
 }
 
-/// Makes connections in time, TLS included.
+/// Limits the time to connect, including TLS.
 #[derive(Clone)]
 pub(super) struct TimeoutConnector<C> {
     pub(super) inner: C,

@@ -1,4 +1,4 @@
-//! Why a brain's answer could not be had, or not be used.
+//! Errors of webhook requests.
 
 use std::time::Duration;
 
@@ -7,49 +7,47 @@ use http::StatusCode;
 
 use super::trust::UntrustedResponse;
 
-/// Why there is no answer that can be used.
+/// Reason why there is no usable response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WebhookRequestError {
-    #[error("no webhook is known for this handler; give it a url in the settings")]
+    #[error("this handler has no webhook; set its url in the handlers file")]
     Unknown,
-    #[error("the event's id cannot stand in a header")]
+    #[error("the event's id is not valid in a header")]
     Malformed,
-    #[error("too many requests to this webhook are under way already; it is slower than its events come")]
+    #[error("too many requests to this webhook are in flight; it responds more slowly than its events arrive")]
     Busy,
-    #[error("the webhook's breaker does not let requests out ({reason}): it failed too often")]
+    #[error("the webhook's breaker is open ({reason}): too many requests failed")]
     Open { reason: &'static str, retry_after: Option<Duration> },
-    #[error("{0}; set allow_private for this handler if that is meant")]
+    #[error("{0}; set allow_private for this handler to permit it")]
     NotPublic(String),
-    #[error("the webhook cannot be reached: {0}")]
+    #[error("cannot connect to the webhook: {0}")]
     Unreachable(String),
-    #[error("the webhook did not answer within {} ms", .0.as_millis())]
+    #[error("the webhook did not respond within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    #[error("the connection to the webhook broke: {0}")]
+    #[error("the connection to the webhook failed: {0}")]
     Broken(String),
-    #[error("the webhook answered {status}")]
+    #[error("the webhook returned {status}")]
     Failed { status: StatusCode, retry_after: Option<Duration> },
-    #[error("the webhook answered {status}, which asks to try again")]
+    #[error("the webhook returned {status}, which requests a retry")]
     Deferred { status: StatusCode, retry_after: Option<Duration> },
-    #[error(
-        "the webhook answered {0}, which points elsewhere; that is not followed: set the final url for this handler"
-    )]
+    #[error("the webhook returned {0}, a redirect, which is not followed; set the final url for this handler")]
     Redirected(StatusCode),
-    #[error("the webhook answered 410: it is gone for good; remove the handler, or change its url")]
+    #[error("the webhook returned 410: it is permanently gone; remove the handler, or change its url")]
     Gone,
-    #[error("the webhook answered {0}: it will not have this event")]
+    #[error("the webhook returned {0}: it rejected the event")]
     Rejected(StatusCode),
-    #[error("the webhook's answer is larger than {0} bytes")]
+    #[error("the webhook's response is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the webhook's answer is encoded ({0}), which was not asked for; answer with plain JSON")]
+    #[error("the webhook's response is encoded ({0}), which was not requested; respond with plain JSON")]
     Encoded(String),
-    #[error("the webhook's answer cannot be used: {0}")]
+    #[error("the webhook's response is invalid: {0}")]
     Unusable(String),
-    #[error("the webhook's answer was refused: {0}")]
+    #[error("the webhook's response was rejected: {0}")]
     Untrusted(#[from] UntrustedResponse),
 }
 
 impl WebhookRequestError {
-    /// What a status means, unless it is a success.
+    /// Maps a status to an error; `None` if it is a success.
     pub(super) fn of(status: StatusCode, retry_after: Option<Duration>) -> Option<Self> {
         match status.as_u16() {
             200..=299 => None,
@@ -61,7 +59,7 @@ impl WebhookRequestError {
         }
     }
 
-    /// Its name, as metrics and logs have it.
+    /// Its name in metrics and logs.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Unknown => "unknown_handler",
@@ -84,7 +82,7 @@ impl WebhookRequestError {
         }
     }
 
-    /// Whether it counts against the webhook's breaker: it is out, and not merely of another mind.
+    /// Whether it counts against the webhook's breaker: an outage, not a rejection.
     pub(super) const fn is_outage(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut(_) | Self::Broken(_) | Self::Failed { .. } => true,

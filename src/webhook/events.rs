@@ -1,4 +1,4 @@
-//! What there is to say about webhooks.
+//! Log lines, metrics and spans of webhook requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::{
     metrics::{WEBHOOK_REQUEST_SECONDS, WEBHOOK_REQUESTS},
 };
 
-/// A webhook was asked about an event, or should have been.
+/// A webhook was called for an event, or the call was prevented.
 pub(super) struct WebhookCalled<'a> {
     pub(super) handler: &'a Arc<str>,
-    /// What the event is called for this handler.
+    /// Id of the event for this handler.
     pub(super) id: &'a str,
-    /// The part of the event's trace that the request is, and the handler that it is made for.
+    /// The span of the request, and the handler's span, which is its parent.
     pub(super) trace: TraceContext,
     pub(super) asked_by: SpanId,
-    /// What is wrong, if there is no answer.
+    /// The error, if there is no usable response.
     pub(super) fault: Option<&'a WebhookRequestError>,
-    /// How long it took, if a request was sent or tried.
+    /// Duration of the request, if one was sent or attempted.
     pub(super) took: Option<Duration>,
 }
 
@@ -35,13 +35,13 @@ impl InternalEvent for WebhookCalled<'_> {
         let duration_ms = self.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let (result, trace_id) = (self.fault.map_or("answered", WebhookRequestError::name), self.trace.id);
         match self.fault {
-            None => debug!(handler, id, result, duration_ms, %trace_id, "webhook answered"),
-            // The breaker has told that it opened.
+            None => debug!(handler, id, result, duration_ms, %trace_id, "webhook responded"),
+            // The breaker has reported that it opened.
             Some(fault @ WebhookRequestError::Open { .. }) => {
-                debug!(handler, id, result, why = %fault, %trace_id, "webhook not asked");
+                debug!(handler, id, result, why = %fault, %trace_id, "webhook not called");
             }
             Some(fault) => {
-                warn!(handler, id, result, duration_ms, why = %fault, %trace_id, "webhook gave no answer of use");
+                warn!(handler, id, result, duration_ms, why = %fault, %trace_id, "webhook failed");
             }
         }
         if let Some(took) = self.took {
@@ -51,7 +51,7 @@ impl InternalEvent for WebhookCalled<'_> {
                 span.failed(self.fault.map(ToString::to_string))
             });
         }
-        // A name that no settings know would be a label without bounds.
+        // A handler name that is not in the settings would be a label without bounds.
         let label = if matches!(self.fault, Some(WebhookRequestError::Unknown)) {
             Arc::from("unknown")
         } else {

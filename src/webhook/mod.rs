@@ -1,13 +1,13 @@
-//! Brains behind an address: each event is a signed POST, and the answer says what to do.
+//! Webhooks: each event is a signed POST request to the brain, and the response says what to do.
 //!
 //! ```text
-//!  Brain::ask ──▶ a turn of this webhook ──▶ its breaker ──▶ sign ──▶ a checked address ──http(s)──▶ brain
-//!                                               ▲                                                      │
-//!  Said, or when to try again ◀── trusted? ◀── read ◀────┴───────────── status, answer ◀───────────────┘
+//!  WebhookClient::ask ──▶ in-flight limit of this webhook ──▶ its breaker ──▶ sign ──▶ a checked address ──http(s)──▶ brain
+//!                                                                ▲                                                  │
+//!  WebhookResponse, or when to retry ◀── trusted? ◀── parse ◀────┴───────────── status, body ◀──────────────────────┘
 //! ```
 //!
-//! Webhooks share nothing but the process: each has its own connections, its own turns and its own breaker, so that one
-//! that hangs holds back only its own events. Nothing is retried here; whoever asks decides that.
+//! Webhooks share only the process: each has its own connections, in-flight limit and breaker, so that one that hangs
+//! delays only its own events. Nothing is retried here; the caller decides about retries.
 
 mod address;
 mod client;
@@ -49,26 +49,27 @@ pub(crate) use self::tls::trusting;
 pub(crate) use self::trust::may_be_plain;
 use crate::events::emit;
 
-/// What webhooks need to know.
+/// Configuration of webhooks.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// How long it may take to get a connection: the lookup of the name and TLS included.
+    /// Connect timeout, including the lookup of the name and TLS.
     pub connect_timeout: Duration,
-    /// The largest answer that is read.
+    /// Maximum size of a response.
     pub max_answer_bytes: usize,
-    /// How many requests to one webhook are under way at once.
+    /// Maximum number of requests to one webhook in flight.
     pub max_in_flight: usize,
-    /// How many more wait for their turn; whoever comes then is told to come later.
+    /// Maximum number of further requests that wait; more are rejected with a retry.
     pub max_waiting: usize,
-    /// How long an unused connection is kept. Most servers close theirs after 5 s; a request that meets that moment is lost.
+    /// Time after which an unused connection is closed. Most servers close theirs after 5 s; a request that is sent at
+    /// that moment is lost.
     pub pool_idle: Duration,
-    /// The longest `Retry-After` that is heeded.
+    /// Maximum `Retry-After` that is respected.
     pub max_retry_after: Duration,
-    /// How long values are kept that do not say so.
+    /// Time to live of stored values that do not set one.
     pub kept_for: DefaultTtl,
-    /// A file of authorities that are trusted besides those everybody trusts.
+    /// PEM file of certificate authorities to trust in addition to the public ones.
     pub ca_file: Option<PathBuf>,
-    /// What requests are signed by.
+    /// Clock for the timestamps of signatures.
     pub clock: WallClock,
 }
 
@@ -88,15 +89,16 @@ impl Default for WebhookConfig {
     }
 }
 
-/// One webhook, and who may use it.
+/// A webhook and its limits.
 struct Webhook {
     client: TargetClient,
-    /// Of those that are under way and those that wait for it.
+    /// Limits requests in flight and waiting requests together.
     places: Semaphore,
     turns: Semaphore,
 }
 
-/// The brains of all handlers that have a webhook. Breakers are those of the process, by the name `target:<handler>`.
+/// The webhooks of all handlers that have one. Their breakers are those of the process, with the key
+/// `target:<handler>`.
 pub struct Webhooks {
     webhooks: HashMap<Arc<str>, Webhook>,
     breaker: Addr<CircuitBreaker>,
@@ -109,11 +111,12 @@ impl fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// Webhooks with no connection yet. Names are looked up as the system does it.
+    /// Creates webhooks, without connections. Names are looked up with the system's resolver.
     ///
     /// # Errors
     ///
-    /// All that is wrong with the targets and the file of authorities, as far as that can be seen without calling anybody.
+    /// Returns all errors of the targets and of the file of certificate authorities that can be found without a
+    /// connection.
     pub fn new(
         targets: Vec<Target>,
         config: &WebhookConfig,
@@ -122,7 +125,7 @@ impl Webhooks {
         Self::with_resolver(targets, config, breaker, &(Arc::new(SystemResolver) as Arc<dyn Resolver>))
     }
 
-    /// The same, but names are looked up elsewhere.
+    /// The same, with another resolver.
     ///
     /// # Errors
     ///
@@ -184,7 +187,7 @@ impl Webhooks {
 impl WebhookClient for Webhooks {
     fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_> {
         Box::pin(async move {
-            // A part of its own for each request.
+            // Each request has its own span.
             let trace = asks.trace.child(fastrand::u64(..));
             let (ended, took) = self.tell(&asks, &body, trace).await;
             let (handler, asked_by, fault) = (&asks.handler, asks.trace.span, ended.as_ref().err());

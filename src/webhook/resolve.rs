@@ -1,20 +1,20 @@
-//! From a name to addresses.
+//! Resolves names to addresses.
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 
-/// A lookup under way.
+/// A lookup in progress.
 pub type LookupFuture = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// Whoever knows where a name leads. What it says is not trusted: each address is looked at before it is called.
+/// Resolves names. Results are not trusted: each address is checked before it is used.
 pub trait Resolver: Send + Sync + 'static {
-    /// The addresses of a name, those to be tried first at the front.
+    /// Returns the addresses of a name in order of preference.
     fn resolve(&self, name: &str, port: u16) -> LookupFuture;
 }
 
-/// The system's own.
+/// The system's resolver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 

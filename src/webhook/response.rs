@@ -1,4 +1,4 @@
-//! What a brain answers: `operations`, `reply`, `set` and `cooldown`, each of which may be missing.
+//! Parses a webhook's response: `operations`, `reply`, `set` and `cooldown`, all optional.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use guildhall_actors::ports::WebhookResponse;
 use guildhall_core::state_key::MAX_BYTES;
 use serde_json::{Map, Value};
 
-/// The most operations in an answer.
+/// Maximum number of operations in a response.
 const OPERATIONS_MOST: usize = 100;
-/// The most values in an answer.
+/// Maximum number of values in a response.
 const VALUES_MOST: usize = 100;
-/// The longest that a value is kept or a cooldown lasts: a year.
+/// Maximum time to live of a value, and maximum duration of a cooldown: a year.
 const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
-/// How many problems are told.
+/// Maximum number of errors that are reported.
 const TOLD_MOST: usize = 20;
 
-/// How long values are kept that do not say so themselves, by how their key begins.
+/// Time to live of values that do not set one, by the prefix of their key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefaultTtl {
-    /// Keys that begin with `sess:`.
+    /// Keys that start with `sess:`.
     pub session: Duration,
-    /// Keys that begin with `cache:`.
+    /// Keys that start with `cache:`.
     pub cache: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Default for DefaultTtl {
 }
 
 impl DefaultTtl {
-    /// Any other key is kept until it is removed.
+    /// Other keys have no time to live.
     fn of(self, key: &str) -> Option<Duration> {
         if key.starts_with("sess:") {
             Some(self.session)
@@ -43,16 +43,16 @@ impl DefaultTtl {
     }
 }
 
-/// Reads an answer's body. An empty one says nothing.
+/// Parses the body of a response. An empty one is valid.
 ///
 /// # Errors
 ///
-/// All that is wrong with it, in one line.
+/// Returns all errors in one line.
 pub(super) fn read(body: &[u8], kept_for: DefaultTtl) -> Result<WebhookResponse, String> {
     if body.trim_ascii().is_empty() {
         return Ok(WebhookResponse::default());
     }
-    let value = serde_json::from_slice(body).map_err(|error| format!("it is not JSON: {error}"))?;
+    let value = serde_json::from_slice(body).map_err(|error| format!("it is not valid JSON: {error}"))?;
     let Value::Object(mut fields) = value else {
         return Err(format!("it is {}, not an object", kind(&value)));
     };
@@ -72,17 +72,17 @@ fn operations(value: Option<Value>, problems: &mut Problems) -> Vec<Value> {
         None => return Vec::new(),
         Some(Value::Array(listed)) => listed,
         Some(other) => {
-            problems.add("operations", format!("must be a list, and is {}", kind(&other)));
+            problems.add("operations", format!("must be a list, but is {}", kind(&other)));
             return Vec::new();
         }
     };
     if listed.len() > OPERATIONS_MOST {
-        problems.add("operations", format!("has {} entries; {OPERATIONS_MOST} are the most", listed.len()));
+        problems.add("operations", format!("has {} entries; the maximum is {OPERATIONS_MOST}", listed.len()));
     }
     for (at, operation) in listed.iter().enumerate().filter(|(_, operation)| !operation.is_object()) {
         let what = kind(operation);
         problems
-            .add(format!("operations[{at}]"), format!("must be an object with `kind` and `payload`, and is {what}"));
+            .add(format!("operations[{at}]"), format!("must be an object with `kind` and `payload`, but is {what}"));
     }
     listed
 }
@@ -90,7 +90,7 @@ fn operations(value: Option<Value>, problems: &mut Problems) -> Vec<Value> {
 fn set(value: Option<Value>, kept_for: DefaultTtl, problems: &mut Problems) -> Vec<(String, Value, Option<Duration>)> {
     let values = given(value).and_then(|values| object(values, "set", problems)).unwrap_or_default();
     if values.len() > VALUES_MOST {
-        problems.add("set", format!("has {} keys; {VALUES_MOST} are the most", values.len()));
+        problems.add("set", format!("has {} keys; the maximum is {VALUES_MOST}", values.len()));
     }
     let mut read = Vec::new();
     for (key, entry) in values {
@@ -101,8 +101,8 @@ fn set(value: Option<Value>, kept_for: DefaultTtl, problems: &mut Problems) -> V
         let ttl = millis(entry.remove("ttl_ms"), &format!("{path}.ttl_ms"), problems);
         problems.unknown(&entry, &format!("{path}."), "value, ttl_ms");
         match value {
-            None => problems.add(format!("{path}.value"), "is missing; null removes what is kept"),
-            // What is removed is not kept for any time.
+            None => problems.add(format!("{path}.value"), "is missing; null removes the stored value"),
+            // A removed value has no time to live.
             Some(Value::Null) => read.push((key, Value::Null, None)),
             Some(value) => {
                 let kept = ttl.or_else(|| kept_for.of(&key));
@@ -127,7 +127,7 @@ fn cooldown(value: Option<Value>, problems: &mut Problems) -> Option<(String, Du
             None
         }
         Some(other) => {
-            problems.add("cooldown.key", format!("must be a string, and is {}", kind(&other)));
+            problems.add("cooldown.key", format!("must be a string, but is {}", kind(&other)));
             None
         }
     };
@@ -138,7 +138,7 @@ fn cooldown(value: Option<Value>, problems: &mut Problems) -> Option<(String, Du
     key.zip(lasts)
 }
 
-/// A field that may be missing or `null`, which is the same.
+/// Treats `null` as a missing field.
 fn given(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !value.is_null())
 }
@@ -147,13 +147,13 @@ fn object(value: Value, path: &str, problems: &mut Problems) -> Option<Map<Strin
     match value {
         Value::Object(fields) => Some(fields),
         other => {
-            problems.add(path, format!("must be an object, and is {}", kind(&other)));
+            problems.add(path, format!("must be an object, but is {}", kind(&other)));
             None
         }
     }
 }
 
-/// A time that may be missing or `null`.
+/// Reads an optional duration.
 fn millis(value: Option<Value>, path: &str, problems: &mut Problems) -> Option<Duration> {
     let millis = given(value)?.as_u64().filter(|millis| (1..=LONGEST_MS).contains(millis));
     if millis.is_none() {
@@ -164,7 +164,7 @@ fn millis(value: Option<Value>, path: &str, problems: &mut Problems) -> Option<D
 
 fn check_key(key: &str, path: &str, problems: &mut Problems) {
     if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
-        problems.add(path, format!("a key has 1 to {MAX_BYTES} bytes, and no control characters"));
+        problems.add(path, format!("a key must have 1 to {MAX_BYTES} bytes and no control characters"));
     }
 }
 
@@ -179,12 +179,12 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A name that somebody chose, short enough for a line.
+/// Shortens and escapes a name from the response, for a log line.
 fn shown(name: &str) -> String {
     name.chars().take(64).flat_map(char::escape_debug).collect()
 }
 
-/// What is wrong with an answer.
+/// Errors in a response.
 #[derive(Default)]
 struct Problems {
     told: Vec<String>,
@@ -202,7 +202,7 @@ impl Problems {
 
     fn unknown(&mut self, left: &Map<String, Value>, path: &str, known: &str) {
         for name in left.keys() {
-            self.add(format!("{path}{}", shown(name)), format!("is not a field; those are {known}"));
+            self.add(format!("{path}{}", shown(name)), format!("is not a known field; known fields are {known}"));
         }
     }
 
@@ -295,20 +295,20 @@ mod tests {
             "operation": {},
         }));
         for part in [
-            "operations[1]: must be an object with `kind` and `payload`, and is a number",
-            "operations[2]: must be an object with `kind` and `payload`, and is a list",
-            "reply: must be an object, and is a string",
-            "set.: a key has 1 to 255 bytes",
-            "set.a: must be an object, and is a number",
-            "set.b: must be an object, and is null",
+            "operations[1]: must be an object with `kind` and `payload`, but is a number",
+            "operations[2]: must be an object with `kind` and `payload`, but is a list",
+            "reply: must be an object, but is a string",
+            "set.: a key must have 1 to 255 bytes",
+            "set.a: must be an object, but is a number",
+            "set.b: must be an object, but is null",
             "set.c.ttl_ms: must be a whole number",
-            "set.c.ttl: is not a field; those are value, ttl_ms",
+            "set.c.ttl: is not a known field; known fields are value, ttl_ms",
             "set.c.value: is missing",
             "set.d.ttl_ms: must be a whole number",
             "cooldown.key: is missing",
             "cooldown.for_ms: must be a whole number",
-            "cooldown.until: is not a field",
-            "operation: is not a field; those are operations, reply, set, cooldown",
+            "cooldown.until: is not a known field",
+            "operation: is not a known field; known fields are operations, reply, set, cooldown",
         ] {
             assert!(said.contains(part), "{part} in {said}");
         }
@@ -317,12 +317,12 @@ mod tests {
     #[test]
     fn what_is_no_object_is_refused_and_named() {
         for (body, what) in [
-            ("ok", "not JSON"),
-            (r#"{"operations": ["#, "not JSON"),
+            ("ok", "not valid JSON"),
+            (r#"{"operations": ["#, "not valid JSON"),
             ("[]", "a list, not an object"),
             ("null", "null, not an object"),
             (r#""hello""#, "a string, not an object"),
-            ("{} {}", "not JSON"),
+            ("{} {}", "not valid JSON"),
         ] {
             let said = read(body.as_bytes(), DefaultTtl::default()).unwrap_err();
             assert!(said.contains(what), "{said}");
@@ -335,7 +335,7 @@ mod tests {
     fn lists_and_keys_have_bounds() {
         let operations = |count| json!({"operations": vec![json!({}); count]});
         assert_eq!(reads(&operations(100)).operations.len(), 100);
-        assert!(refuses(&operations(101)).contains("has 101 entries; 100 are the most"));
+        assert!(refuses(&operations(101)).contains("has 101 entries; the maximum is 100"));
         let values = |count: usize| {
             let entries: Map<String, Value> = (0..count).map(|at| (at.to_string(), json!({"value": 1}))).collect();
             json!({"set": entries})

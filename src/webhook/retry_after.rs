@@ -1,15 +1,15 @@
-//! When a brain wants to be asked again.
+//! Parses the `Retry-After` header of a webhook's response.
 
 use std::time::{Duration, SystemTime};
 
 use guildhall_core::time::UnixMs;
 use http::{HeaderMap, header};
 
-/// What `Retry-After` says, in seconds or as a date, but no more than `most`. What cannot be read says nothing.
+/// Parses `Retry-After`, in seconds or as a date. Returns at most `max`, and `None` for an invalid header.
 pub(super) fn retry_after(headers: &HeaderMap, now: UnixMs, most: Duration) -> Option<Duration> {
     let said = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) {
-        // So many digits that no number holds them mean as long as may be.
+        // A number that is too large for an integer means the maximum.
         said.parse().map_or(Duration::MAX, Duration::from_secs)
     } else {
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.millis());

@@ -1,4 +1,4 @@
-//! What requests are signed with.
+//! Secrets that requests are signed with.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,29 +8,29 @@ use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use secrecy::zeroize::Zeroizing;
 
-/// What every secret begins with.
+/// Prefix of every secret.
 const PREFIX: &str = "whsec_";
-/// How many bytes a secret may have.
+/// Permitted lengths of a secret, in bytes.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A secret that a brain shares with us, as Standard Webhooks writes it: `whsec_` and 24 to 64 bytes in base64. It is not
-/// shown by `Debug`.
+/// A secret shared with a brain, in the format of Standard Webhooks: `whsec_` and 24 to 64 bytes in base64. `Debug`
+/// does not display it.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
 
-/// A text that is no secret. The text itself is not told.
+/// A text is not a valid secret. The error does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// It does not begin as a secret does.
-    #[error("a webhook's secret begins with `whsec_`; make one with: echo whsec_$(openssl rand -base64 32)")]
+    /// It does not start with the prefix.
+    #[error("a webhook's secret must start with `whsec_`; create one with: echo whsec_$(openssl rand -base64 32)")]
     Prefix,
-    /// What follows is not base64.
-    #[error("what follows `whsec_` must be base64 with its padding, as `openssl rand -base64 32` writes it")]
+    /// The part after the prefix is not base64.
+    #[error("the part after `whsec_` must be base64 with its padding, as `openssl rand -base64 32` prints it")]
     Base64,
     /// It is too short or too long.
-    #[error("a webhook's secret has 24 to 64 bytes, and this one has {0}; make one with: openssl rand -base64 32")]
+    #[error("a webhook's secret must have 24 to 64 bytes, but has {0}; create one with: openssl rand -base64 32")]
     Length(
-        /// How many it has.
+        /// Its length in bytes.
         usize,
     ),
 }
@@ -55,7 +55,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The signature of a text that is given in parts.
+    /// Signs a text that is given in parts.
     pub(super) fn sign(&self, parts: &[&[u8]]) -> hmac::Tag {
         let mut signing = hmac::Context::with_key(&self.0);
         for part in parts {
@@ -64,7 +64,7 @@ impl Secret {
         signing.sign()
     }
 
-    /// Whether this is the signature of a text, in constant time.
+    /// Whether `tag` is the signature of a text. Compares in constant time.
     pub(super) fn verify(&self, text: &[u8], tag: &[u8]) -> bool {
         hmac::verify(&self.0, text, tag).is_ok()
     }

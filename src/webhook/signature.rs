@@ -1,4 +1,4 @@
-//! Signatures of requests, and of answers to them: Standard Webhooks.
+//! Signatures of requests and of responses to them: Standard Webhooks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,17 +7,19 @@ use http::HeaderMap;
 
 use super::Secret;
 
-/// How far the time of an answer's signature may be from the present, in seconds: as Standard Webhooks recommends.
+/// Maximum difference between the time of a response's signature and the current time, in seconds: as Standard Webhooks
+/// recommends.
 const TOLERANCE_SECONDS: u64 = 5 * 60;
-/// How many signatures of one answer are compared.
+/// Maximum number of signatures of one response that are compared.
 const MAX_SIGNATURES: usize = 16;
 
-/// What stands in `webhook-timestamp` and `webhook-signature`.
+/// Values of `webhook-timestamp` and `webhook-signature`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SignatureHeaders {
     /// Seconds since 1970.
     pub(super) timestamp: String,
-    /// One signature a secret: whoever knows any of them can check it, so that a secret can be changed without a pause.
+    /// One signature for each secret: a receiver needs only one of the secrets, so that a secret can be changed without
+    /// downtime.
     pub(super) signatures: String,
 }
 
@@ -34,7 +36,7 @@ pub(super) fn sign(secrets: &[Secret], id: &str, body: &[u8], now: UnixMs) -> Si
     SignatureHeaders { signatures: signed.join(" "), timestamp }
 }
 
-/// Why an answer does not count as signed.
+/// Reason why a response does not count as signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SignatureError {
     #[error("it is not signed: it has no `webhook-signature` header")]
@@ -43,19 +45,24 @@ pub(super) enum SignatureError {
     Header(&'static str),
     #[error("its `webhook-id` must be `{expected}`: that of the request, its `webhook-timestamp` and `answer`")]
     Id { expected: String },
-    #[error("its `webhook-timestamp` is more than {TOLERANCE_SECONDS} s from the present time; check both clocks")]
+    #[error("its `webhook-timestamp` is more than {TOLERANCE_SECONDS} s from the current time; check both clocks")]
     Timestamp,
-    #[error("its `webhook-signature` does not match; check the secret and that the body is signed as it is sent")]
+    #[error(
+        "its `webhook-signature` does not match; check the secret, and that the signature is of the exact body \
+        that is sent"
+    )]
     Mismatch,
 }
 
-/// The `webhook-id` of the answer to a request. It names the request's id and time, so that an answer to another request
-/// does not match; no request has such an id, so that a request cannot be sent back as its own answer.
+/// Returns the `webhook-id` of the response to a request. It contains the request's id and time, so that a response to
+/// another request does not match; no request has such an id, so that a request cannot be sent back as its own
+/// response.
 fn answer_id(id: &str, timestamp: &str) -> String {
     format!("{id}:{timestamp}:answer")
 }
 
-/// Verifies the signature of the answer to a request with this id and timestamp. Any secret of the handler will do.
+/// Verifies the signature of the response to a request with this id and timestamp. Any secret of the handler is
+/// accepted.
 pub(super) fn verify(
     secrets: &[Secret],
     id: &str,
@@ -99,7 +106,7 @@ mod tests {
         format!("whsec_{}", STANDARD.encode([byte; 24])).parse().unwrap()
     }
 
-    /// The headers of an answer.
+    /// Headers of a response.
     fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
@@ -144,9 +151,9 @@ mod tests {
         for id in [
             // The request itself, sent back.
             "abc-7-greet",
-            // An earlier answer to the same event.
+            // An earlier response to the same event.
             "abc-7-greet:1699999998:answer",
-            // Answers to another event and another handler.
+            // Responses to another event and another handler.
             "abc-8-greet:1699999999:answer",
             "abc-7-other:1699999999:answer",
             "",
@@ -207,7 +214,7 @@ mod tests {
         assert_eq!(other_body, Err(SignatureError::Mismatch));
     }
 
-    /// The vectors of RFC 4231 whose keys are long enough to be a secret's.
+    /// The test vectors of RFC 4231 whose keys are long enough for a secret.
     #[test]
     fn tags_are_those_of_the_standard() {
         let hex = |text: &str| -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Where a handler's webhook is, and what it is signed with.
+//! URL, secrets and options of a handler's webhook.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,26 +13,26 @@ use url::{Host, Url};
 use super::Secret;
 use super::address::not_public;
 
-/// The most secrets at once: the one in use, those that come and those that go.
+/// Maximum number of secrets: the current one, future ones and old ones.
 const SECRETS_MOST: usize = 4;
 
 /// A handler's webhook.
 #[derive(Clone)]
 pub struct Target {
-    /// The handler's name.
+    /// Name of the handler.
     pub handler: Arc<str>,
-    /// Where events are sent.
+    /// URL that events are sent to.
     pub url: Url,
-    /// What they are signed with: each of these gives a signature.
+    /// Secrets that requests are signed with: each adds a signature.
     pub secrets: Vec<Secret>,
-    /// Whether it may be in a network of our own.
+    /// Whether addresses that are not public are permitted.
     pub allow_private: bool,
-    /// Which of its answers may have an effect.
+    /// Which of its responses may have an effect.
     pub answers: ResponsePolicy,
 }
 
 impl fmt::Debug for Target {
-    /// Without the path and the query, in which people hide keys.
+    /// Without the path and the query, which may contain keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("handler", &self.handler)
@@ -44,69 +44,75 @@ impl fmt::Debug for Target {
     }
 }
 
-/// What is wrong with one webhook.
+/// Error in a webhook's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetProblem {
-    /// It is of another scheme.
-    #[error("handler {handler}: a webhook's url begins with http:// or https://, and this one with {scheme}:")]
+    /// The scheme of its URL is not http or https.
+    #[error(
+        "handler {handler}: a webhook's url must start with http:// or https://, but this one starts with \
+        {scheme}:"
+    )]
     Scheme {
-        /// Whose it is.
+        /// Name of the handler.
         handler: Arc<str>,
-        /// The one that it has.
+        /// Scheme of its URL.
         scheme: String,
     },
-    /// It holds a user or a password.
-    #[error("handler {0}: a webhook's url holds no user or password; requests are signed, which says who sent them")]
-    Credentials(Arc<str>),
-    /// It has a fragment.
-    #[error("handler {0}: a webhook's url has no fragment (#…), since that is never sent")]
-    Fragment(Arc<str>),
-    /// No request can be sent there.
-    #[error("handler {0}: nothing can be sent to this url; give it as a browser would show it")]
-    Unusable(Arc<str>),
-    /// It is in a network of our own, which was not allowed.
+    /// Its URL contains a user or a password.
     #[error(
-        "handler {handler}: {host} is {what}, and is not called; set allow_private for this handler if that is meant"
+        "handler {0}: a webhook's url must not contain a user or a password; requests are authenticated by their \
+        signature"
+    )]
+    Credentials(Arc<str>),
+    /// Its URL has a fragment.
+    #[error("handler {0}: a webhook's url must not contain a fragment (#…), which is never sent")]
+    Fragment(Arc<str>),
+    /// Its URL cannot be used in a request.
+    #[error("handler {0}: the webhook's url cannot be used in a request; write it as a browser displays it")]
+    Unusable(Arc<str>),
+    /// Its address is not public, and `allow_private` is not set.
+    #[error(
+        "handler {handler}: {host} is {what}, which is not permitted; set allow_private for this handler to permit it"
     )]
     NotPublic {
-        /// Whose it is.
+        /// Name of the handler.
         handler: Arc<str>,
-        /// Where it is.
+        /// Host in its URL.
         host: String,
-        /// What that is.
+        /// Description of the address.
         what: &'static str,
     },
-    /// There is nothing to sign with, or too much.
-    #[error("handler {handler}: a webhook has 1 to {SECRETS_MOST} secrets, and this one has {count}")]
+    /// It has no secret, or too many.
+    #[error("handler {handler}: a webhook must have 1 to {SECRETS_MOST} secrets, but has {count}")]
     Secrets {
-        /// Whose they are.
+        /// Name of the handler.
         handler: Arc<str>,
-        /// How many there are.
+        /// Number of secrets.
         count: usize,
     },
-    /// Two have one name.
-    #[error("handler {0}: there are two webhooks of that name; a handler has one")]
+    /// Two webhooks have the same handler name.
+    #[error("handler {0}: two webhooks have this name; a handler can have only one")]
     Twice(Arc<str>),
-    /// The file of authorities is none.
-    #[error("the file of authorities {} {why}; name one with certificates in PEM, or none", path.display())]
+    /// The file of certificate authorities is invalid.
+    #[error("the file of certificate authorities {} {why}; it must be a PEM file of certificates", path.display())]
     Authorities {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error in the file.
         why: String,
     },
 }
 
-/// All that is wrong with the webhooks that there should be.
+/// All errors in the configuration of webhooks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct TargetError {
-    /// One after the other.
+    /// The errors; one on each line of the message.
     pub problems: Vec<TargetProblem>,
 }
 
 impl Target {
-    /// All that is wrong with it, as far as that can be seen without looking up its name.
+    /// Returns all errors that can be found without looking up the host name.
     #[must_use]
     pub fn problems(&self) -> Vec<TargetProblem> {
         let handler = || self.handler.clone();
@@ -132,7 +138,7 @@ impl Target {
         problems
     }
 
-    /// Its URL as HTTP has it.
+    /// Returns its URL without the fragment.
     pub(super) fn uri(&self) -> Option<Uri> {
         self.url.host()?;
         let mut url = self.url.clone();
@@ -140,8 +146,8 @@ impl Target {
         url.as_str().parse().ok()
     }
 
-    /// What its address is, if it is written out and not public. Numbers in any other spelling (octal, hexadecimal, a single
-    /// one) have been read as what they are by then.
+    /// Describes the address in its URL, if it is not public. Other spellings of IPv4 addresses (octal, hexadecimal, a
+    /// single number) are normalized already.
     fn not_public(&self) -> Option<&'static str> {
         match self.url.host()? {
             Host::Ipv4(address) => not_public(IpAddr::V4(address)),
@@ -154,7 +160,7 @@ impl Target {
     }
 }
 
-/// All that is wrong with them, each by itself and together.
+/// Returns all errors of these targets.
 pub(super) fn problems(targets: &[Target]) -> Vec<TargetProblem> {
     let mut names = HashSet::new();
     let mut problems = Vec::new();
@@ -234,7 +240,7 @@ mod tests {
         assert_eq!(problems.len(), 2 * 5 + 1, "{problems:?}");
         let error = TargetError { problems };
         assert!(!format!("{error} {error:?} {wrong:?}").contains("canary"), "{error}");
-        for part in ["begins with http", "no user or password", "no fragment", "has 0", "two webhooks"] {
+        for part in ["start with http", "a user or a password", "a fragment", "has 0", "two webhooks"] {
             assert!(error.to_string().contains(part), "{part} in {error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Whose certificates are trusted.
+//! TLS configuration with trusted certificate authorities.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-/// TLS that trusts the authorities everybody trusts, and those of a file besides.
+/// Returns a TLS configuration that trusts the public certificate authorities, and those in a file.
 ///
 /// # Errors
 ///
-/// What is wrong with the file.
+/// If the file is invalid.
 pub(crate) fn trusting(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(path) = ca_file {
@@ -19,11 +19,11 @@ pub(crate) fn trusting(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
         let mut count = 0;
         for certificate in found {
             let certificate = certificate.map_err(|error| format!("is not a PEM file: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("holds a certificate that is none: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("contains an invalid certificate: {error}"))?;
             count += 1;
         }
         if count == 0 {
-            return Err("holds no certificate".to_owned());
+            return Err("contains no certificate".to_owned());
         }
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

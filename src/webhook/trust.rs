@@ -1,13 +1,13 @@
-//! Which answers may have an effect.
+//! Decides which responses may have an effect.
 //!
-//! An answer acts with the operator's rights. Over plain http anyone on the network path can write one, so it is accepted
-//! only if it is certain who wrote it:
+//! A response acts with the operator's rights. Over plain http anyone on the network path can write one, so it is
+//! accepted only if its sender is certain:
 //!
 //! ```text
 //!  https ──────────────▶ accepted
 //!  loopback address ───▶ accepted
 //!  plain http ─────────▶ signed with the handler's secret, for this request? ─ yes ─▶ accepted
-//!                                                                            └ no ──▶ refused, counted
+//!                                                                            └ no ──▶ rejected, counted
 //! ```
 
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use url::{Host, Url};
 
 use super::signature::SignatureError;
 
-/// How an answer was transported.
+/// Transport of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     /// Over TLS, from a server with a valid certificate.
@@ -29,7 +29,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// The transport of a response: by the address of its connection, not by the name in the URL.
+    /// Returns the transport of a response: by the address of its connection, not by the name in the URL.
     pub(super) fn of(is_https: bool, extensions: &Extensions) -> Self {
         if is_https {
             return Self::Tls;
@@ -38,12 +38,12 @@ impl Transport {
     }
 }
 
-/// An answer that may not have an effect.
+/// A response that may not have an effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UntrustedResponse {
     #[error(
-        "it came over plain http from {}, and {signature}; use https, sign answers (docs/webhooks.md#signed-answers), or \
-         set answers = \"any\" for this handler",
+        "it came over plain http from {}, and {signature}; use https, sign responses \
+         (docs/webhooks.md#signed-answers), or set answers = \"any\" for this handler",
         address.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string())
     )]
     Plain { address: Option<IpAddr>, signature: SignatureError },
@@ -51,7 +51,7 @@ pub(super) enum UntrustedResponse {
     Unsigned(SignatureError),
 }
 
-/// Decides whether an answer may have an effect. The signature is verified only where it decides.
+/// Decides whether a response may have an effect. The signature is verified only if it decides.
 pub(super) fn check(
     policy: ResponsePolicy,
     transport: Transport,
@@ -68,7 +68,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether answers from a URL may come over plain http from an address that is not loopback. Names are not looked up.
+/// Whether responses from a URL may come over plain http from an address that is not loopback. Names are not looked up.
 pub(crate) fn may_be_plain(url: &Url) -> bool {
     let is_loopback = match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),

@@ -164,11 +164,7 @@ async fn interactive_calls_hardly_wait_while_the_operation_lane_is_saturated() {
         let latency = Duration::from_millis(latency_ms);
         let waits = waits_beside_operations(Discord { limit, latency, ..Discord::default() }).await;
         let p99 = waits[waits.len() * 99 / 100];
-        println!(
-            "{limit:?}, {latency:?}: {} waits, median {:?}, p99 {p99:?}",
-            waits.len(),
-            waits[waits.len() / 2]
-        );
+        println!("{limit:?}, {latency:?}: {} waits, median {:?}, p99 {p99:?}", waits.len(), waits[waits.len() / 2]);
         assert!(p99 < Duration::from_millis(100), "{limit:?}, {latency:?}: {p99:?}");
     }
 }

@@ -67,11 +67,7 @@ fn an_orderly_shutdown_ends_parts_and_not_the_process() {
     supervision.stopping();
     drop(forever);
     guard(&supervision, Part::Budgets).finish();
-    assert_eq!(
-        supervision.registry().on_ended(Part::Main),
-        EndAction::Expected,
-        "nothing ends the process yet"
-    );
+    assert_eq!(supervision.registry().on_ended(Part::Main), EndAction::Expected, "nothing ends the process yet");
     assert!(exits.try_recv().is_err());
 }
 

@@ -246,8 +246,12 @@ impl InternalEvent for InvalidThresholdCrossed {
     fn emit(self) {
         match self.stopped {
             Some(lane) => {
-                warn!(ratio = self.ratio, stopped = lane.name(), "invalid requests stop this lane and less urgent \
-                    ones");
+                warn!(
+                    ratio = self.ratio,
+                    stopped = lane.name(),
+                    "invalid requests stop this lane and less urgent \
+                    ones"
+                );
             }
             None => info!(ratio = self.ratio, "invalid requests no longer stop any lane"),
         }

@@ -64,8 +64,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::histogram(RETRY_AFTER, &["scope"], "Retry-After values of 429 responses.").in_unit(Unit::Seconds),
     Metric::counter(DENIED, &[], "Calls that were not sent because the lease of their caller was lost."),
     Metric::counter(LOST, &["why"], "Calls to Discord without a response: unreachable, timed_out or broken."),
-    Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "Response time of Discord.")
-        .in_unit(Unit::Seconds),
+    Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "Response time of Discord.").in_unit(Unit::Seconds),
 ];
 
 /// A call was not sent, because its caller has lost its lease.

@@ -21,8 +21,12 @@ pub const LIMIT_SHARE: &str = "guildhall_limit_share";
 
 /// All metrics of this module.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::gauge(MODE, &["limit", "mode"], "Mode in which this process shares a limit with others: 1 for the current \
-        mode."),
+    Metric::gauge(
+        MODE,
+        &["limit", "mode"],
+        "Mode in which this process shares a limit with others: 1 for the current \
+        mode.",
+    ),
     Metric::gauge(MEMBERS, &["limit"], "Processes that share a limit."),
     Metric::gauge(SHARE, &["limit"], "What this process may use alone while the others are unreachable."),
     Metric::gauge(
@@ -64,14 +68,7 @@ impl InternalEvent for SharedModeChanged {
                 warn!(limit, from, to = name, members, share, "other processes unreachable; limit no longer shared");
             }
             SharingMode::Open => {
-                warn!(
-                    limit,
-                    from,
-                    to = name,
-                    members,
-                    share,
-                    "other processes unreachable; the limit may be exceeded"
-                );
+                warn!(limit, from, to = name, members, share, "other processes unreachable; the limit may be exceeded");
             }
         }
         for mode in SharingMode::ALL {

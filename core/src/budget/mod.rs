@@ -47,8 +47,10 @@ pub enum BudgetError {
     #[error("the observed call was sent more than {} seconds ago; report it earlier", Budget::MEMORY.as_secs())]
     StaleObservation,
     /// There is no budget with this name.
-    #[error("unknown budget {0:?}; add it to budgets.named, or set default limits for all other budgets in \
-        budgets.others")]
+    #[error(
+        "unknown budget {0:?}; add it to budgets.named, or set default limits for all other budgets in \
+        budgets.others"
+    )]
     Unknown(String),
     /// There are too many budgets.
     #[error("cannot add a budget: the maximum number of budgets ({0}) is reached")]
@@ -108,8 +110,10 @@ pub enum BudgetUnreachable {
     #[error("the shared budget is unreachable, and nothing may be spent from it meanwhile")]
     Closed,
     /// The cost exceeds the share of this process.
-    #[error("the shared budget is unreachable, and this process's share of it is at most {share}, less than the cost \
-        of {cost}")]
+    #[error(
+        "the shared budget is unreachable, and this process's share of it is at most {share}, less than the cost \
+        of {cost}"
+    )]
     AboveShare {
         /// The requested cost.
         cost: Points,

@@ -1,4 +1,4 @@
-//! Who changed what.
+//! Lists the audit.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::access::{AuditAction, AuditFilter, StoredAuditRecord};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{AppState, dto, errors, middleware, params::Params};
 use crate::api::problem::ProblemResponse;
 
-/// The longest key id that can be asked for.
+/// Maximum length of a key id in the filter.
 const KEY_MOST: usize = 64;
 
 pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
@@ -21,7 +21,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Result
         action: asking.named("action", &names, AuditAction::from_name),
         among: caller.among(asking.guild()),
         before: asking.place("before"),
-        // One more tells whether there are more.
+        // One more shows whether another page follows.
         limit: limit + 1,
     };
     asking.end()?;

@@ -1,4 +1,4 @@
-//! Breakers: looking at them, opening and closing them by hand.
+//! Lists circuit breakers, and opens or closes them manually.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ use crate::{
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// The longest key.
+/// Maximum length of a key.
 const KEY_MOST: usize = 256;
-/// The longest that a breaker is opened for, unless it is until it is reset: a week.
+/// Maximum duration of a forced breaker that is not open until it is reset: a week.
 const FOR_MOST: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
@@ -64,7 +64,7 @@ pub(super) async fn force(request: HttpRequest, served: Data<AppState>) -> Handl
     let note = caller.note(AuditAction::BreakersForce, served.now()).on(&key).saying(how);
     let (book, to_open) = (served.book()?, key.clone());
     let forced = served.ask_gate(|desk| async move {
-        // First, so that nothing is written down that cannot be done.
+        // First, so that only possible changes are recorded.
         if let Err(refused) = desk.gate.may_force(to_open.clone(), lasting).await? {
             return Some(Err(unforced(refused)));
         }
@@ -97,13 +97,13 @@ pub(super) async fn reset(request: HttpRequest, served: Data<AppState>) -> Handl
     look(&served, key).await
 }
 
-/// A breaker as it is now.
+/// The current state of a breaker.
 async fn look(served: &AppState, key: BreakerKey) -> HandlerResult {
     let asked = key.clone();
     let seen = served.ask_gate(move |desk| async move { desk.gate.look(asked).await }).await?;
     let body = match seen {
         Some(breaker) => shown(&breaker, served.now()),
-        // Nobody watches what is closed and has no trouble.
+        // A closed breaker without failures is not tracked.
         None => json!({"key": key, "kind": key.kind().name(), "state": "closed", "until": null}),
     };
     Ok(HttpResponse::Ok().json(body))
@@ -117,10 +117,10 @@ fn unforced(refused: ForceError) -> ProblemResponse {
     }
 }
 
-/// The breaker of this name, if it can be one of this process.
+/// Parses the key of a breaker, and checks that this process can have it.
 fn named(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemResponse> {
     let wrong = |message: String| params::parameter("key", message);
-    let given = given.ok_or_else(|| wrong("must be there, as `GET /v1/breakers` shows it".to_owned()))?;
+    let given = given.ok_or_else(|| wrong("is required, as `GET /v1/breakers` lists it".to_owned()))?;
     let key: BreakerKey = given.parse().map_err(|error| wrong(format!("names no breaker: {error}")))?;
     let known = match &key {
         BreakerKey::Address => true,
@@ -131,8 +131,8 @@ fn named(given: Option<String>, own: Credential) -> Result<BreakerKey, ProblemRe
     if !known {
         let own = BreakerKey::Discord(own);
         return Err(wrong(format!(
-            "names no breaker of this bot; what there is: `discord`, `{own}`, `{own}/<METHOD> <path>`, that with `#<id>`, \
-             the same of `discord:anonymous`, and `target:<handler>`"
+            "names no breaker of this bot; possible keys are `discord`, `{own}`, `{own}/<METHOD> <path>`, that with \
+             `#<id>`, the same of `discord:anonymous`, and `target:<handler>`"
         )));
     }
     Ok(key)
@@ -142,7 +142,7 @@ fn is_own(whose: Credential, own: Credential) -> bool {
     whose == own || whose == Credential::Anonymous
 }
 
-/// Whether it looks like a route: a method, and a path of plain characters.
+/// Whether it has the form of a route: a method, and a path of plain characters.
 fn is_route(route: &RouteKey) -> bool {
     let Some((method, path)) = route.as_str().split_once(' ') else { return false };
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].contains(&method)

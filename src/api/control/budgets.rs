@@ -1,4 +1,4 @@
-//! Named budgets of other upstreams: looking at them, taking from them, telling what their upstreams said.
+//! Named budgets of other upstreams: lists them, takes points from them, and records what the upstreams report.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ use crate::api::problem::{ProblemResponse, ProblemType};
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// What is taken unless it is said.
+/// Default cost.
 const COST: Points = Points::whole(1);
-/// How long somebody would wait, unless it is said.
+/// Default maximum delay.
 const WAIT: Duration = Duration::from_secs(5);
-/// The longest that somebody may say: a day. What is booked has a bound of its own.
+/// Maximum of that: a day. Booked points have a limit of their own.
 const WAIT_MOST_MS: u64 = 24 * 60 * 60 * 1_000;
-/// Hours of spend that are shown unless it is said, and at most.
+/// Hours of spend in a response: the default, and the maximum.
 const HOURS: u64 = 24;
 const HOURS_MOST: u64 = 366 * 24;
 
@@ -86,15 +86,15 @@ pub(super) async fn observe(request: HttpRequest, served: Data<AppState>) -> Han
     };
     asking.end()?;
     if (Observation { age: Duration::ZERO, ..seen }) == Observation::default() {
-        let says = "The body says nothing: give what the upstream reported, as available, maximum, restore_per_second or \
-                    retry_after_ms.";
+        let says = "The request body is empty: give what the upstream reported, as available, maximum, \
+            restore_per_second or retry_after_ms.";
         return Err(ProblemType::BadRequest.says(says));
     }
     let note =
         middleware::caller_of(&request).note(AuditAction::BudgetsObserve, served.now()).on(&name).saying(told(&seen));
     let book = served.book()?;
     let observed = served.ask_budgets(move |budgets| async move {
-        // First, so that nothing is written down that cannot be done.
+        // First, so that only possible changes are recorded.
         budgets.prepare(&name, &seen).await.map_err(|error| of_budget(&error))?;
         book.note(note).await?;
         budgets.observe(&name, seen).await.map_err(|error| of_budget(&error))?;
@@ -136,7 +136,7 @@ fn spent(spend: &SpendRecord) -> Value {
     json!({"hour": dto::time(spend.hour.start()), "points": spend.points(), "calls": spend.calls})
 }
 
-/// What an upstream said, in a few words.
+/// A summary of what an upstream reported.
 fn told(seen: &Observation) -> String {
     let points =
         [("available", seen.available), ("maximum", seen.maximum), ("restore_per_second", seen.restore_per_second)];
@@ -145,12 +145,12 @@ fn told(seen: &Observation) -> String {
     said.chain(wait).collect::<Vec<_>>().join(", ")
 }
 
-/// How long ago a report may be about.
+/// Maximum age of a report.
 fn memory_ms() -> u64 {
     u64::try_from(Budget::MEMORY.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Rounded up: who comes then does not come too early.
+/// Rounded up, so that a caller does not retry too early.
 fn millis_up(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
@@ -175,5 +175,5 @@ fn of_budget(error: &BudgetError) -> ProblemResponse {
     }
 }
 
-/// The most that is counted, wherever a budget is kept.
+/// The largest number of points, wherever a budget is stored.
 pub(super) const POINTS_MOST: Points = BudgetMember::MOST;

@@ -1,4 +1,4 @@
-//! Dead letters: looking at them, doing them again, throwing them away.
+//! Lists, redrives and discards dead letters.
 
 use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Data};
 use guildhall_actors::ports::DeadLetterFilter;
@@ -12,12 +12,12 @@ use crate::api::problem::ProblemResponse;
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// Dead letters that one request may do again, or throw away.
+/// Maximum number of dead letters that one request redrives or discards.
 const BULK_MOST: usize = 1_000;
-/// The longest text that is looked for.
+/// Maximum length of the text to search for.
 const REASON_MOST: usize = 200;
 
-/// Which letters, as all that ask for several say it.
+/// The filter that all requests for several dead letters have in common.
 fn which(asking: &mut Params) -> DeadLetterFilter {
     DeadLetterFilter {
         kind: asking.kind(),
@@ -32,7 +32,7 @@ fn which(asking: &mut Params) -> DeadLetterFilter {
 pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let mut asking = Params::query(&request);
     let (limit, guild) = (asking.limit(), asking.guild());
-    // One more tells whether there are more.
+    // One more shows whether another page follows.
     let filter = DeadLetterFilter {
         redriven: asking.truth("redriven"),
         before: asking.cursor(),

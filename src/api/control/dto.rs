@@ -1,4 +1,4 @@
-//! Operations, letters and guilds as the API shows them.
+//! Operations, dead letters and guilds as JSON.
 
 use chrono::{DateTime, SecondsFormat};
 use guildhall_actors::ports::{Attempt, DeadLetter, OperationDetails, WaitReason};
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::{params, timeline};
 
-/// What gives whoever knows it the right to answer an interaction is not shown.
+/// Fields that are redacted: the token permits to respond to an interaction.
 const TOKENS: [&str; 1] = ["interaction_token"];
 
-/// Where an operation is shown.
+/// The URL of an operation.
 pub(super) fn place(id: OperationId) -> String {
     format!("/v1/operations/{id}")
 }
@@ -29,7 +29,7 @@ fn id_text(id: Option<u64>) -> Value {
     id.map_or(Value::Null, |id| id.to_string().into())
 }
 
-/// What the store holds as JSON; as text, should it be none.
+/// A stored text as JSON; as a string, if it is not JSON.
 fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
@@ -59,7 +59,8 @@ fn attempt(attempt: &Attempt) -> Value {
     })
 }
 
-/// An operation that was just accepted, or was before. Each submission is answered with one, so it is written without detours.
+/// An operation that was accepted now or before. Every submission is answered with one, so it is serialized without an
+/// intermediate value.
 #[derive(Debug, Serialize)]
 pub(super) struct AcceptedOperationDto {
     eligible_at: Option<Value>,
@@ -85,7 +86,7 @@ pub(super) fn accepted(accepted: &AcceptedOperation) -> AcceptedOperationDto {
     }
 }
 
-/// Operations that were asked for together.
+/// Operations of one submission.
 #[derive(Debug, Serialize)]
 pub(super) struct AcceptedBatch {
     operations: Vec<AcceptedOperationDto>,
@@ -95,7 +96,7 @@ pub(super) fn accepted_together(all: &[AcceptedOperation]) -> AcceptedBatch {
     AcceptedBatch { operations: all.iter().map(accepted).collect() }
 }
 
-/// An operation without its tries, as lists have it.
+/// An operation without its attempts, as in lists.
 pub(super) fn in_list(shown: &OperationDetails) -> Value {
     let (stored, operation) = (&shown.stored, &shown.stored.operation);
     json!({
@@ -127,7 +128,7 @@ pub(super) fn in_list(shown: &OperationDetails) -> Value {
     })
 }
 
-/// What an operation of several calls has done so far. The result of one that has succeeded says all of it.
+/// The finished steps of an operation with several calls. After success, the result contains all of it.
 fn progress(shown: &OperationDetails) -> Value {
     match shown.stored.state {
         OperationState::Succeeded => json!([]),
@@ -174,10 +175,10 @@ fn waits_for(shown: &OperationDetails) -> Value {
     }
 }
 
-/// An operation with its tries, and all that happened to it.
+/// An operation with its attempts and its timeline.
 pub(super) fn operation(shown: &OperationDetails) -> Value {
     let mut value = in_list(shown);
-    // A delay is no try.
+    // A delay is not an attempt.
     let tries = shown.attempts.iter().filter(|attempt| attempt.class != FailureClass::RateLimited.name());
     value["tries"] = tries.map(attempt).collect();
     value["timeline"] = timeline::shown(shown);
@@ -215,7 +216,7 @@ pub(super) fn letters(letters: &[DeadLetter], more: bool) -> Value {
     json!({"dead_letters": letters.iter().map(letter).collect::<Vec<_>>(), "next": last})
 }
 
-/// What became of letters that were done again.
+/// The result of redriving dead letters.
 pub(super) fn redriven(summary: &RedriveSummary) -> Value {
     let pairs = summary.redriven.iter().map(|(letter, operation)| json!({"letter": letter, "operation": operation}));
     let skipped = summary.skipped.iter().map(|skipped| json!({"letter": skipped.id, "why": skipped.why}));
@@ -228,12 +229,12 @@ pub(super) fn redriven(summary: &RedriveSummary) -> Value {
     })
 }
 
-/// What became of letters that were thrown away.
+/// The result of discarding dead letters.
 pub(super) fn discarded(summary: DiscardSummary) -> Value {
     json!({"discarded": summary.count, "more": summary.more})
 }
 
-/// How things stand in a guild.
+/// The status of a guild.
 pub(super) fn guild(guild: u64, standing: &GuildStatus) -> Value {
     json!({
         "guild_id": guild.to_string(),

@@ -1,4 +1,4 @@
-//! Erasing what is stored about a user or a guild: `POST /v1/erase`.
+//! Erases the stored data about a user or a guild: `POST /v1/erase`.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use crate::api::problem::ProblemResponse;
 /// How long one request examines rows before it returns where to continue.
 const ONE_REQUEST: Duration = Duration::from_secs(5);
 
-/// What one request asks for.
+/// The parameters of one request.
 struct EraseRequest {
     subject: DataSubject,
     from: ErasureCursor,
@@ -55,7 +55,7 @@ fn wanted(request: &HttpRequest) -> Result<EraseRequest, ProblemResponse> {
         (Some(user), None) => DataSubject::User(user),
         (None, Some(guild)) => DataSubject::Guild(guild),
         (Some(_), Some(_)) | (None, None) => {
-            return Err(params::parameter("user_id", "or guild_id must be given, and not both"));
+            return Err(params::parameter("user_id", "or guild_id must be given, but not both"));
         }
     };
     let from = match &next {
@@ -79,12 +79,10 @@ fn add(all: &mut BTreeMap<&'static str, u64>, more: BTreeMap<&'static str, u64>)
     }
 }
 
-/// Why rows stay that were found.
+/// Why found rows stay.
 fn reason(what: &str) -> &'static str {
     match what {
-        "operations" => {
-            "accepted operations are carried out; cancel them or wait until they have ended, then erase again"
-        }
+        "operations" => "accepted operations still run; cancel them or wait until they have ended, then erase again",
         "events" => "events that wait for their handler are handled first; erase again afterwards",
         "results" => "the operation is still pending",
         "managed_objects" => "operations of the guild are pending and may refer to them; erase again afterwards",
@@ -96,16 +94,16 @@ fn reason(what: &str) -> &'static str {
 fn never_removed(subject: DataSubject) -> Vec<Value> {
     let stays = |what: &str, why: &str| json!({"what": what, "why": why});
     let mut all = vec![
-        stays("audit", "who changed what must stay provable; rows expire after retention.audit_ms"),
+        stays("audit", "changes must stay traceable; rows expire after retention.audit_ms"),
         stays(
             "idempotency_keys",
-            "they keep operations from being done twice; they expire after retention.idempotency_ms",
+            "they prevent operations from running twice; they expire after retention.idempotency_ms",
         ),
         stays("logs", "log files and collectors are outside of Guildhall's store"),
-        stays("discord", "messages, roles and audit log entries in Discord are removed there"),
+        stays("discord", "messages, roles and audit log entries in Discord must be removed there"),
     ];
     if matches!(subject, DataSubject::Guild(_)) {
-        all.push(stays("tenant", "which tenant the guild belongs to: without it another tenant could claim the guild"));
+        all.push(stays("tenant", "the tenant of the guild is stored: without it another tenant could claim the guild"));
         all.push(stays("keys", "API keys for the guild stay until they are revoked or expire"));
     }
     all

@@ -1,4 +1,4 @@
-//! What the desk refuses, as problems.
+//! Converts errors of services to problems.
 
 use guildhall_actors::ports::{StoreError, SubmitError};
 use guildhall_actors::submission::{OperationError, SubmissionError};
@@ -8,17 +8,17 @@ use serde_json::json;
 
 use crate::api::problem::{ProblemResponse, ProblemType};
 
-/// How a request named its operations, for telling which field is wrong.
+/// How a request lists its operations, to name the invalid field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubmissionShape {
     /// The body is the operation.
     One,
-    /// The body has a list of them.
+    /// The body contains a list of operations.
     Many,
 }
 
 impl SubmissionShape {
-    /// The name of a field of one of the operations.
+    /// The path of a field of one of the operations.
     pub(super) fn field(self, index: usize, field: &str) -> String {
         match (self, field) {
             (Self::One, field) => field.to_owned(),
@@ -43,12 +43,12 @@ pub(super) fn of_submission(problem: SubmissionError, shape: SubmissionShape) ->
         SubmissionError::NoGuild(_) => ProblemType::NotFound.says(format!("{problem}.")),
         SubmissionError::Forbidden(lacks) => {
             let errors = lacks.into_iter().map(|(index, lack)| (shape.field(index, &lack.field), lack.message));
-            ProblemType::Forbidden.says("Nothing was accepted. `errors` says what the key lacks.").errors(errors)
+            ProblemType::Forbidden.says("Nothing was accepted. `errors` lists what the key lacks.").errors(errors)
         }
         SubmissionError::Elsewhere(wrong) => {
             let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
             ProblemType::NotFound
-                .says("Nothing was accepted. `errors` says what is not there for this key.")
+                .says("Nothing was accepted. `errors` lists what does not exist for this key.")
                 .errors(errors)
         }
         SubmissionError::Store(error) => of_submit_error(&error, shape),
@@ -59,21 +59,23 @@ fn of_submit_error(error: &SubmitError, shape: SubmissionShape) -> ProblemRespon
     match error {
         SubmitError::Store(error) => of_store(error),
         SubmitError::KeyReused { index, id } => {
-            let message = format!("was used for another payload, by operation {id}; take a new key for something new");
+            let message = format!("was used for another payload, by operation {id}; use a new key for a new operation");
             ProblemType::KeyReused
                 .says(format!("Nothing was accepted: the key {message}."))
                 .with("operation_id", id.to_string())
                 .errors([(shape.field(*index, "key"), message)])
         }
         SubmitError::Full { pending, most, .. } => ProblemType::QueueFull
-            .says(format!("The queue holds {pending} operations that are not done, and takes no more than {most}: ask again when some \
-                 are done, or raise store.max_queued_per_guild."))
+            .says(format!(
+                "The queue has {pending} unfinished operations, and at most {most} are permitted: retry when \
+                some are finished, or raise store.max_queued_per_guild."
+            ))
             .with("pending", *pending)
             .with("most", *most),
         SubmitError::OverBound(exceeded) => over_bound(exceeded),
         SubmitError::NotYours { .. } => ProblemType::NotFound.says(format!("{error}.")),
         SubmitError::NoSuchOperation { index, id } => {
-            let message = format!("refers to operation {id}, which this guild does not have");
+            let message = format!("refers to operation {id}, which does not exist in this guild");
             ProblemResponse::from(ProblemType::InvalidOperation).errors([(shape.field(*index, "payload"), message)])
         }
     }
@@ -93,8 +95,8 @@ fn over_bound(exceeded: &UsageBoundExceeded) -> ProblemResponse {
     let (counted, setting) = (bound.counted(), bound.setting());
     problem
         .says(format!(
-            "Nothing was accepted: {used} {counted}, this request adds {more}, and {most} are allowed. Try again when some \
-             are finished or removed, or ask the operator to raise {setting}."
+            "Nothing was accepted: {used} {counted}, this request adds {more}, and {most} are permitted. Retry when \
+             some are finished or removed, or ask the operator to raise {setting}."
         ))
         .with("bound", bound.name())
         .with("used", *used)
@@ -105,14 +107,13 @@ fn over_bound(exceeded: &UsageBoundExceeded) -> ProblemResponse {
 
 pub(super) fn of_store(error: &StoreError) -> ProblemResponse {
     match error {
-        StoreError::Unavailable(_) => ProblemType::StoreUnavailable.says(format!(
-            "{error}. Try again; what has an idempotency key is never accepted twice with the same one."
-        )),
+        StoreError::Unavailable(_) => ProblemType::StoreUnavailable
+            .says(format!("{error}. Retry; operations with an idempotency key are accepted only once.")),
         StoreError::Corrupt(_) => ProblemType::Internal.says(format!("{error}.")),
     }
 }
 
-/// Why something was not done to an operation, a letter or a guild.
+/// Why an operation, a dead letter or a guild was not changed.
 pub(super) fn of_desk(error: &OperationError) -> ProblemResponse {
     match error {
         OperationError::NoOperation(_) | OperationError::NoLetter(_) | OperationError::NoGuild(_) => {

@@ -1,4 +1,4 @@
-//! Guilds: how things stand, pausing them, letting them go on.
+//! Shows, pauses and resumes guilds.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::ports::PauseTarget;

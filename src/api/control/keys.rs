@@ -1,4 +1,4 @@
-//! Keys: making them, looking at them, taking them back.
+//! Creates, lists, rotates and revokes API keys.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,18 +26,18 @@ use crate::{
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// The longest name, in characters.
+/// Maximum length of a name, in characters.
 const NAME_MOST: usize = 100;
-/// The longest name of a tenant.
+/// Maximum length of a tenant's name.
 const TENANT_MOST: usize = 64;
-/// The longest that a key may be good for, if it is to end: ten years.
+/// Maximum lifetime of a key that expires: ten years, in seconds.
 const LASTS_MOST: u64 = 10 * 366 * 24 * 60 * 60;
-/// How long a key that was replaced is still good, unless it is said.
+/// How long a rotated key stays valid by default, in seconds.
 const OVERLAP: u64 = 60 * 60;
-/// The longest that it may be.
+/// The maximum of that.
 const OVERLAP_MOST: u64 = 30 * 24 * 60 * 60;
 
-/// What a key is to be like.
+/// The properties of a new key.
 struct KeyRequest {
     name: String,
     tenant: Arc<str>,
@@ -68,7 +68,7 @@ pub(super) async fn create(request: HttpRequest, served: Data<AppState>) -> Hand
             Ok(given(&new, &secret))
         }
         AddKeyResult::GuildTaken(guild) => Err(ProblemType::Conflict
-            .says(format!("Guild {guild} belongs to another tenant; a guild belongs to one."))
+            .says(format!("Guild {guild} belongs to another tenant; a guild belongs to one tenant only."))
             .errors([("scopes".to_owned(), format!("guild:{guild} belongs to another tenant"))])),
     }
 }
@@ -97,9 +97,10 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<AppState>) -> Hand
             Ok(given(&new, &secret))
         }
         RotateResult::Unknown => Err(no_key(old)),
-        RotateResult::Over => {
-            Err(ProblemType::Conflict.says(format!("Key {old} is over or was rotated before; make a new one instead.")))
-        }
+        RotateResult::Over => Err(ProblemType::Conflict.says(format!(
+            "Key {old} has expired, or was revoked or rotated before; create a \
+                new key instead."
+        ))),
     }
 }
 
@@ -128,7 +129,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Handle
     let (limit, before) = (asking.limit(), asking.key_cursor());
     let tenant = asking.text("tenant", TENANT_MOST).map(Arc::from);
     asking.end()?;
-    // One more tells whether there are more.
+    // One more shows whether another page follows.
     let filter = KeyFilter { tenant, before, limit: limit + 1 };
     let listed = served.ask_keys(&request, |keys| async move { keys.keys(filter).await }).await?;
     let mut listed = listed.map_err(|error| errors::of_store(&error))?;
@@ -141,7 +142,10 @@ pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Handle
 
 fn wanted(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
     let Value::Object(mut fields) = params::json(request)? else {
-        return Err(ProblemType::BadRequest.says("The body must be an object: {\"name\": …, \"scopes\": […]}."));
+        return Err(ProblemType::BadRequest.says(
+            "The request body must be a JSON object: {\"name\": …, \"scopes\": \
+            […]}.",
+        ));
     };
     let mut errors: Vec<(String, String)> = Vec::new();
     let mut wrong = |field: &str, message: String| errors.push((field.to_owned(), message));
@@ -151,13 +155,13 @@ fn wanted(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
         .map(str::trim)
         .filter(|name| (1..=NAME_MOST).contains(&name.chars().count()) && !name.chars().any(char::is_control));
     if name.is_none() {
-        wrong("name", format!("must be a text of 1 to {NAME_MOST} characters: what the key is for"));
+        wrong("name", format!("must be a string of 1 to {NAME_MOST} characters that says what the key is for"));
     }
     let tenant = fields.remove("tenant").unwrap_or_else(|| DEFAULT_TENANT.into());
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
     let tenant = tenant.as_str().filter(|name| (1..=TENANT_MOST).contains(&name.len()) && name.chars().all(plain));
     if tenant.is_none() {
-        wrong("tenant", format!("must be 1 to {TENANT_MOST} small letters, digits, `-` and `_`"));
+        wrong("tenant", format!("must be 1 to {TENANT_MOST} lowercase letters, digits, `-` and `_`"));
     }
     let scopes = fields.remove("scopes").unwrap_or_default();
     let scopes: Option<Vec<&str>> = scopes.as_array().and_then(|scopes| scopes.iter().map(Value::as_str).collect());
@@ -168,24 +172,27 @@ fn wanted(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
             None
         }
         None => {
-            wrong("scopes", "must be a list of texts, such as [\"operations:write\", \"guild:42\"]".to_owned());
+            wrong("scopes", "must be a list of strings, such as [\"operations:write\", \"guild:42\"]".to_owned());
             None
         }
     };
     let lasts = fields.remove("expires_in_s").unwrap_or_default();
     let seconds = lasts.as_u64().filter(|seconds| (1..=LASTS_MOST).contains(seconds));
     if seconds.is_none() && !lasts.is_null() {
-        wrong("expires_in_s", format!("must be a whole number of seconds from 1 to {LASTS_MOST}, or left out"));
+        wrong("expires_in_s", format!("must be a whole number of seconds from 1 to {LASTS_MOST}, or omitted"));
     }
     if let (Some(tenant), Some(grant)) = (tenant, &grant)
         && tenant != DEFAULT_TENANT
         && let Some(scope) = Scope::ALL.into_iter().find(|scope| scope.is_everywhere() && grant.may(*scope))
     {
-        wrong("scopes", format!("{} concerns all tenants, and is for the tenant {DEFAULT_TENANT} alone", scope.name()));
+        wrong(
+            "scopes",
+            format!("{} affects all tenants, and is permitted for the tenant {DEFAULT_TENANT} only", scope.name()),
+        );
     }
     for other in fields.keys().take(10) {
         let shown: String = other.chars().take(64).collect();
-        wrong(&shown, "is not known here; what is: name, scopes, tenant, expires_in_s".to_owned());
+        wrong(&shown, "is unknown; expected one of: name, scopes, tenant, expires_in_s".to_owned());
     }
     match (name, tenant, grant) {
         (Some(name), Some(tenant), Some(grant)) if errors.is_empty() => Ok(KeyRequest {
@@ -201,15 +208,15 @@ fn wanted(request: &HttpRequest) -> Result<KeyRequest, ProblemResponse> {
     }
 }
 
-/// A new id and secret.
+/// Generates an id and a secret.
 fn make() -> Result<(KeyId, String), ProblemResponse> {
-    let no_chance = |_| ProblemType::Internal.says("The system gives no random bytes, so no key can be made.");
+    let no_chance = |_| ProblemType::Internal.says("The system provides no random bytes, so no key can be created.");
     let id = u128::from_le_bytes(random::bytes().map_err(no_chance)?);
     let secret: [u8; 32] = random::bytes().map_err(no_chance)?;
     Ok((KeyId::from_chance(id), URL_SAFE_NO_PAD.encode(secret)))
 }
 
-/// The only time that a key is shown.
+/// The only response that contains the key itself.
 fn given(new: &NewApiKey, secret: &str) -> HttpResponse {
     let key = ApiKey { made: new.clone(), revoked_at: None, rotated_to: None };
     let mut body = shown(&key, new.created_at);
@@ -242,5 +249,5 @@ fn key_id(request: &HttpRequest) -> Result<KeyId, ProblemResponse> {
 }
 
 fn no_key(id: KeyId) -> ProblemResponse {
-    ProblemType::NotFound.says(format!("There is no key {id}."))
+    ProblemType::NotFound.says(format!("Key {id} does not exist."))
 }

@@ -1,4 +1,4 @@
-//! Limits: the global one, lanes, buckets, the budget of invalid requests, and who uses the most of them.
+//! Limits: the global one, lanes, buckets, the budget of invalid requests, and the heaviest users of them.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ use crate::api::problem::ProblemResponse;
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// How many of those who use the most are shown.
+/// Default number of heaviest users.
 const TOP: usize = 10;
-/// How many may be asked for.
+/// The maximum of that.
 const TOP_MOST: usize = 100;
 
 pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
@@ -126,7 +126,7 @@ pub(super) async fn buckets(request: HttpRequest, served: Data<AppState>) -> Han
     let (limit, from) = (asking.limit(), asking.place("cursor"));
     asking.end()?;
     let from = u32::try_from(from.unwrap_or(0));
-    let from = from.map_err(|_| params::parameter("cursor", "must be `next` of the answer before"))?;
+    let from = from.map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
     let listed = served.ask_gate(move |desk| async move { desk.gate.buckets(from, limit).await }).await?;
     let now = served.now();
     let buckets: Vec<_> = listed.buckets.iter().map(|row| bucket(row, now)).collect();

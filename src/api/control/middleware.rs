@@ -1,4 +1,4 @@
-//! What every request passes before anything is done for it.
+//! Checks that every request passes before its handler runs.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -41,29 +41,29 @@ use crate::{
     events::emit,
 };
 
-/// What says which trace a request is a part of.
+/// Header with the parent span of a request.
 const TRACEPARENT: &str = "traceparent";
 
-/// A request's body, all of it.
+/// The complete body of a request.
 struct HeldBody {
     read: BufferedBody,
-    /// Larger ones are kept by few at once.
+    /// The number of larger bodies at once is limited.
     _large: Option<OwnedSemaphorePermit>,
 }
 
-/// A request that may be answered.
+/// A request that passed all checks.
 struct AdmittedRequest {
     caller: Caller,
     body: Option<HeldBody>,
-    /// When what it asks for is due, since its caller asks so much. Counted from the ruling, however long the body takes: so a
-    /// caller's later requests are never due before its earlier ones.
+    /// When its operations are due, if the rate limit delays them. Counted from the decision, however long the body
+    /// takes: so later requests of a caller are never due before its earlier ones.
     due: Instant,
     found: RouteMatch,
-    /// What became of all that it costs, if that is more than one.
+    /// The decision on the complete cost, if that is more than one token.
     ruling: Option<PolicyDecision>,
 }
 
-/// Lets through who has a key that is good for it and does not ask too much, once the body is there.
+/// Lets requests pass that have a valid key with the scope and are within the rate limit, once the body has arrived.
 pub(super) async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -117,7 +117,7 @@ pub(super) async fn admit(
 
 struct RejectedRequest {
     told: ProblemResponse,
-    /// Whether nothing of the body is still on its way that matters.
+    /// Whether no relevant part of the body is still to arrive.
     arrived: bool,
 }
 
@@ -139,7 +139,7 @@ async fn check(
     if served.is_draining() {
         return Err(RejectedRequest { told: ProblemType::Draining.into(), arrived: false });
     }
-    // First, so that nobody without a key can make us read anything.
+    // First, so that a caller without a key cannot make the daemon read a body.
     let caller = identify(served, request, named, ruling).await.map_err(RejectedRequest::at_once)?;
     let way = found.way();
     let policy = way.map_or(Policy::Light, |way| way.policy);
@@ -151,13 +151,13 @@ async fn check(
     let due = Instant::now() + delay;
     if let Some(needs) = way.map(|way| way.needs).filter(|needs| !caller.may(*needs)) {
         served.refused(&caller, format!("{} {}", method_name(request.method()), needs.name()));
-        let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
+        let says = format!("This request needs a key with the scope {}, which this key lacks.", needs.name());
         return Err(RejectedRequest::at_once(ProblemType::Forbidden.says(says).with("needs", needs.name())));
     }
     let takes_many = way.is_some_and(Route::takes_many);
     let mut most = if takes_many { config.submission_most.max(config.body_most) } else { config.body_most };
     if announces_more_than(most as u64, request.headers()) {
-        let told = ProblemType::BodyTooLarge.says(format!("The body is larger than {most} bytes."));
+        let told = ProblemType::BodyTooLarge.says(format!("The request body is larger than {most} bytes."));
         return Err(RejectedRequest { told, arrived: false });
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -167,7 +167,10 @@ async fn check(
     if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
         large = Arc::clone(&served.control.large).try_acquire_owned().ok();
         if large.is_none() && announces_more_than(config.body_most as u64, request.headers()) {
-            let says = format!("Too many bodies of more than {} bytes are being read.", config.body_most);
+            let says = format!(
+                "Too many request bodies of more than {} bytes are being read. Retry in a moment.",
+                config.body_most
+            );
             return Err(RejectedRequest { told: ProblemType::Busy.says(says), arrived: false });
         }
         if large.is_none() {
@@ -183,7 +186,7 @@ async fn check(
     }
 }
 
-/// Whoever shows a key that is good. Those who do not are counted by their address.
+/// The caller with a valid key. Requests without one are counted by their address.
 async fn identify(
     served: &AppState,
     request: &ServiceRequest,
@@ -202,7 +205,7 @@ async fn identify(
     Err(ProblemType::Unauthorized.into())
 }
 
-/// Whoever shows a key that is good; nobody, if it is not.
+/// The caller with a valid key; `None` if the key is missing or invalid.
 async fn recognise(
     served: &AppState,
     headers: &HeaderMap,
@@ -221,8 +224,7 @@ async fn recognise(
     Ok(keyring::caller(&known, &shown, served.now(), named))
 }
 
-/// The part of a trace that makes a request. What is no `traceparent`, or is there twice, is not there, as its specification
-/// has it.
+/// The parent span of a request. An invalid or repeated `traceparent` is ignored, as its specification says.
 fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let mut given = headers.get_all(TRACEPARENT);
     let (first, second) = (given.next()?, given.next());
@@ -241,17 +243,17 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Has a request answered that was admitted. Nobody comes here otherwise.
+/// Answers a request that passed all checks. Other requests do not reach it.
 pub(super) async fn answer(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
     let found = of(&request, |admitted| admitted.found.clone());
     found.answer(request, served).await
 }
 
-/// Takes the rest of what a request costs, of which its entry took one.
+/// Takes the rest of the cost of a request, of which the checks took one token.
 ///
 /// # Errors
 ///
-/// When that is too much.
+/// When the rate limit is exceeded.
 pub(super) async fn charge(request: &HttpRequest, served: &AppState, cost: u32) -> Result<(), ProblemResponse> {
     let policy = of(request, |admitted| admitted.found.way().map_or(Policy::Light, |way| way.policy));
     let key = caller_of(request).key;
@@ -271,7 +273,7 @@ pub(super) async fn charge(request: &HttpRequest, served: &AppState, cost: u32) 
     Ok(())
 }
 
-/// Takes the rest of what a request cost that has been answered for, of which its entry took one.
+/// Takes the rest of the cost of a request that is done already, of which the checks took one token.
 pub(super) async fn owe(request: &HttpRequest, served: &AppState, cost: usize) {
     let policy = of(request, |admitted| admitted.found.way().map_or(Policy::Light, |way| way.policy));
     let key = caller_of(request).key;
@@ -285,29 +287,29 @@ pub(super) async fn owe(request: &HttpRequest, served: &AppState, cost: usize) {
     }
 }
 
-/// The body that came with a request.
+/// The body of a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
     of(request, |admitted| admitted.body.as_ref().map(|body| body.read.bytes.clone()).unwrap_or_default())
 }
 
-/// Lets go of a body that was read, for whoever still has to wait.
+/// Frees the memory of a body that was read, for requests that wait.
 pub(super) fn let_go_of_body(request: &HttpRequest) {
     if let Some(admitted) = request.extensions_mut().get_mut::<AdmittedRequest>() {
         admitted.body = None;
     }
 }
 
-/// How long what a request asks for has to wait, since its caller asks so much.
+/// How long the operations of a request are delayed by the rate limit.
 pub(super) fn delay_of(request: &HttpRequest) -> Duration {
     of(request, |admitted| admitted.due.saturating_duration_since(Instant::now()))
 }
 
-/// Whoever sent a request.
+/// The caller of a request.
 pub(super) fn caller_of(request: &HttpRequest) -> Caller {
     of(request, |admitted| admitted.caller.clone())
 }
 
-/// What stands in a request's path where its way has a name, as it came.
+/// The variable segment of a request's path, still percent-encoded.
 pub(super) fn named_in(request: &HttpRequest) -> String {
     of(request, |admitted| admitted.found.named.clone())
 }

@@ -1,11 +1,11 @@
 //! The API under `/v1`.
 //!
 //! ```text
-//!  request ──▶ entry: key, policy, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
-//!                      └──────────────────────┴──────────────────────┴─▶ refusal ──▶ problem
+//!  request ─▶ middleware: key, policy, scope, body ─▶ handler: params ─▶ service (daemon's runtime) ─▶ dto ─▶ response
+//!                      └──────────────────────┴──────────────────────┴─▶ errors ──▶ problem
 //! ```
 //!
-//! It speaks to the desk alone. A caller that hangs up does not stop what it has asked for.
+//! Handlers call services only. A caller that closes its connection does not stop the work that it requested.
 
 mod audit;
 mod breakers;
@@ -75,26 +75,26 @@ use super::{
     problem::{ProblemResponse, ProblemType},
 };
 
-/// The API's bounds.
+/// Limits of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlConfig {
-    /// The largest body that is read.
+    /// Maximum size of a body.
     pub body_most: usize,
     /// How long a body may take to arrive.
     pub body_within: Duration,
-    /// All bodies that are held at once.
+    /// Maximum size of all bodies in memory.
     pub bodies_most: usize,
-    /// Requests that are before the desk at once.
+    /// Maximum number of concurrent service calls.
     pub calls_most: usize,
-    /// The largest body of a submission.
+    /// Maximum size of the body of a submission.
     pub submission_most: usize,
-    /// Submissions past the bound of other bodies that are held at once.
+    /// Maximum number of submissions in memory that are larger than other bodies may be.
     pub large_most: usize,
-    /// The bounds of streams.
+    /// Limits of streams.
     pub streams: StreamsConfig,
-    /// The bounds of waiting for what was submitted.
+    /// Limits of waiting for submissions.
     pub waits: CompletionConfig,
-    /// How much each caller may ask.
+    /// Rate limits of callers.
     pub policies: PoliciesConfig,
 }
 
@@ -114,7 +114,7 @@ impl Default for ControlConfig {
     }
 }
 
-/// What the API needs. It answers from the start, and says that it cannot do anything yet until the desk is there.
+/// What the API needs. It responds from the start, with `starting` until the services are set.
 #[derive(Clone, Debug)]
 pub struct Control {
     key: Arc<OperatorKey>,
@@ -133,11 +133,11 @@ pub struct Control {
     policies: Arc<PolicyLimiter>,
     proxies: Arc<TrustedProxies>,
     room: BodyMemory,
-    /// Whether the process is about to end.
+    /// Whether the process is shutting down.
     draining: watch::Sender<bool>,
 }
 
-/// Operations as they change, and who waits for them.
+/// The change feed of operations, and the callers that wait for operations.
 struct ChangeFollower {
     changes: Arc<dyn ChangeFeed>,
     waits: CompletionWaiters,
@@ -149,7 +149,7 @@ impl std::fmt::Debug for ChangeFollower {
     }
 }
 
-/// Where keys are kept.
+/// The store of API keys.
 #[derive(Clone)]
 struct KeyStoreHandle(Arc<dyn KeyStore>);
 
@@ -160,7 +160,7 @@ impl std::fmt::Debug for KeyStoreHandle {
 }
 
 impl Control {
-    /// An API for whoever has this key.
+    /// An API with this admin key.
     #[must_use]
     pub fn new(key: AdminKey, config: ControlConfig) -> Self {
         let keyring = Arc::<Keyring>::default();
@@ -185,33 +185,33 @@ impl Control {
         }
     }
 
-    /// The same behind these proxies.
+    /// Sets the trusted proxies.
     #[must_use]
     pub fn behind(self, proxies: TrustedProxies) -> Self {
         Self { proxies: Arc::new(proxies), ..self }
     }
 
-    /// From now on requests are counted together with other processes. A second one changes nothing.
+    /// From now on requests are counted together with other processes. Only the first call has an effect.
     pub fn share_policies(&self, shared: Arc<dyn SharedPolicies>) {
         self.policies.share(shared);
     }
 
-    /// Counts requests by these rates from now on. Where a policy has not changed, callers have what they had.
+    /// Applies these rates from now on. Where a policy has not changed, callers keep their level.
     pub fn set_policies(&self, policies: PoliciesConfig) {
         self.policies.reconfigure(policies);
     }
 
-    /// From now on this is the desk. A second one changes nothing.
+    /// Sets the operation service. Only the first call has an effect.
     pub fn open(&self, desk: Arc<OperationService>) {
         drop(self.desk.set(desk));
     }
 
-    /// From now on this is where keys are, and notes of what was done with them. A second one changes nothing.
+    /// Sets the store of keys and audit records. Only the first call has an effect.
     pub fn open_keys(&self, keys: Arc<dyn KeyStore>) {
         drop(self.keys.set(KeyStoreHandle(keys)));
     }
 
-    /// The same API, whose keys and records are by this clock. To be called before it is used.
+    /// Sets the clock for keys and audit records. Must be called before the API is used.
     #[must_use]
     pub fn on_clock(self, clock: &WallClock) -> Self {
         let lookup = KeyLookup::new(Arc::clone(&self.keyring), clock.clone());
@@ -223,8 +223,8 @@ impl Control {
         self.key.share();
     }
 
-    /// From now on operations can be followed here, and waited for. A second one changes nothing. To be called on the runtime
-    /// that the store belongs to.
+    /// Sets the change feed, by which operations can be followed and waited for. Only the first call has an effect.
+    /// Must be called on the runtime that the store belongs to.
     pub fn open_changes(&self, changes: Arc<dyn ChangeFeed>) {
         let waits = self.config.waits;
         self.following.get_or_init(move || ChangeFollower {
@@ -233,19 +233,19 @@ impl Control {
         });
     }
 
-    /// From now on nothing new is taken, since the process is about to end. What is under way is finished; what would not end
-    /// by itself ends: streams, and waiting for what was submitted.
+    /// Stops accepting requests, because the process is shutting down. Requests in flight are finished; those that
+    /// would not end by themselves are ended: streams, and waiting for submissions.
     pub fn drain(&self) {
         self.draining.send_replace(true);
     }
 
-    /// From now on this is where values and dead events are. A second one changes nothing.
+    /// Sets the service for state values and dead events. Only the first call has an effect.
     pub fn open_shelf(&self, shelf: StateService) {
         drop(self.shelf.set(Arc::new(shelf)));
     }
 }
 
-/// The API as the listener's threads have it.
+/// The API, as the listener's threads use it.
 pub(crate) struct AppState {
     control: Control,
     runtime: Handle,
@@ -265,7 +265,7 @@ impl AppState {
         *self.control.draining.borrow()
     }
 
-    /// Waits until nothing new is taken any more.
+    /// Waits until requests are no longer accepted.
     fn drains(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut draining = self.control.draining.subscribe();
         async move {
@@ -275,12 +275,12 @@ impl AppState {
         }
     }
 
-    /// Operations as they change.
+    /// The change feed and its waiters.
     fn following(&self) -> Result<&ChangeFollower, ProblemResponse> {
         self.control.following.get().ok_or_else(|| ProblemType::Starting.into())
     }
 
-    /// Operations as they change, as far as they are a caller's.
+    /// The change feed, restricted to the tenant of a caller.
     fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn ChangeFeed>, ProblemResponse> {
         let changes = Arc::clone(&self.following()?.changes);
         Ok(match &caller.tenant {
@@ -289,33 +289,36 @@ impl AppState {
         })
     }
 
-    /// Where keys are looked up: not as a tenant, since whose key it is, is not known before.
+    /// The source for key look-ups: without a tenant, which is not known before the look-up.
     fn key_source(&self) -> Option<KeySource> {
         let KeyStoreHandle(keys) = self.control.keys.get()?;
         Some(KeySource { keys: Arc::clone(keys), runtime: self.runtime.clone() })
     }
 
-    /// The key with this id, for a caller at this address; nothing if there is none. A result of a moment ago still holds.
+    /// The key with this id, for a caller at this address; `None` if it does not exist. Recent results are cached.
     async fn look_up(&self, id: KeyId, from: IpAddr) -> Result<Option<Arc<ApiKey>>, ProblemResponse> {
         let source = self.key_source().ok_or(ProblemType::Starting)?;
         self.control.lookup.find(&source, id, policies::owner(from)).await.map_err(|error| match error {
-            LookupError::Busy => ProblemType::Busy.says(format!("Nothing was done: {error}. Try again in a moment.")),
+            LookupError::Busy => ProblemType::Busy.says(format!(
+                "The request had no effect: {error}. Retry in a \
+                moment."
+            )),
             LookupError::Store(error) => errors::of_store(&error),
         })
     }
 
-    /// Writes down that somebody was not let. Nobody waits for it, and a key that is refused all the time is not written down
-    /// all the time.
+    /// Records in the audit that a caller was rejected. The response does not wait for it, and only a few rejections of
+    /// one key are recorded.
     fn refused(&self, caller: &Caller, what: String) {
         let Some(KeyStoreHandle(keys)) = self.control.keys.get().cloned() else { return };
         if self.control.keyring.writes_down(&caller.key, Instant::now()) {
             let note = caller.note(AuditAction::Refused, self.now()).saying(what);
-            // A store that is away tells of itself.
+            // The store reports its own errors.
             spawn_work_on(&self.runtime, async move { drop(keys.note(note).await) });
         }
     }
 
-    /// Notes that a caller may not do an operation again, if that is why it was not done.
+    /// Records that a caller may not redrive an operation, if that is the cause of the error.
     fn refused_again(&self, caller: &Caller, error: &OperationError) {
         match error {
             OperationError::Forbidden { .. } | OperationError::Elsewhere { .. } => {
@@ -332,7 +335,7 @@ impl AppState {
         }
     }
 
-    /// Asks where keys and notes are, as whoever asks: a caller with a tenant is told of that tenant's alone.
+    /// Runs a query on the store of keys and audit records, restricted to the tenant of the caller.
     async fn ask_keys<T, F>(
         &self,
         request: &HttpRequest,
@@ -351,8 +354,8 @@ impl AppState {
         self.run(|| question(keys)).await
     }
 
-    /// Asks the desk, on the runtime that it belongs to: what it needs lives there, and a caller that hangs up does not stop
-    /// it half way.
+    /// Runs a call of the operation service on its own runtime: its resources belong there, and a caller that closes
+    /// its connection does not stop it half way.
     async fn ask<T, F>(&self, question: impl FnOnce(Arc<OperationService>) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
@@ -362,7 +365,7 @@ impl AppState {
         self.run(|| question(Arc::clone(desk))).await
     }
 
-    /// The same of what bots keep.
+    /// Runs a call of the state service.
     async fn ask_shelf<T, F>(&self, question: impl FnOnce(Arc<StateService>) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = T> + Send + 'static,
@@ -387,8 +390,8 @@ impl AppState {
         task.await.map_err(|error| {
             if error.is_cancelled() {
                 ProblemType::StoreUnavailable.says(
-                    "The process is ending. Ask another one, or this one again; what has an idempotency key is never accepted \
-                     twice with the same one.",
+                    "The process is shutting down. Retry with another process, or with this one later; operations with \
+                     an idempotency key are accepted only once.",
                 )
             } else {
                 ProblemType::Internal.into()

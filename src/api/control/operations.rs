@@ -1,4 +1,4 @@
-//! Submitting operations, looking at them, taking them back.
+//! Submits, shows, cancels and retries operations.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ async fn accept(request: &HttpRequest, served: &AppState, guild: Option<u64>) ->
     Ok(answer)
 }
 
-/// Gives the one operation the key that stands in the header; what is wrong with that, if something is.
+/// Sets the key of a single operation from the header. Returns an error message if that is invalid.
 fn take_key(
     headers: &HeaderMap,
     shape: SubmissionShape,
@@ -99,10 +99,10 @@ fn take_key(
     let mut given = headers.get_all(IDEMPOTENCY_KEY);
     let (first, second) = (given.next()?, given.next());
     if second.is_some() {
-        return Some("is there more than once".to_owned());
+        return Some("is given more than once".to_owned());
     }
     if shape == SubmissionShape::Many {
-        return Some("is for a single operation; give each of many its own `key`".to_owned());
+        return Some("is for a single operation; give each of several operations its own `key`".to_owned());
     }
     let Ok(key) = first.to_str() else { return key_problem("") };
     if let Some(problem) = key_problem(key) {
@@ -110,14 +110,14 @@ fn take_key(
     }
     if let [Ok(asked)] = operations {
         match &asked.key {
-            Some(other) if other != key => return Some("is another one than `key` in the body".to_owned()),
+            Some(other) if other != key => return Some("differs from `key` in the body".to_owned()),
             Some(_) | None => asked.key = Some(key.to_owned()),
         }
     }
     None
 }
 
-/// Makes operations due no sooner than their caller may have them done, who asks so much.
+/// Delays operations by as much as the rate limit of their caller requires.
 fn put_off(
     operations: &mut [Result<OperationRequest, Vec<FieldError>>],
     delay: Duration,
@@ -128,8 +128,9 @@ fn put_off(
         }
         if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
             let says = format!(
-                "Nothing was accepted: this key submits so much that what it submits now is due in {delay:?}, after the \
-                 deadline of an operation. Submit it later, with a later deadline, or many operations with one request."
+                "Nothing was accepted: by the rate limit of this key, the operations would be due in {delay:?}, after \
+                 the deadline of one of them. Submit them later, with a later deadline, or several operations with one \
+                 request."
             );
             let told = ProblemType::TooManyRequests.says(says).with("policy", Policy::HeavyWaits.name());
             return Err(told.after(delay.as_secs().max(1)));
@@ -146,7 +147,7 @@ fn answer_one(accepted: &AcceptedOperation) -> HttpResponse {
     response.insert_header((LOCATION, dto::place(accepted.id))).json(dto::accepted(accepted))
 }
 
-/// Nothing new at all is no news; each of the list says of itself whether it is new.
+/// The status is 200 if no operation is new; each one in the list says whether it was replayed.
 fn answer_many(accepted: &[AcceptedOperation]) -> HttpResponse {
     let replayed = accepted.iter().all(|accepted| accepted.replayed);
     let mut response = if replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
@@ -175,7 +176,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Handle
         created_after: asking.time("created_after"),
         created_before: asking.time("created_before"),
         before: asking.cursor(),
-        // One more tells whether there are more.
+        // One more shows whether another page follows.
         limit: limit + 1,
         ..OperationFilter::default()
     };

@@ -1,4 +1,4 @@
-//! What a request says: its path, its query and its body.
+//! Parses the path, the query and the body of a request.
 
 use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web::Bytes};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -17,11 +17,11 @@ use uuid::Uuid;
 use super::{budgets::POINTS_MOST, middleware};
 use crate::api::problem::{ProblemResponse, ProblemType};
 
-/// Snowflakes do not reach this before 2049; the store counts on it.
+/// Snowflakes do not reach this before 2049; the store depends on it.
 const SNOWFLAKE_END: u64 = 1 << 62;
-/// How many entries a list has unless it is asked for others.
+/// Default number of entries in a list.
 const PAGE: usize = 50;
-/// How many entries a list may be asked for.
+/// Maximum number of entries in a list.
 const PAGE_MOST: usize = 500;
 
 /// The body as JSON.
@@ -33,23 +33,23 @@ pub(super) fn json(request: &HttpRequest) -> Result<Value, ProblemResponse> {
         return Err(ProblemType::NotJson.into());
     }
     serde_json::from_slice(&body)
-        .map_err(|error| ProblemType::BadRequest.says(format!("The body is not JSON: {error}.")))
+        .map_err(|error| ProblemType::BadRequest.says(format!("The request body is not valid JSON: {error}.")))
 }
 
-/// What stands in a request's path where its way has a name.
+/// The variable segment of a request's path.
 pub(super) fn named(request: &HttpRequest, name: &str) -> Result<String, ProblemResponse> {
     let given = middleware::named_in(request);
     let text = percent_decode_str(&given).decode_utf8().map_err(|_| parameter(name, "must be UTF-8"))?;
     Ok(text.into_owned())
 }
 
-/// A guild's id, from the path.
+/// A guild id, from the path.
 pub(super) fn guild(request: &HttpRequest) -> Result<u64, ProblemResponse> {
     snowflake(&named(request, "guild_id")?)
-        .ok_or_else(|| parameter("guild_id", "must be a guild's id, a number such as 1571715189416398849"))
+        .ok_or_else(|| parameter("guild_id", "must be a guild id, a number such as 1571715189416398849"))
 }
 
-/// An operation's or a letter's id, from the path.
+/// The id of an operation or a dead letter, from the path.
 pub(super) fn id(request: &HttpRequest) -> Result<OperationId, ProblemResponse> {
     named(request, "id")?
         .parse()
@@ -57,7 +57,7 @@ pub(super) fn id(request: &HttpRequest) -> Result<OperationId, ProblemResponse> 
 }
 
 pub(super) fn snowflake(text: &str) -> Option<u64> {
-    // As Discord writes them, so that no two texts name one.
+    // As Discord writes them, so that an id has only one form.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|id| digits && (1..SNOWFLAKE_END).contains(id))
 }
@@ -67,7 +67,7 @@ pub(super) fn parameter(name: &str, message: impl Into<String>) -> ProblemRespon
     ProblemType::BadRequest.says(format!("{name} {message}.")).errors([(name.to_owned(), message)])
 }
 
-/// What a list is asked for, taken out one by one; what is left in the end is unknown.
+/// The parameters of a request, taken out one by one; the remaining ones are unknown.
 pub(super) struct Params {
     given: Vec<(String, Value)>,
     known: Vec<&'static str>,
@@ -75,21 +75,21 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// The request's query.
+    /// The query of a request.
     pub(super) fn query(request: &HttpRequest) -> Self {
         let pairs = form_urlencoded::parse(request.query_string().as_bytes());
         Self::new(pairs.map(|(name, value)| (name.into_owned(), Value::String(value.into_owned()))).collect())
     }
 
-    /// The request's body, which has to be an object.
+    /// The body of a request, which must be an object.
     pub(super) fn body(request: &HttpRequest) -> Result<Self, ProblemResponse> {
         match json(request)? {
             Value::Object(fields) => Ok(Self::new(fields.into_iter().collect())),
-            _ => Err(ProblemType::BadRequest.says("The body must be an object; `{}` names everything.")),
+            _ => Err(ProblemType::BadRequest.says("The request body must be a JSON object; `{}` selects everything.")),
         }
     }
 
-    /// The request's body, which may be left out.
+    /// The body of a request, which may be omitted.
     pub(super) fn optional_body(request: &HttpRequest) -> Result<Self, ProblemResponse> {
         if middleware::body_of(request).is_empty() { Ok(Self::new(Vec::new())) } else { Self::body(request) }
     }
@@ -98,7 +98,7 @@ impl Params {
         Self { given, known: Vec::new(), errors: Vec::new() }
     }
 
-    /// Takes a value out, and reads it. Numbers and truths may be written as text, as a query must.
+    /// Takes a value out, and parses it. Numbers and booleans may be strings, as a query requires.
     fn take<T>(&mut self, name: &'static str, allowed: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         self.known.push(name);
         let mut values = Vec::new();
@@ -117,17 +117,17 @@ impl Params {
         };
         let read = read(&text);
         if read.is_none() {
-            self.errors.push((name.to_owned(), format!("must be {allowed}, once")));
+            self.errors.push((name.to_owned(), format!("must be {allowed}, given once")));
         }
         read
     }
 
     pub(super) fn guild(&mut self) -> Option<u64> {
-        self.take("guild_id", "a guild's id as a string", snowflake)
+        self.take("guild_id", "a guild id as a string", snowflake)
     }
 
     pub(super) fn user(&mut self) -> Option<u64> {
-        self.take("user_id", "a user's id as a string", snowflake)
+        self.take("user_id", "a user id as a string", snowflake)
     }
 
     pub(super) fn state(&mut self) -> Option<OperationState> {
@@ -146,12 +146,12 @@ impl Params {
         self.take("class", &allowed, |name| names.contains(&name).then(|| name.to_owned()))
     }
 
-    /// A deployment's id.
+    /// A deployment id.
     pub(super) fn deployment(&mut self) -> Option<OperationId> {
-        self.take("deployment_id", "a deployment's id", |text| text.parse().ok())
+        self.take("deployment_id", "a deployment id", |text| text.parse().ok())
     }
 
-    /// A moment.
+    /// A time.
     pub(super) fn time(&mut self, name: &'static str) -> Option<UnixMs> {
         self.take(name, "a time such as 2026-01-31T12:00:00Z", |text| {
             let at = DateTime::parse_from_rfc3339(text).ok()?;
@@ -163,7 +163,7 @@ impl Params {
         self.take(name, "true or false", |text| text.parse().ok())
     }
 
-    /// How many at most.
+    /// Maximum number of entries.
     pub(super) fn limit(&mut self) -> usize {
         self.at_most(PAGE_MOST).unwrap_or(PAGE)
     }
@@ -173,13 +173,13 @@ impl Params {
         self.take("limit", &format!("a whole number from 1 to {most}"), read)
     }
 
-    /// A number within bounds.
+    /// A number in a range.
     pub(super) fn number(&mut self, name: &'static str, least: u64, most: u64) -> Option<u64> {
         let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
         self.take(name, &format!("a whole number from {least} to {most}"), read)
     }
 
-    /// An amount of points, which may be a fraction: this much at least.
+    /// A number of points, which may be a fraction: at least this many.
     pub(super) fn points(&mut self, name: &'static str, least: Points) -> Option<Points> {
         let read = |text: &str| {
             let points = text.parse().ok().and_then(Points::new);
@@ -189,13 +189,13 @@ impl Params {
         self.take(name, &format!("a number {from} up to {POINTS_MOST}"), read)
     }
 
-    /// A text of at most so many bytes.
+    /// A string of at most so many bytes.
     pub(super) fn text(&mut self, name: &'static str, most: usize) -> Option<String> {
-        // A truth or a number is no text, however it is written.
+        // A boolean or a number is not accepted as a string.
         let others = self.given.iter_mut().filter(|(given, value)| given == name && !value.is_string());
         others.filter(|(_, value)| !value.is_null()).for_each(|(_, value)| *value = Value::Array(Vec::new()));
         let read = |text: &str| (1..=most).contains(&text.len()).then(|| text.to_owned());
-        self.take(name, &format!("a text of 1 to {most} bytes"), read)
+        self.take(name, &format!("a string of 1 to {most} bytes"), read)
     }
 
     /// One of these names.
@@ -203,30 +203,30 @@ impl Params {
         self.take(name, &format!("one of {names}"), read)
     }
 
-    /// A place in a list that has numbers.
+    /// A position in a numbered list.
     pub(super) fn place(&mut self, name: &'static str) -> Option<i64> {
-        self.take(name, "`next` of the answer before", |text| text.parse().ok())
+        self.take(name, "`next` of the previous response", |text| text.parse().ok())
     }
 
-    /// Where the list before this one ended.
+    /// The end of the previous page.
     pub(super) fn cursor(&mut self) -> Option<OperationId> {
-        self.take("cursor", "`next` of the answer before", read_cursor)
+        self.take("cursor", "`next` of the previous response", read_cursor)
     }
 
-    /// Where the list of keys before this one ended.
+    /// The end of the previous page of keys.
     pub(super) fn key_cursor(&mut self) -> Option<(UnixMs, KeyId)> {
-        self.take("cursor", "`next` of the answer before", |text| {
+        self.take("cursor", "`next` of the previous response", |text| {
             let (at, id) = text.split_once('.')?;
             Some((UnixMs::new(at.parse().ok()?), id.parse().ok()?))
         })
     }
 
-    /// Everything was asked for that may be.
+    /// Checks that all parameters are known and valid.
     pub(super) fn end(mut self) -> Result<(), ProblemResponse> {
         let known = self.known.join(", ");
         for (name, _) in self.given.iter().take(10) {
             let shown: String = name.chars().take(64).collect();
-            self.errors.push((shown, format!("is not known here; what is: {known}")));
+            self.errors.push((shown, format!("is unknown; expected one of: {known}")));
         }
         if self.errors.is_empty() {
             return Ok(());
@@ -236,14 +236,14 @@ impl Params {
     }
 }
 
-/// Where the next list begins. What it holds is nobody's business.
+/// The start of the next page. Its content is opaque to clients.
 pub(super) fn cursor(last: OperationId) -> String {
     let mut bytes = vec![1];
     bytes.extend_from_slice(last.uuid().as_bytes());
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Where the next list of keys begins.
+/// The start of the next page of keys.
 pub(super) fn key_cursor(at: UnixMs, id: KeyId) -> String {
     format!("{}.{id}", at.millis())
 }
@@ -256,13 +256,13 @@ fn read_cursor(text: &str) -> Option<OperationId> {
     }
 }
 
-/// Takes a list out of an object that may hold nothing else.
+/// Takes a list out of an object that must contain nothing else.
 pub(super) fn only_list(mut object: Map<String, Value>, name: &str) -> Result<Vec<Value>, ProblemResponse> {
     let list = object.remove(name);
     let mut errors = Vec::new();
     for other in object.keys().take(10) {
         let shown: String = other.chars().take(64).collect();
-        errors.push((shown, format!("does not stand beside `{name}`; it belongs into each of them")));
+        errors.push((shown, format!("is not permitted beside `{name}`; put it into each operation")));
     }
     match list {
         Some(Value::Array(list)) if errors.is_empty() => Ok(list),

@@ -1,16 +1,16 @@
-//! What a caller would rather have: `Prefer` (RFC 7240), as far as it is about waiting.
+//! The `Prefer` header (RFC 7240), as far as it is about waiting.
 
 use std::time::Duration;
 
 use actix_web::http::header::HeaderMap;
 
-/// The longest that anybody is let wait, in seconds.
+/// Maximum time to wait, in seconds.
 const LONGEST: u64 = 60;
 
-/// How long a caller wants to wait for the end of what it submits. A wish that makes no sense is none, as the RFC has it.
+/// How long a caller asks to wait for the end of its submission. An invalid preference is ignored, as the RFC says.
 pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
     let given = headers.get_all("Prefer").filter_map(|value| value.to_str().ok());
-    // Of several the first counts.
+    // The first of several is used.
     let seconds: u64 = given.flat_map(|value| value.split(',')).find_map(|wish| {
         let wish = wish.split(';').next()?;
         let (name, value) = wish.split_once('=')?;
@@ -19,7 +19,7 @@ pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.min(LONGEST)))
 }
 
-/// What the answer says of it.
+/// The response header for an applied preference.
 pub(super) fn applied(wait: Duration) -> (&'static str, String) {
     ("preference-applied", format!("wait={}", wait.as_secs()))
 }

@@ -1,4 +1,4 @@
-//! Answering a submission when all of it has ended.
+//! Responds to a submission when all of its operations are finished.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{AppState, dto, errors::SubmissionShape, prefer};
 use crate::{api::events::WaitEnded, events::emit};
 
-/// A caller's wish to wait, and the room for it.
+/// A caller's preference to wait, and the slot for it.
 pub(super) struct PreferWait {
     wait: Duration,
     until: Instant,
@@ -20,7 +20,7 @@ pub(super) struct PreferWait {
 }
 
 impl PreferWait {
-    /// What a caller would rather wait for, if there is room for it.
+    /// Accepts the preference of a caller, if there is a slot for it.
     pub(super) fn of(served: &AppState, wait: Option<Duration>, operations: usize) -> Option<Self> {
         let wait = wait?;
         let until = Instant::now() + wait;
@@ -31,12 +31,12 @@ impl PreferWait {
         Some(Self { wait, until, seat: seat? })
     }
 
-    /// What the answer says of it.
+    /// The response header for the applied preference.
     pub(super) fn applied(&self) -> (&'static str, String) {
         prefer::applied(self.wait)
     }
 
-    /// Waits; the answer if all has ended by then.
+    /// Waits; returns a response if all operations are finished by then.
     pub(super) async fn answer(
         &self,
         served: &AppState,
@@ -54,7 +54,7 @@ impl PreferWait {
         if result != "ended" {
             return None;
         }
-        // If it cannot be shown, the caller is told that it was accepted, and where to look.
+        // If the operations cannot be read, the caller gets the usual response, with their location.
         let shown = self.show(served, accepted).await?;
         Some(self.respond(shape, accepted, &shown))
     }
@@ -92,7 +92,7 @@ impl PreferWait {
     }
 }
 
-/// An operation with all that is known of it. Of one that a key remembers and the store has forgotten, that is little.
+/// An operation with its details. If only the idempotency key is still stored, there are few.
 fn whole(accepted: &AcceptedOperation, shown: &HashMap<OperationId, OperationDetails>) -> Value {
     let mut whole = shown.get(&accepted.id).map_or_else(|| json!(dto::accepted(accepted)), dto::operation);
     whole["replayed"] = accepted.replayed.into();

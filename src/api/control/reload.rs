@@ -22,10 +22,10 @@ pub trait Reload: Send + Sync {
     fn reload(&self) -> ReloadFuture;
 }
 
-/// A reload under way.
+/// A reload in progress.
 pub type ReloadFuture = Pin<Box<dyn Future<Output = Result<ReloadReport, ReloadError>> + Send>>;
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReloadReport {
     /// What has changed and is in force.
@@ -36,24 +36,24 @@ pub struct ReloadReport {
     pub needs_restart: Vec<ReloadedItem>,
 }
 
-/// One thing that has changed.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReloadedItem {
     /// A setting, `certificate`, or `handler NAME`.
     pub what: String,
-    /// What it was; secrets are redacted.
+    /// The old value; secrets are redacted.
     pub old: Value,
-    /// What it is now, or would be after a restart; secrets are redacted.
+    /// The value that is in force now, or after a restart; secrets are redacted.
     pub new: Value,
 }
 
 /// Why nothing was reloaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
-    /// The process has only just started.
+    /// The process is still starting.
     #[error("the daemon is still starting")]
     Starting,
-    /// Something is wrong: all of it, each with what it concerns. No message holds a secret.
+    /// The settings are invalid: all errors, each with its setting. No message contains a secret.
     #[error("{}", listed(.0))]
     Invalid(Vec<(String, String)>),
 }

@@ -1,4 +1,4 @@
-//! Every way into the API, and what a key needs for it. There is no other list: the listener serves this one.
+//! Every route of the API, and the scope that it needs. There is no other list: the listener serves this one.
 
 use std::{future::Future, pin::Pin, sync::LazyLock};
 
@@ -20,28 +20,27 @@ use super::{
 };
 use crate::api::problem::{ProblemResponse, ProblemType};
 
-/// What all paths begin with.
+/// Prefix of all paths.
 pub(super) const ROOT: &str = "/v1";
 
 type HandlerFuture = Pin<Box<dyn Future<Output = Result<HttpResponse, ProblemResponse>>>>;
 
-/// One way into the API.
+/// A route of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// The method. Who may GET may also HEAD.
+    /// The method. GET includes HEAD.
     pub method: &'static str,
-    /// The path below `/v1`, with a name for what is different each time. What is called `{…:.+}` is all that is left of the
-    /// path.
+    /// The path below `/v1`, with names for its variable segments. `{…:.+}` matches the rest of the path.
     pub path: &'static str,
-    /// What a key needs for it.
+    /// The scope that a key needs.
     pub needs: Scope,
-    /// What a request counts as.
+    /// The policy that a request counts for.
     pub policy: Policy,
     answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
 }
 
 impl Route {
-    /// Whether a request may hold many operations, and so be larger than others.
+    /// Whether a request may contain many operations, and thus be larger than others.
     pub(super) fn takes_many(&self) -> bool {
         self.method == "POST" && matches!(self.path, "/operations" | "/guilds/{guild_id}/operations")
     }
@@ -63,7 +62,7 @@ macro_rules! to {
     };
 }
 
-/// Every way there is.
+/// All routes.
 pub const WAYS: &[Route] = &[
     way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit_in_guild)),
     way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
@@ -112,14 +111,14 @@ pub const WAYS: &[Route] = &[
     way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, to!(budgets::observe)),
 ];
 
-/// A part of a path.
+/// A segment of a path.
 #[derive(Debug)]
 enum PathSegment {
-    /// Just this.
+    /// A fixed segment.
     Plain(&'static str),
-    /// Something else each time.
+    /// A variable segment.
     Named,
-    /// All that is left.
+    /// The rest of the path.
     Rest,
 }
 
@@ -133,10 +132,10 @@ impl PathSegment {
     }
 }
 
-/// A path that leads somewhere, by one method or several.
+/// A path with its routes, one a method.
 #[derive(Debug)]
 pub(super) struct PathTemplate {
-    /// What it is called, with names for what is different each time.
+    /// The path, with names for its variable segments.
     pub(super) name: String,
     parts: Vec<PathSegment>,
     ways: Vec<&'static Route>,
@@ -153,7 +152,7 @@ impl PathTemplate {
         Self { name: format!("{ROOT}{}", path.replace(":.+", "")), parts, ways, allow }
     }
 
-    /// What stands in a path where this one has a name, and nothing if it has none; `None` if it is another path.
+    /// The value of the variable segment, empty if there is none; `None` if the path does not match.
     fn fits<'a>(&self, path: &'a str) -> Option<&'a str> {
         let (mut left, mut named) = (path, "");
         for part in &self.parts {
@@ -171,12 +170,12 @@ impl PathTemplate {
     }
 }
 
-/// Whether a part of a path, which may be percent-encoded, is this.
+/// Whether a segment of a path, which may be percent-encoded, equals this.
 fn is(given: &str, plain: &str) -> bool {
     given == plain || (given.contains('%') && percent_decode_str(given).eq(plain.bytes()))
 }
 
-/// Every place, in the order of the list: the first that fits is taken.
+/// All path templates, in the order of the list: the first match is used.
 static PLACES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
     let mut places: Vec<(&str, Vec<&Route>)> = Vec::new();
     for way in WAYS {
@@ -188,17 +187,18 @@ static PLACES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
     places.into_iter().map(|(path, ways)| PathTemplate::new(path, ways)).collect()
 });
 
-/// Where a request leads. What it needs and who answers it is said here alone, so that nobody can come to one without the other.
+/// The route of a request. Its scope and its handler come from the same entry, so that no handler is reached without
+/// its check.
 #[derive(Clone, Debug)]
 pub(super) struct RouteMatch {
     place: Option<&'static PathTemplate>,
     way: Option<&'static Route>,
-    /// What stands in the path for the place's name, as it came.
+    /// The value of the variable segment, still percent-encoded.
     pub(super) named: String,
 }
 
 impl RouteMatch {
-    /// Looks for the way that a request takes. Who may GET may also HEAD.
+    /// Finds the route of a request. GET includes HEAD.
     pub(super) fn of(path: &str, method: &Method) -> Self {
         let fitting = PLACES.iter().find_map(|place| place.fits(path).map(|named| (place, named)));
         let Some((place, named)) = fitting else { return Self { place: None, way: None, named: String::new() } };
@@ -207,17 +207,17 @@ impl RouteMatch {
         Self { place: Some(place), way, named: named.to_owned() }
     }
 
-    /// The way, if there is one.
+    /// The route, if there is one.
     pub(super) fn way(&self) -> Option<&'static Route> {
         self.way
     }
 
-    /// What the path is called, out of a fixed set.
+    /// The pattern of the path, out of a fixed set.
     pub(super) fn route(&self) -> &'static str {
         self.place.map_or("none", |place| place.name.as_str())
     }
 
-    /// Answers a request that leads here.
+    /// Answers a request with the handler of its route.
     pub(super) async fn answer(
         &self,
         request: HttpRequest,

@@ -1,4 +1,5 @@
-//! Whom the API asks beside the desk: the gate, the shards and the budgets. Each is there as soon as it can answer.
+//! The services of the API beside operations: the gate, the shards and the budgets. Each is set as soon as it is
+//! available.
 
 use std::{
     future::Future,
@@ -14,10 +15,10 @@ use guildhall_core::response::Credential;
 use super::{AppState, Control, KeyStoreHandle, Reload, errors};
 use crate::api::problem::{ProblemResponse, ProblemType};
 
-/// The gate, and whose calls go through it.
+/// The gate, and the bot that uses it.
 #[derive(Clone, Debug)]
 pub struct GateService {
-    /// What every call to Discord goes through.
+    /// All calls to Discord go through it.
     pub gate: Arc<Gate>,
     /// The bot.
     pub credential: Credential,
@@ -26,9 +27,9 @@ pub struct GateService {
 /// The shards.
 #[derive(Clone)]
 pub struct ShardService {
-    /// Those of this process.
+    /// The shards of this process.
     pub board: Arc<dyn ShardAdmin>,
-    /// Where the sessions of all of them are kept.
+    /// The stored sessions of all shards.
     pub sessions: Arc<dyn EventStore>,
 }
 
@@ -38,7 +39,7 @@ impl std::fmt::Debug for ShardService {
     }
 }
 
-/// All of them, each once it is there.
+/// All services, each set once it is available.
 #[derive(Debug, Default)]
 pub(super) struct Services {
     gate: OnceLock<GateService>,
@@ -48,7 +49,7 @@ pub(super) struct Services {
     reload: OnceLock<ReloadHandle>,
 }
 
-/// What reloads the settings.
+/// Reloads the settings.
 #[derive(Clone)]
 struct ReloadHandle(Arc<dyn Reload>);
 
@@ -58,7 +59,7 @@ impl std::fmt::Debug for ReloadHandle {
     }
 }
 
-/// What erases stored data.
+/// Erases stored data.
 #[derive(Clone)]
 struct ErasureHandle(Arc<dyn ErasureStore>);
 
@@ -69,17 +70,17 @@ impl std::fmt::Debug for ErasureHandle {
 }
 
 impl Control {
-    /// From now on this is the gate. A second one changes nothing.
+    /// Sets the gate. Only the first call has an effect.
     pub fn open_gate(&self, gate: GateService) {
         drop(self.desks.gate.set(gate));
     }
 
-    /// From now on these are the shards. Others change nothing.
+    /// Sets the shards. Only the first call has an effect.
     pub fn open_shards(&self, shards: ShardService) {
         drop(self.desks.shards.set(shards));
     }
 
-    /// From now on these are the budgets. Others change nothing.
+    /// Sets the budgets. Only the first call has an effect.
     pub fn open_budgets(&self, budgets: Arc<BudgetService>) {
         drop(self.desks.budgets.set(budgets));
     }
@@ -95,12 +96,12 @@ impl Control {
     }
 }
 
-/// Where it is written down what somebody is about to do. To be asked within what is done, so that a caller that hangs up
-/// cannot come between the two.
+/// Writes audit records. To be used in the same task as the change, so that a closed connection cannot separate the
+/// two.
 pub(super) struct AuditWriter(Arc<dyn KeyStore>);
 
 impl AuditWriter {
-    /// Writes it down, before it is done: what cannot be written down is not done.
+    /// Writes a record before the change is made: without a record there is no change.
     pub(super) async fn note(&self, note: AuditRecord) -> Result<(), ProblemResponse> {
         self.0.note(note).await.map_err(|error| errors::of_store(&error))
     }
@@ -116,7 +117,7 @@ impl AppState {
         Ok(self.control.desks.gate.get().ok_or(ProblemType::Starting)?.clone())
     }
 
-    /// Asks the gate; nothing is answered by a process that is ending.
+    /// Runs a call of the gate; an error while the process is shutting down.
     pub(super) async fn ask_gate<T, F>(&self, question: impl FnOnce(GateService) -> F) -> Result<T, ProblemResponse>
     where
         F: Future<Output = Option<T>> + Send + 'static,
@@ -172,7 +173,10 @@ impl AppState {
     }
 }
 
-/// There is nobody left who could do it.
+/// The process is shutting down, so the call cannot run.
 pub(super) fn ending() -> ProblemResponse {
-    ProblemType::StoreUnavailable.says("The process is ending. Ask another one, or this one again in a while.")
+    ProblemType::StoreUnavailable.says(
+        "The process is shutting down. Retry with another process, or with this one \
+        later.",
+    )
 }

@@ -1,4 +1,4 @@
-//! Shards: how each is and who has it, and connecting one anew.
+//! Lists shards with their owners, and restarts them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// Shards that one answer shows at most, and unless it is said.
+/// Default and maximum number of shards in a response.
 const PAGE: usize = 500;
 
 pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
@@ -29,7 +29,8 @@ pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Handle
     let limit = asking.at_most(PAGE).unwrap_or(PAGE);
     let from = asking.place("cursor").unwrap_or(0);
     asking.end()?;
-    let from = u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the answer before"))?;
+    let from =
+        u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
     let (total, own, kept) = served
         .ask_shards(|desk| async move {
             let (own, kept) = tokio::join!(desk.board.shards(), desk.sessions.sessions());
@@ -52,7 +53,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<AppState>) -> Handle
     Ok(HttpResponse::Ok().json(json!({"shards": shards, "total": total, "next": next})))
 }
 
-/// Who has which shard.
+/// The owners of shards.
 struct Owners {
     of: HashMap<u32, String>,
     /// This process.
@@ -108,7 +109,7 @@ fn millis(duration: Duration) -> u64 {
 pub(super) async fn restart(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     Params::optional_body(&request)?.end()?;
     let given = params::named(&request, "id")?;
-    let id: u32 = given.parse().map_err(|_| params::parameter("id", "must be a shard's number, from 0 on"))?;
+    let id: u32 = given.parse().map_err(|_| params::parameter("id", "must be the number of a shard, from 0"))?;
     let (total, has) = served
         .ask_shards(move |desk| async move {
             let own = desk.board.shards().await;
@@ -116,7 +117,10 @@ pub(super) async fn restart(request: HttpRequest, served: Data<AppState>) -> Han
         })
         .await?;
     if id >= total {
-        return Err(ProblemType::NotFound.says(format!("There is no shard {id}: the bot has {total}, counted from 0.")));
+        return Err(ProblemType::NotFound.says(format!(
+            "There is no shard {id}: the bot has {total} shards, counted \
+            from 0."
+        )));
     }
     if !has {
         return Err(elsewhere(id, &owners(&served).await?));
@@ -135,14 +139,20 @@ pub(super) async fn restart(request: HttpRequest, served: Data<AppState>) -> Han
     Ok(HttpResponse::Accepted().json(json!({"id": id, "restarting": true})))
 }
 
-/// Only who has a shard can restart it.
+/// Only the owner of a shard can restart it.
 fn elsewhere(id: u32, owners: &Owners) -> ProblemResponse {
     match owners.of.get(&id).filter(|owner| owners.own.as_ref() != Some(*owner)) {
         Some(owner) => ProblemType::Conflict
-            .says(format!("Process {owner} has shard {id}: ask that one, which `GET /v1/instances` names."))
+            .says(format!(
+                "Process {owner} has shard {id}: send the request to that process, which `GET /v1/instances` \
+                lists."
+            ))
             .with("instance", owner.as_str()),
         None => ProblemType::Conflict
-            .says(format!("No process has shard {id} at the moment; it connects by itself as soon as one has."))
+            .says(format!(
+                "No process has shard {id} at the moment; it connects by itself as soon as a process has \
+                it."
+            ))
             .with("instance", Value::Null),
     }
 }

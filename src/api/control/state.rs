@@ -1,4 +1,4 @@
-//! What bots keep, and events that were given up: `/v1/state` and `/v1/events/dead`.
+//! State entries and dead events: `/v1/state` and `/v1/events/dead`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,21 +18,21 @@ use crate::api::problem::{ProblemResponse, ProblemType};
 
 type HandlerResult = Result<HttpResponse, ProblemResponse>;
 
-/// The largest value, in bytes of JSON.
+/// Maximum size of a value, in bytes of JSON.
 const VALUE_MOST: usize = 64 * 1024;
-/// The longest that a value is kept which is to end: a year.
+/// Maximum lifetime of a value that expires: a year.
 const TTL_MOST_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 
-/// Where what bots keep is, and what handles events.
+/// The stores of state entries and events, and the event router.
 #[derive(Clone)]
 pub struct StateService {
     /// Values are written here.
     pub values: Arc<dyn OperationStore>,
-    /// And read here, where events are as well.
+    /// Values are read here; it also stores events.
     pub store: Arc<dyn EventStore>,
-    /// What takes up events that are revived.
+    /// Receives revived events.
     pub events: EventsHandle,
-    /// The present time.
+    /// The current time.
     pub clock: WallClock,
 }
 
@@ -54,14 +54,17 @@ pub(super) async fn show(request: HttpRequest, served: Data<AppState>) -> Handle
 pub(super) async fn put(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let key = key(&request)?;
     let Value::Object(mut fields) = params::json(&request)? else {
-        return Err(ProblemType::BadRequest.says("The body must be an object: {\"value\": …, \"ttl_ms\": …}."));
+        return Err(ProblemType::BadRequest.says(
+            "The request body must be a JSON object: {\"value\": …, \"ttl_ms\": \
+            …}.",
+        ));
     };
     let value = fields.remove("value").unwrap_or_default();
     let ttl = fields.remove("ttl_ms").unwrap_or_default();
     let mut errors = Vec::new();
     let written = value.to_string();
     if value.is_null() {
-        errors.push(("value".to_owned(), "must be there, and not null; DELETE removes a value".to_owned()));
+        errors.push(("value".to_owned(), "is required and must not be null; DELETE removes a value".to_owned()));
     } else if written.len() > VALUE_MOST {
         errors.push(("value".to_owned(), format!("must be at most {VALUE_MOST} bytes of JSON")));
     }
@@ -71,7 +74,7 @@ pub(super) async fn put(request: HttpRequest, served: Data<AppState>) -> Handler
     }
     for other in fields.keys().take(10) {
         let shown: String = other.chars().take(64).collect();
-        errors.push((shown, "is not known here; what is: value, ttl_ms".to_owned()));
+        errors.push((shown, "is unknown; expected one of: value, ttl_ms".to_owned()));
     }
     if !errors.is_empty() {
         let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
@@ -101,7 +104,7 @@ async fn set(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// A value's key, from the path.
+/// The key of a state entry, from the path.
 fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
     let wrong = |message| params::parameter("key", message);
     let key = params::named(request, "key")?;
@@ -113,14 +116,14 @@ fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
 }
 
 fn absent(key: &str) -> ProblemResponse {
-    ProblemType::NotFound.says(format!("Nothing is kept under {key:?}, or not any more."))
+    ProblemType::NotFound.says(format!("The key {key:?} has no value, or its value has expired."))
 }
 
 pub(super) async fn dead(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
     let mut asking = Params::query(&request);
     let (limit, before) = (asking.limit(), asking.place("before"));
     asking.end()?;
-    // One more tells whether there are more.
+    // One more shows whether another page follows.
     let listed = served.ask_shelf(|shelf| async move { shelf.store.dead_events(before, limit + 1).await }).await?;
     let mut listed = listed.map_err(|error| errors::of_store(&error))?;
     let more = listed.len() > limit;
@@ -132,7 +135,7 @@ pub(super) async fn dead(request: HttpRequest, served: Data<AppState>) -> Handle
 
 fn shown(entry: &InboxEntry) -> Value {
     let mut event: Value = serde_json::from_str(&entry.event).unwrap_or_default();
-    // It lets anybody answer in the bot's name.
+    // The token permits anyone to respond as the bot.
     if let Some(token) = event.get_mut("interaction_token") {
         *token = "(redacted)".into();
     }
@@ -156,7 +159,7 @@ pub(super) async fn revive(request: HttpRequest, served: Data<AppState>) -> Hand
     let given = params::named(&request, "place")?;
     let place: i64 = given
         .parse()
-        .map_err(|_| ProblemType::BadRequest.says("place must be a number, as the list of dead events has it."))?;
+        .map_err(|_| ProblemType::BadRequest.says("place must be a number from the list of dead events."))?;
     let caller = middleware::caller_of(&request);
     let revived = served.ask_shelf(|shelf| async move {
         let note = caller.note(AuditAction::EventsRevive, shelf.clock.now()).on(&place);

@@ -1,4 +1,4 @@
-//! What happened to an operation, one thing after the other, from what is kept of it.
+//! The timeline of an operation, derived from what is stored.
 
 use guildhall_actors::ports::{Attempt, OperationDetails};
 use guildhall_core::{
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::dto;
 
-/// Something that happened.
+/// An entry of the timeline.
 #[derive(Debug, PartialEq, Eq)]
 struct TimelineEntry<'a> {
     at: UnixMs,
@@ -42,12 +42,12 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
         let (n, detail) = (Some(attempt.n), attempt.detail.as_deref());
         let at_the_end = |what| TimelineEntry { at: attempt.ended_at, what, attempt: n, detail };
         if attempt.class == FailureClass::RateLimited.name() {
-            // Nothing was tried.
+            // No attempt was made.
             entries.push(TimelineEntry { attempt: None, ..at_the_end("delayed") });
             continue;
         }
         entries.push(TimelineEntry { at: attempt.started_at, what: "started", attempt: n, detail: None });
-        // With the end of the last try the operation itself may have ended.
+        // The operation itself may have ended with its last attempt.
         let is_last = shown.finished_at.is_some_and(|finished| finished <= attempt.ended_at);
         if let Some(what) = after(&attempt.class, operation.kind.sends()).filter(|_| !is_last) {
             entries.push(at_the_end(what));
@@ -77,7 +77,7 @@ fn entries(shown: &OperationDetails) -> Vec<TimelineEntry<'_>> {
     entries
 }
 
-/// What became of an operation when a try ended, unless that was its end.
+/// The state of an operation after an attempt, unless the operation ended with it.
 fn after(class: &str, sends: Repeatability) -> Option<&'static str> {
     let is = |other: FailureClass| class == other.name();
     if is(FailureClass::Transient) || (is(FailureClass::Ambiguous) && sends == Repeatability::Again) {
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(told(&operation(OperationState::Queued, Vec::new())), [(0, "accepted", None)]);
         let running = operation(OperationState::Running, vec![attempt(1, 10, 20, "transient")]);
         assert_eq!(told(&running).last(), Some(&(900, "started", Some(1))));
-        // It was looked for after a crash: no try of it has ended.
+        // It was reconciled after a crash: none of its attempts has ended.
         assert_eq!(told(&operation(OperationState::Reconciling, Vec::new())).last(), Some(&(900, "reconciling", None)));
         let retrying = operation(OperationState::Retrying, vec![attempt(1, 10, 20, "transient")]);
         assert_eq!(told(&retrying).iter().filter(|(_, what, _)| *what == "retrying").count(), 1);

@@ -1,4 +1,4 @@
-//! What callers use of the store, and their bounds.
+//! What callers use of the store, and their limits.
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::ports::{FileUsage, ScopeUsage};
@@ -29,7 +29,7 @@ fn scope(usage: &ScopeUsage) -> Value {
     })
 }
 
-/// 0 is no bound.
+/// 0 means no limit.
 fn bound(most: u64) -> Option<u64> {
     (most > 0).then_some(most)
 }

@@ -1,4 +1,4 @@
-//! Whoever stands at the door.
+//! Accepts or rejects TCP connections.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ use crate::{
     events::emit,
 };
 
-/// How long somebody is listened to who was told that there is no room: closing at once could take the word back.
+/// How long a rejected connection is read: closing it at once could discard the response.
 const LISTENED_TO: Duration = Duration::from_millis(500);
-/// How much of it is listened to.
+/// How many bytes of it are read.
 const LISTENED_MOST: u64 = 64 * 1024;
 
-/// Lets connections in, or says why not.
+/// Accepts connections, or rejects them with the reason.
 #[derive(Clone)]
 pub(super) struct Acceptor {
     pub(super) doors: Arc<ConnectionLimit>,
@@ -37,7 +37,7 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// A connection that is served; an error for one that is not.
+    /// An accepted connection; an error for a rejected one.
     pub(super) async fn admit(
         self,
         stream: TcpStream,
@@ -50,7 +50,7 @@ impl Acceptor {
             }
         };
         let peer = stream.peer_addr().ok();
-        // Answers are small and whole: nothing is gained by waiting for more to send.
+        // Responses are small and complete: nothing is gained by waiting for more to send.
         let _ = stream.set_nodelay(true);
         let wire = match self.tls {
             None => Socket::Plain(stream),
@@ -71,7 +71,8 @@ impl Acceptor {
 }
 
 impl Acceptor {
-    /// Says why there is no place for a connection; if there is one for listening to it, then so that it hears that for sure.
+    /// Sends the reason for a rejection. With a permit, the connection is read for a while, so that the response
+    /// arrives for sure.
     async fn refuse(&self, stream: TcpStream, place: Option<ConnectionPermit>) {
         let (problem, why) = match (&place, self.doors.is_closing()) {
             (_, true) => (ProblemType::Draining, ConnectionRejectReason::Ending),
@@ -79,7 +80,7 @@ impl Acceptor {
             (None, false) => (ProblemType::TooManyConnections, ConnectionRejectReason::Flood),
         };
         emit(ConnectionRejected { why });
-        // Who has not greeted us yet would not understand.
+        // Before the TLS handshake the client could not read a response.
         if self.tls.is_some() {
             return;
         }
@@ -92,14 +93,14 @@ impl Acceptor {
     }
 }
 
-/// Says something to a connection, and ends it.
+/// Sends a response, and closes the connection.
 async fn turn_away(mut stream: TcpStream, words: &str) -> io::Result<()> {
     stream.write_all(words.as_bytes()).await?;
     stream.shutdown().await?;
     tokio::io::copy(&mut stream.take(LISTENED_MOST), &mut tokio::io::sink()).await.map(drop)
 }
 
-/// That a connection is not served. Nobody reads it.
+/// The error for a connection that is not served. It is not reported anywhere.
 fn away() -> DispatchError {
     DispatchError::Io(io::ErrorKind::ConnectionAborted.into())
 }

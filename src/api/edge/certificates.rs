@@ -1,4 +1,4 @@
-//! The certificate that the API shows: read from files, checked, and read again when they change.
+//! The TLS certificate of the API: read from files, checked, and read again when they change.
 
 use std::{
     fs, io,
@@ -26,56 +26,56 @@ use crate::{
     settings::TlsSettings,
 };
 
-/// No certificate is this large; a path to something else may be.
+/// No certificate is this large; another file may be.
 const FILE_MAX: u64 = 1024 * 1024;
 
-/// What TLS cannot be spoken with.
+/// TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificatesError {
     /// A file cannot be read.
-    #[error("{setting} names {}, which cannot be read: {source}; it has to be a PEM file that this user may read", path.display())]
+    #[error("{setting} names {}, which cannot be read: {source}; it must be a PEM file that this user can read", path.display())]
     Unreadable {
-        /// What names it.
+        /// The setting that names it.
         setting: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// There is no certificate in a file.
-    #[error("api.tls.cert_file names {}, which holds no certificate; it has to be PEM (-----BEGIN CERTIFICATE-----)", .0.display())]
+    /// A file contains no certificate.
+    #[error("api.tls.cert_file names {}, which holds no certificate; it must be PEM (-----BEGIN CERTIFICATE-----)", .0.display())]
     NoCertificate(PathBuf),
-    /// There is no key in a file.
-    #[error("api.tls.key_file names {}, which holds no private key; it has to be PEM (-----BEGIN PRIVATE KEY-----)", .0.display())]
+    /// A file contains no key.
+    #[error("api.tls.key_file names {}, which holds no private key; it must be PEM (-----BEGIN PRIVATE KEY-----)", .0.display())]
     NoKey(PathBuf),
-    /// Something in a file is not what it says.
-    #[error("{setting} names {}, which is broken: {why}; write it anew", path.display())]
+    /// The content of a file is invalid.
+    #[error("{setting} names {}, which is broken: {why}; create it again", path.display())]
     Broken {
-        /// What names it.
+        /// The setting that names it.
         setting: &'static str,
         /// The file.
         path: PathBuf,
-        /// How.
+        /// The cause.
         why: String,
     },
-    /// A key needs a password.
+    /// The key is encrypted.
     #[error(
-        "api.tls.key_file names {path}, which is encrypted, and there is nobody to ask for its password; decrypt it: openssl pkey \
-         -in {path} -out key.pem, and let only this user read that", path = .0.display()
+        "api.tls.key_file names {path}, which is encrypted, and the daemon cannot prompt for its password; decrypt it: \
+         openssl pkey -in {path} -out key.pem, and make that file readable for this user only", path = .0.display()
     )]
     Encrypted(PathBuf),
-    /// A key is of a kind that is not known.
+    /// The key is of an unsupported kind.
     #[error("api.tls.key_file names {}, whose key cannot be used: {why}; use RSA with 2048 bits or more, ECDSA or Ed25519", path.display())]
     UnusableKey {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         why: rustls::Error,
     },
     /// The key belongs to another certificate.
     #[error(
-        "the key in api.tls.key_file ({}) does not belong to the first certificate in api.tls.cert_file ({}); name a pair, and put \
-         the server's own certificate before those of its authorities", key.display(), cert.display()
+        "the key in api.tls.key_file ({}) does not belong to the first certificate in api.tls.cert_file ({}); use a \
+         matching pair, and put the server's own certificate before those of its authorities", key.display(), cert.display()
     )]
     Mismatch {
         /// The certificate's file.
@@ -83,12 +83,12 @@ pub enum CertificatesError {
         /// The key's file.
         key: PathBuf,
     },
-    /// The library does not work.
+    /// The TLS library failed.
     #[error("TLS cannot be set up: {0}")]
     Library(#[from] rustls::Error),
 }
 
-/// The certificate that is shown. Cloning it gives another view of the same one.
+/// The certificate in use. Clones share the same one.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     files: Arc<RwLock<TlsSettings>>,
@@ -96,7 +96,7 @@ pub struct Certificates {
     config: Arc<ServerConfig>,
 }
 
-/// A certificate with its key that can be shown.
+/// A certificate with its key that passed the checks.
 #[derive(Debug)]
 pub struct CheckedCertificate {
     files: TlsSettings,
@@ -117,7 +117,7 @@ impl Certificates {
     ///
     /// # Errors
     ///
-    /// When there is no certificate with its key in them; the message says what to do.
+    /// When they do not contain a certificate with its key; the message says what to do.
     pub fn load(files: &TlsSettings) -> Result<Self, CertificatesError> {
         let shown = Arc::new(CertificateResolver(RwLock::new(Arc::new(read(files)?))));
         let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
@@ -128,7 +128,7 @@ impl Certificates {
         Ok(Self { files: Arc::new(RwLock::new(files.clone())), shown, config: Arc::new(config) })
     }
 
-    /// Reads a certificate and its key, and shows nothing yet.
+    /// Reads a certificate and its key, without using them yet.
     ///
     /// # Errors
     ///
@@ -137,13 +137,13 @@ impl Certificates {
         Ok(CheckedCertificate { files: files.clone(), pair: Arc::new(read(files)?) })
     }
 
-    /// Whether another certificate is shown than this one.
+    /// Whether the certificate in use is a different one.
     #[must_use]
     pub fn differs_from(&self, checked: &CheckedCertificate) -> bool {
         self.shown.0.read().unwrap_or_else(PoisonError::into_inner).cert != checked.pair.cert
     }
 
-    /// Shows this certificate to new connections, and follows its files from now on.
+    /// Uses this certificate for new connections, and watches its files from now on.
     pub fn show(&self, checked: CheckedCertificate) {
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = checked.files;
         *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = checked.pair;
@@ -157,7 +157,8 @@ impl Certificates {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// Looks at the files every so often, for ever, and shows what is new in them. What is broken is told, and not shown.
+    /// Checks the files at this interval, for ever, and uses what is new in them. Invalid files are logged, and not
+    /// used.
     pub async fn follow(self, every: Duration) {
         let mut tick = tokio::time::interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -181,7 +182,7 @@ impl Certificates {
     }
 }
 
-/// When each of the files was written, and how long it is: what changes with it.
+/// Modification time and length of each file, which change with its content.
 fn stamps(files: &TlsSettings) -> [Option<(SystemTime, u64)>; 2] {
     [&files.cert_file, &files.key_file].map(|file| {
         let about = fs::metadata(file).ok()?;

@@ -1,7 +1,7 @@
-//! A connection's bytes, which must not take for ever.
+//! A connection with timeouts.
 //!
-//! actix-http gives a connection's first request a time to arrive in, and no later one; and it waits without end for somebody who
-//! does not read. Both are bounded here.
+//! actix-http limits the time in which the first request of a connection must arrive, but not that of later ones; and
+//! it waits without a limit for a client that does not read. Both are limited here.
 
 use std::{
     io,
@@ -29,32 +29,31 @@ use crate::{
     events::emit,
 };
 
-/// How long a connection that may only ask for health has to do so.
+/// How long a connection that may only request health has to do so.
 const DOORSTEP_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the bytes go over.
+/// The socket of a connection.
 pub(super) enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// How long what may take.
+/// Timeouts of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
     pub(super) header: Duration,
     pub(super) write: Duration,
 }
 
-/// A connection.
 pub(super) struct HttpConnection {
     wire: Socket,
     patience: ConnectionTimeouts,
     visit: HttpConnectionState,
-    /// What others cut it by.
+    /// Aborts the connection from elsewhere.
     line: ConnectionAbort,
-    /// When a request has to be there whose first bytes are, and how many requests there were before it.
+    /// Deadline for a request whose first bytes have arrived, and the number of requests before it.
     header_by: Option<(u64, Pin<Box<Sleep>>)>,
-    /// When something has to be taken of what is being sent.
+    /// Deadline until which the client must read some of the response.
     write_by: Option<Pin<Box<Sleep>>>,
     _place: ConnectionPermit,
 }
@@ -75,7 +74,7 @@ impl HttpConnection {
         self.line.clone()
     }
 
-    /// Some bytes have come.
+    /// Some bytes have arrived.
     fn has_read(&mut self) {
         let (begun, is_answered) = self.visit.progress();
         let is_waited_for = self.header_by.as_ref().is_some_and(|(since, _)| *since == begun);
@@ -86,7 +85,7 @@ impl HttpConnection {
         }
     }
 
-    /// No bytes have come. Whether a request is overdue.
+    /// No bytes have arrived. Returns whether a request is overdue.
     fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let (begun, is_answered) = self.visit.progress();
         if is_answered || self.header_by.as_ref().is_some_and(|(since, _)| *since != begun) {
@@ -95,9 +94,10 @@ impl HttpConnection {
         self.header_by.as_mut().is_some_and(|(_, by)| by.as_mut().poll(cx).is_ready())
     }
 
-    /// Gives up on whoever takes nothing for too long.
+    /// Aborts the connection if the client reads nothing for too long.
     fn within_patience<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        // First: who begins to read just then is not to be told that this is all.
+        // This comes first: a client that starts to read just now must not take what it reads for the complete
+        // response.
         if self.line.is_cut(cx) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
@@ -108,7 +108,7 @@ impl HttpConnection {
         let by = self.write_by.get_or_insert_with(|| after(self.patience.write));
         ready!(by.as_mut().poll(cx));
         emit(ConnectionAborted { why: ConnectionAbortReason::Unread });
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the answer is not read")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the response is not read")))
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many connections there are, and for whom there is room.
+//! A limit on the number of connections.
 
 use std::sync::{
     Arc,
@@ -12,13 +12,14 @@ use crate::{
     events::emit,
 };
 
-/// How many are told at once that there is no room for them, and listened to meanwhile. To more, it is said while the door shuts.
+/// How many connections above the limit are rejected at once with a response that is sure to arrive. For more, it is
+/// sent without waiting.
 const TOLD_MOST: usize = 1_024;
 
 /// The connections of one listener.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
-    /// How many there may be of each kind, and how many there are.
+    /// The maximum of each class, and the current number.
     most: [usize; 3],
     count: [AtomicUsize; 3],
     closing: AtomicBool,
@@ -28,15 +29,15 @@ pub(crate) struct ConnectionLimit {
 /// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionClass {
-    /// Everything.
+    /// All requests.
     Inside = 0,
-    /// Ask for health and metrics.
+    /// Requests for health and metrics.
     Doorstep = 1,
-    /// Hear that there is no room.
+    /// Nothing: it is rejected with a response.
     Told = 2,
 }
 
-/// A place that a connection has, until this is dropped.
+/// Permission for a connection, until this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     doors: Arc<ConnectionLimit>,
@@ -44,7 +45,7 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionLimit {
-    /// For so many connections, and so many more that may ask for health and metrics.
+    /// Permits so many connections, and so many more that may request health and metrics.
     pub(crate) fn new(inside: usize, doorstep: usize) -> Self {
         Self {
             most: [inside, doorstep, TOLD_MOST],
@@ -54,12 +55,12 @@ impl ConnectionLimit {
         }
     }
 
-    /// All that there can be at once.
+    /// The maximum number of connections of all classes.
     pub(super) fn most(&self) -> usize {
         self.most.iter().sum()
     }
 
-    /// Lets a connection in as far as there is room; nothing, if there is not even for a word.
+    /// Permits a connection in the best class that has room; `None` if there is none, not even for a rejection.
     pub(super) fn enter(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let kinds = [ConnectionClass::Inside, ConnectionClass::Doorstep, ConnectionClass::Told];
         let skip = if self.is_closing() { 2 } else { 0 };
@@ -74,7 +75,7 @@ impl ConnectionLimit {
         Some(ConnectionPermit { doors: Arc::clone(self), kind })
     }
 
-    /// From now on nobody is let in.
+    /// From now on all connections are rejected.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
     }
@@ -90,7 +91,7 @@ impl ConnectionLimit {
             .sum()
     }
 
-    /// Waits until all that were let in have left.
+    /// Waits until all accepted connections are closed.
     pub(crate) async fn empty(&self) {
         loop {
             let left = self.left.notified();

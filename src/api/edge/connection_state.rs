@@ -1,4 +1,4 @@
-//! What is known of a connection where its requests are answered.
+//! The state of a connection, for its requests.
 
 use std::{
     cell::Cell,
@@ -19,7 +19,7 @@ use actix_web::{
 use super::connection_limit::ConnectionClass;
 use crate::api::{body::hold, health, problem::ProblemType, request_id};
 
-/// A connection, as both its line and its requests know it.
+/// The state of a connection, shared by its socket and its requests.
 #[derive(Clone, Debug)]
 pub(super) struct HttpConnectionState(Rc<State>);
 
@@ -28,7 +28,7 @@ struct State {
     kind: ConnectionClass,
     /// Requests that are being answered.
     under_way: Cell<u32>,
-    /// Requests that came in all.
+    /// All requests that have arrived.
     begun: Cell<u64>,
 }
 
@@ -41,12 +41,12 @@ impl HttpConnectionState {
         self.0.kind
     }
 
-    /// How many requests there were, and whether one is being answered.
+    /// How many requests have arrived, and whether one is being answered.
     pub(super) fn progress(&self) -> (u64, bool) {
         (self.0.begun.get(), self.0.under_way.get() > 0)
     }
 
-    /// A request has arrived, up to its body.
+    /// Records that a request has arrived, up to its body.
     pub(super) fn begin(&self) -> RequestGuard {
         self.0.begun.set(self.0.begun.get() + 1);
         self.0.under_way.set(self.0.under_way.get() + 1);
@@ -64,7 +64,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// An answer's body, which ends the answering when it has gone out.
+/// The body of a response, which ends its request when it has been sent.
 pub(super) struct TrackedBody<B> {
     pub(super) body: B,
     pub(super) _answering: Option<RequestGuard>,
@@ -82,7 +82,7 @@ impl<B: MessageBody + Unpin> MessageBody for TrackedBody<B> {
     }
 }
 
-/// Lets connections for which there was no room ask for nothing but health and metrics, once.
+/// Restricts connections above the limit to one request for health or metrics.
 pub(crate) async fn only_health_on_the_doorstep(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

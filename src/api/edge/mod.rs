@@ -1,9 +1,9 @@
-//! Connections, before anything is a request: how many, how slow, and whether they are encrypted.
+//! Connections, before they carry requests: the limit on their number, timeouts, and TLS.
 //!
 //! ```text
-//!  connection ─▶ Doors: room? ─▶ TLS, if it is set ─▶ not too slow ─▶ HTTP ─▶ app
-//!                  ├─ for a few more: health and metrics alone
-//!                  └─ none, or the process is ending: told so, and closed
+//!  connection ─▶ ConnectionLimit ─▶ TLS, if configured ─▶ timeouts ─▶ HTTP ─▶ app
+//!                  ├─ a few above the limit: health and metrics only
+//!                  └─ more, or shutting down: rejected and closed
 //! ```
 
 mod acceptor;
@@ -18,18 +18,18 @@ use std::time::Duration;
 pub use self::certificates::{Certificates, CertificatesError, CheckedCertificate};
 pub(super) use self::{connection_limit::ConnectionLimit, connection_state::only_health_on_the_doorstep, serve::serve};
 
-/// What connections may cost.
+/// Limits for connections.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeConfig {
     /// How many are served at once.
     pub connections: usize,
-    /// How many more may ask for health and metrics.
+    /// How many more may request health and metrics.
     pub doorstep: usize,
     /// How long a request may take to arrive up to its body, and a TLS handshake.
     pub header_within: Duration,
-    /// How long nothing may be taken of an answer.
+    /// How long a client may read nothing of a response.
     pub write_within: Duration,
-    /// How long a connection is kept for the next request.
+    /// How long an idle connection stays open for the next request.
     pub keep_alive: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! An app behind a socket, within bounds.
+//! Serves an app on a socket, within limits.
 
 use std::{fmt, io, net::TcpListener, sync::Arc, time::Duration};
 
@@ -26,15 +26,17 @@ use super::{
 
 /// Probes, scrapes and calls are small; the daemon's cores belong to its shards.
 const WORKERS: usize = 2;
-/// How long a connection may take to end. A request that is refused may still be on its way: the answer is lost if the connection
-/// ends before it.
+/// How long a connection may take to close. A rejected request may still be arriving: the response is lost if the
+/// connection closes before that.
 const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// actix-http counts from a time that it looks up twice a second: without this, it would be too early by so much.
+/// actix-http counts from a cached time that it updates twice a second: without this, timeouts would expire too early
+/// by as much.
 const LOOKED_UP_EVERY: Duration = Duration::from_millis(500);
-/// How long a stop waits at most. Whoever stops it is less patient.
+/// Maximum duration of a stop. The caller stops waiting earlier.
 const STOP_SECONDS: u64 = 600;
 
-/// Serves an app to those whom the doors let in. When `drained` says so, connections end with the request that they are at.
+/// Serves an app on the connections that the limit permits. When `drained` becomes true, connections are closed after
+/// their current request.
 pub(crate) fn serve<F, I, S, B>(
     socket: TcpListener,
     config: EdgeConfig,
@@ -53,9 +55,9 @@ where
     S::Service: 'static,
     B: MessageBody + Unpin + 'static,
 {
-    // Whoever is turned away holds a place for a moment as well.
+    // Rejected connections hold a permit for a moment as well.
     let most = doors.most();
-    // The first request of a connection is for actix-http to end, which says 408.
+    // The first request of a connection is timed out by actix-http, which responds with 408.
     let header = config.header_within + LOOKED_UP_EVERY;
     let patience = ConnectionTimeouts { header, write: config.write_within };
     let porter = Acceptor { doors, tls, patience };
@@ -84,7 +86,7 @@ where
     Ok(server)
 }
 
-/// HTTP over connections, answered by this.
+/// HTTP over connections, answered by this app.
 fn http<S, B>(app: S, config: EdgeConfig, drained: watch::Receiver<bool>) -> HttpService<HttpConnection, S, B>
 where
     S: ServiceFactory<Request, Config = ()>,
@@ -106,10 +108,10 @@ where
         .finish(app)
 }
 
-/// Waits until somebody says so.
+/// Waits until the value becomes true.
 async fn begins(mut said: watch::Receiver<bool>) {
     if said.wait_for(|said| *said).await.is_err() {
-        // Nobody is left to say so.
+        // The sender was dropped, so it never becomes true.
         std::future::pending::<()>().await;
     }
 }

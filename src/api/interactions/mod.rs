@@ -1,8 +1,8 @@
 //! The listener on `interactions.bind`: interactions that Discord posts.
 //!
 //! ```text
-//!  POST ─▶ headers, time ─▶ body, within bounds ─▶ signature ─▶ PING: answered
-//!            └─ 401 ──────────────────────────────────┘    └─▶ events: deferred, or the reply itself ─▶ answer
+//!  POST ─▶ headers, time ─▶ body, within limits ─▶ signature ─▶ PING: answered
+//!            └─ 401 ──────────────────────────────────┘    └─▶ events: deferred, or the reply itself ─▶ response
 //! ```
 
 mod signature;
@@ -35,9 +35,9 @@ use super::{
 use crate::{discord::first_response, events::emit, settings::PublicKey};
 
 const CONNECTIONS: usize = 512;
-/// The largest interaction.
+/// Maximum size of an interaction.
 const BODY_MOST: usize = 1024 * 1024;
-/// All of them that are read at once: whether they are Discord's is known only afterwards.
+/// Maximum size of all interactions that are read at once: whether Discord sent them is known only afterwards.
 const BODIES_MOST: usize = 32 * 1024 * 1024;
 /// How long one may take to arrive: Discord waits for three seconds in all.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
@@ -45,21 +45,21 @@ const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// What takes interactions.
+/// The endpoint for interactions.
 #[derive(Clone, Debug)]
 pub struct InteractionsEndpoint {
-    /// Whose signature counts.
+    /// The key that Discord signs with.
     pub key: PublicKey,
-    /// How far a signature's time may be from the present one.
+    /// How far the time of a signature may be from the current time.
     pub window: Duration,
-    /// Where interactions go.
+    /// Receives the interactions.
     pub events: EventsHandle,
-    /// The present time.
+    /// The current time.
     pub clock: WallClock,
 }
 
 impl BoundListener {
-    /// Starts to take interactions. Must be called within an actix system.
+    /// Starts serving interactions. Must be called within an actix system.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl BoundListener {
         let (endpoint, room) = (Data::new(endpoint), Data::new(BodyMemory::new(BODIES_MOST)));
         let edge = EdgeConfig {
             connections: CONNECTIONS,
-            // There is no health to ask for.
+            // This listener serves no health.
             doorstep: 0,
             header_within: ARRIVES_WITHIN,
             write_within: ANSWERED_WITHIN,
@@ -104,7 +104,7 @@ impl InteractionsEndpoint {
         if request.method() != Method::POST {
             return closing(ProblemType::not_allowed(HeaderValue::from_static("POST")));
         }
-        // Before anything is read, so that hardly anybody can make us read.
+        // Before the body is read, so that few senders can make the daemon read one.
         let now = self.clock.now();
         let claim = match InteractionSignature::read(request.headers(), now, self.window) {
             Ok(claim) => claim,
@@ -123,7 +123,9 @@ impl InteractionsEndpoint {
         let text = String::from_utf8(body.bytes.to_vec()).map_err(|_| "it is not UTF-8".to_owned());
         let event = match text.and_then(|text| read_interaction(text, now).map_err(|error| error.to_string())) {
             Ok(event) => event,
-            Err(why) => return ProblemType::BadRequest.says(format!("This is no interaction: {why}.")).response(),
+            Err(why) => {
+                return ProblemType::BadRequest.says(format!("The body is not an interaction: {why}.")).response();
+            }
         };
         if event.name == EventName::Known("interaction.ping") {
             return HttpResponse::Ok().json(json!({ "type": 1 }));
@@ -131,10 +133,10 @@ impl InteractionsEndpoint {
         match tokio::time::timeout(ANSWERED_WITHIN, self.events.interaction(event)).await {
             Ok(HttpInteractionResponse::Answer(first)) => HttpResponse::Ok().json(first_response(first)),
             Ok(HttpInteractionResponse::Nobody) => {
-                ProblemType::NotFound.says("No handler answers this interaction.").response()
+                ProblemType::NotFound.says("No handler responds to this interaction.").response()
             }
             Ok(HttpInteractionResponse::Busy) | Err(_) => {
-                ProblemType::Busy.says("The interaction cannot be taken now.").response()
+                ProblemType::Busy.says("The interaction cannot be handled now. Retry in a moment.").response()
             }
         }
     }
@@ -144,9 +146,9 @@ fn refused(doubt: SignatureRejection) -> ProblemResponse {
     emit(InteractionRejected { why: doubt.name() });
     ProblemType::Unauthorized.says(match doubt {
         SignatureRejection::Headers => {
-            "X-Signature-Ed25519 and X-Signature-Timestamp must be there, as Discord sends them."
+            "The headers X-Signature-Ed25519 and X-Signature-Timestamp are required, as Discord sends them."
         }
-        SignatureRejection::Time => "The signature is too old or too new.",
-        SignatureRejection::Signature => "The signature does not fit.",
+        SignatureRejection::Time => "The time of the signature is too far in the past or in the future.",
+        SignatureRejection::Signature => "The signature is invalid.",
     })
 }

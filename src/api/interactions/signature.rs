@@ -1,4 +1,4 @@
-//! Whether Discord sent something: an Ed25519 signature over the time and the raw body.
+//! Verifies that Discord sent a request: an Ed25519 signature of the time and the raw body.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::settings::{PublicKey, from_hex};
 const SIGNATURE: &str = "x-signature-ed25519";
 const TIMESTAMP: &str = "x-signature-timestamp";
 
-/// The most digits of a time in seconds: it is in the year 5138 then.
+/// Maximum number of digits of a time in seconds, which reaches the year 5138.
 const DIGITS: usize = 11;
 
-/// Why a request is not taken for Discord's.
+/// Why a request is not accepted as one from Discord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignatureRejection {
-    /// A header is missing, or has another form.
+    /// A header is missing or malformed.
     Headers,
-    /// It was signed too long ago, or will be.
+    /// The time of the signature is outside the window.
     Time,
-    /// Somebody else signed it, or something else was signed.
+    /// The signature was made with another key, or for other content.
     Signature,
 }
 
@@ -35,7 +35,7 @@ impl SignatureRejection {
     }
 }
 
-/// What a request says of its signature, before its body is read.
+/// The signature of a request, before its body is read.
 #[derive(Clone, Debug)]
 pub(super) struct InteractionSignature {
     signature: Signature,
@@ -43,7 +43,7 @@ pub(super) struct InteractionSignature {
 }
 
 impl InteractionSignature {
-    /// Reads the headers; the time must be this one, give or take a window.
+    /// Reads the headers; the time must be the current one, give or take the window.
     pub(super) fn read(headers: &HeaderMap, now: UnixMs, window: Duration) -> Result<Self, SignatureRejection> {
         let one = |name| {
             let mut all = headers.get_all(name);
@@ -63,7 +63,7 @@ impl InteractionSignature {
         Ok(Self { signature, timestamp: timestamp.to_owned() })
     }
 
-    /// Whether this is what was signed, with this key.
+    /// Verifies that this body was signed with this key.
     pub(super) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), SignatureRejection> {
         let mut signed = Vec::with_capacity(self.timestamp.len() + body.len());
         signed.extend_from_slice(self.timestamp.as_bytes());

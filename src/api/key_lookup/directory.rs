@@ -7,9 +7,10 @@ use std::{
 
 use guildhall_core::{access::KeyId, time::UnixMs};
 
-/// Ids that are remembered: the newest ones, about 2 MiB. Older ones are found as well, but not before those of other callers.
+/// How many ids are cached: the newest ones, about 2 MiB. Older ones are found as well, but not before those of other
+/// callers.
 const MOST: usize = 100_000;
-/// How often the store is asked for new ids, at most.
+/// Minimum interval between two queries for new ids.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 /// By how much the clocks of two processes may differ.
 const CLOCK_SKEW: Duration = Duration::from_secs(600);
@@ -17,9 +18,9 @@ const CLOCK_SKEW: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(super) struct KeyDirectory {
     ids: HashSet<KeyId>,
-    /// When it was last read, by the wall clock; nothing before the first time.
+    /// When it was last read, by the wall clock; `None` before the first time.
     read_at: Option<UnixMs>,
-    /// When a read was last begun.
+    /// When a read was last started.
     refreshed: Option<Instant>,
 }
 
@@ -38,7 +39,7 @@ impl KeyDirectory {
         self.ids.remove(&id);
     }
 
-    /// Whether the caller has to read new ids now.
+    /// Whether the caller must read new ids now.
     pub(super) fn begin_refresh(&mut self, now: Instant) -> bool {
         let is_due = self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH_EVERY);
         if is_due {
@@ -47,7 +48,7 @@ impl KeyDirectory {
         is_due
     }
 
-    /// Which ids to read: those created since, and how many.
+    /// Which ids to read: those created since this time, and how many.
     pub(super) fn wanted(&self) -> (UnixMs, usize) {
         let skew = u64::try_from(CLOCK_SKEW.as_millis()).unwrap_or(u64::MAX);
         (UnixMs::new(self.read_at.map_or(0, |at| at.millis().saturating_sub(skew))), MOST)

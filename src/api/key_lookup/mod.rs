@@ -1,13 +1,13 @@
-//! Looks keys up in the store, with a bound on look-ups and none on callers.
+//! Looks keys up in the store, with a limit on look-ups and none on callers.
 //!
 //! ```text
-//!  key ──▶ keyring: looked up a moment ago ────────────────────────────────────▶ found, or unknown
+//!  key ──▶ keyring: looked up recently ────────────────────────────────────────▶ found, or unknown
 //!             └──▶ directory: does the id exist? ──▶ queue ──▶ few batches at once ──▶ store
 //! ```
 //!
-//! Ids are no secrets, but they cannot be guessed. So a flood of wrong keys names ids that do not exist, or a few that do. The
-//! former wait behind keys that exist and behind those of other addresses; the latter are compared with the digest that the
-//! keyring has. A valid key is found whatever else its address sends, also right after a start.
+//! Ids are not secret, but they cannot be guessed. So a flood of wrong keys names ids that do not exist, or a few that
+//! do. The former wait behind keys that exist and behind those of other addresses; the latter are compared with the
+//! digest that the keyring has. A valid key is found whatever else its address sends, also right after a start.
 
 mod directory;
 mod queue;
@@ -40,25 +40,25 @@ use crate::{events::emit, settings::IpNetwork};
 
 /// How long a caller waits for its key to be looked up.
 const WAIT: Duration = Duration::from_secs(5);
-/// Batches that the store is asked for at once.
+/// Number of batches that are queried at once.
 const WORKERS: usize = 2;
 /// Ids in one batch.
 const BATCH: usize = 64;
-/// Ids that wait without being known to exist.
+/// Limits for waiting ids that are not known to exist.
 const LIMITS: LookupQueueLimits = LookupQueueLimits { per_address: 256, total: 4_096 };
 
-/// Why it is not known whether a key exists.
+/// The key could not be looked up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LookupError {
     /// Too many keys wait, or the store took too long.
-    #[error("the key was not looked up in time, since too many others are")]
+    #[error("the key was not looked up in time, because too many other keys are being looked up")]
     Busy,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 type LookupOutcome = Result<Option<Arc<ApiKey>>, StoreError>;
-/// Who waits for an id: those of one address, or all if the id is known to exist.
+/// Identifies the callers that wait for an id: those of one address, or all if the id is known to exist.
 type Waiter = (Option<IpNetwork>, KeyId);
 
 /// Looks keys up. Clones share everything.
@@ -88,7 +88,7 @@ impl std::fmt::Debug for KeyLookup {
     }
 }
 
-/// Where keys are, and the runtime that it belongs to.
+/// The store of keys, and the runtime that it belongs to.
 #[derive(Clone)]
 pub(super) struct KeySource {
     pub(super) keys: Arc<dyn KeyStore>,
@@ -107,7 +107,7 @@ impl KeyLookup {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The key with this id, for a caller at this address; nothing if there is none. A result of a moment ago still holds.
+    /// The key with this id, for a caller at this address; `None` if it does not exist. Recent results are cached.
     pub(super) async fn find(
         &self,
         source: &KeySource,
@@ -146,7 +146,7 @@ impl KeyLookup {
         self.shared.loaded.get_or_try_init(|| self.load(source)).await?;
         let mut found = self.wait_for(source, id, address).ok_or(LookupError::Busy)?;
         let found = found.wait_for(Option::is_some).await;
-        // The sender is gone: another id needed the room.
+        // The sender was dropped: another id needed the room.
         let found = found.ok().and_then(|found| found.clone()).ok_or(LookupError::Busy)?;
         Ok(found?)
     }
@@ -156,10 +156,10 @@ impl KeyLookup {
         self.shared.lock().directory.begin_refresh(Instant::now());
         let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
         let loading = spawn_work_on(&source.runtime, async move { shared.refresh(&*keys).await });
-        loading.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the process is ending".to_owned())))
+        loading.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the process is shutting down".to_owned())))
     }
 
-    /// Joins those who wait for an id; nothing if there is no room.
+    /// Joins the callers that wait for an id; `None` if there is no room.
     fn wait_for(
         &self,
         source: &KeySource,
@@ -211,7 +211,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The next ids that a caller still waits for; nothing if there are none, and then the worker has ended.
+    /// The next ids that a caller still waits for; empty if there are none, and then the worker has ended.
     fn next_batch(&self) -> Vec<Waiter> {
         let mut state = self.lock();
         loop {
@@ -252,7 +252,7 @@ impl Shared {
     }
 }
 
-/// Takes batches until there are none.
+/// Processes batches until there are none.
 struct Worker(Arc<Shared>);
 
 impl Worker {
@@ -271,7 +271,7 @@ impl Worker {
                         found.into_iter().map(|key| (key.made.id, Arc::new(key))).collect();
                     self.0.answer(&guard.batch, |id| Ok(found.get(&id).cloned()), asked);
                 }
-                // One row that cannot be read must not keep the others out.
+                // One corrupt row must not block the other keys.
                 Err(StoreError::Corrupt(_)) if guard.batch.len() > 1 => {
                     for waiter in &guard.batch {
                         let asked = Instant::now();
@@ -285,7 +285,7 @@ impl Worker {
     }
 }
 
-/// Counts a worker that panicked or was cancelled as ended, and releases those who wait for its batch.
+/// Counts a worker that panicked or was cancelled as ended, and releases the callers that wait for its batch.
 struct WorkerGuard<'a> {
     shared: &'a Shared,
     batch: Vec<Waiter>,

@@ -1,18 +1,18 @@
-//! Which keys are looked up next.
+//! The order in which keys are looked up.
 //!
 //! ```text
 //!  ids that exist ──▶ first ─────────────────────────────────┐
 //!  other ids ───────▶ one queue per address, in turns ───────┴─▶ take(count)
 //! ```
 //!
-//! A caller that makes up ids competes with its own address alone, and never with keys that exist.
+//! A caller that makes up ids competes with its own address only, and never with keys that exist.
 
 use std::{
     collections::{HashMap, VecDeque},
     hash::Hash,
 };
 
-/// How much may wait.
+/// Limits for the number of waiting ids.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookupQueueLimits {
     /// Ids of one address.
@@ -21,7 +21,7 @@ pub(super) struct LookupQueueLimits {
     pub(super) total: usize,
 }
 
-/// There is no room for an id.
+/// The queue has no room for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LookupQueueFull;
 
@@ -36,7 +36,7 @@ pub(super) struct LookupQueue<A, K> {
     others: HashMap<A, VecDeque<K>>,
     /// The addresses in `others`, the next one first.
     turns: VecDeque<A>,
-    /// How many ids `others` holds.
+    /// Number of ids in `others`.
     count: usize,
 }
 
@@ -51,7 +51,7 @@ impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
         self.existing.push_back(id);
     }
 
-    /// Adds another id. Returns the one that had to make room for it: the last one of the address with the most.
+    /// Adds another id. Returns the id that was evicted for it: the last one of the address with the most ids.
     pub(super) fn push(&mut self, address: A, id: K) -> Result<Option<(A, K)>, LookupQueueFull> {
         let own = self.others.get(&address).map_or(0, VecDeque::len);
         if own >= self.limits.per_address {
@@ -74,7 +74,7 @@ impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
         Ok(evicted)
     }
 
-    /// Removes the next ids. A quarter of them is for ids that are not known to exist, if there are so many.
+    /// Removes the next ids. A quarter of them is reserved for ids that are not known to exist, if there are so many.
     pub(super) fn take(&mut self, count: usize) -> Vec<QueuedId<A, K>> {
         let reserved = self.count.min(count.div_ceil(4));
         let first = self.existing.len().min(count - reserved);

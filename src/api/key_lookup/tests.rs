@@ -1,4 +1,4 @@
-//! Look-ups while the store is slow, fails, or is asked for much.
+//! Look-ups while the store is slow, fails, or is under load.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,10 +14,10 @@ use tokio::{
 
 use super::*;
 
-/// A store that answers a look-up when a test lets it.
+/// A store that completes a look-up when the test permits it.
 struct SlowKeys {
     existing: Vec<KeyId>,
-    /// Ids that it says exist, but not from the start.
+    /// Ids that exist, but are not in the directory at the start.
     later: Vec<KeyId>,
     corrupt: Option<KeyId>,
     permits: Semaphore,
@@ -81,7 +81,7 @@ impl KeyStore for SlowKeys {
             self.most_running.fetch_max(running, Ordering::SeqCst);
             let permit = self.permits.acquire().await;
             self.running.fetch_sub(1, Ordering::SeqCst);
-            permit.map_err(|_| StoreError::Unavailable("it is gone".to_owned()))?.forget();
+            permit.map_err(|_| StoreError::Unavailable("the store is closed".to_owned()))?.forget();
             ids.into_iter().filter_map(|id| self.read(id).transpose()).collect()
         })
     }
@@ -143,7 +143,7 @@ impl Fixture {
         tokio::spawn(async move { lookup.find(&source, id, address).await })
     }
 
-    /// Lets the store answer so many batches.
+    /// Lets the store complete so many batches.
     async fn answer(&self, batches: usize) {
         self.keys.permits.add_permits(batches);
         settle().await;
@@ -201,7 +201,7 @@ async fn callers_of_one_key_share_a_look_up() {
         assert!(caller.await.unwrap().unwrap().is_some());
     }
     assert_eq!(fixture.keys.batches.load(Ordering::SeqCst), 1);
-    assert!(fixture.find(id(1), "192.0.2.1").await.unwrap().unwrap().is_some(), "and it is remembered");
+    assert!(fixture.find(id(1), "192.0.2.1").await.unwrap().unwrap().is_some(), "the result is cached");
 }
 
 #[tokio::test]
@@ -241,6 +241,6 @@ async fn callers_that_hang_up_are_not_looked_up() {
     settle().await;
     fixture.answer(1_000).await;
     assert!(busy.iter().all(JoinHandle::is_finished));
-    assert!(fixture.keys.batches.load(Ordering::SeqCst) <= WORKERS * 2, "only what was taken before");
+    assert!(fixture.keys.batches.load(Ordering::SeqCst) <= WORKERS * 2, "only the batches that were taken before");
     assert!(fixture.lookup.shared.lock().waiters.is_empty());
 }

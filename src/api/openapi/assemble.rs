@@ -1,4 +1,4 @@
-//! Puts the description together.
+//! Assembles the description.
 
 use std::collections::BTreeMap;
 
@@ -28,15 +28,16 @@ use super::{
 };
 use crate::api::{Route, WAYS};
 
-/// What the key is called among the ways to show who one is.
+/// Name of the security scheme.
 const KEY: &str = "key";
 
-const INTRODUCTION: &str = "What bots and people ask of Guildhall.\n\nBodies are JSON. Discord's ids are strings, since \
-    JavaScript loses digits of such numbers. Times are RFC 3339 in UTC, durations are milliseconds. Errors are RFC 9457 \
-    problems: `type` is stable, the words are not. A list ends where `next` is `null`. Who may GET may also HEAD; a path that \
-    takes other methods answers `405` and names them in `Allow`.";
+const INTRODUCTION: &str = "The control API of Guildhall, for bots and operators.\n\nBodies are JSON. Discord ids are \
+    strings, because JavaScript loses digits of such numbers. Times are RFC 3339 in UTC, durations are in \
+    milliseconds. Errors are RFC 9457 problems: `type` is stable, the texts are not. The last page of a list has \
+    `next` set to `null`. HEAD is supported wherever GET is; a request with an unsupported method gets `405`, and \
+    `Allow` lists the supported ones.";
 
-/// The whole description.
+/// The complete description.
 pub(super) fn document() -> OpenApi {
     let (mut paths, mut tags, mut shared) = (Paths::new(), Vec::new(), Shared::new());
     let under = WAYS.iter().filter_map(|way| {
@@ -65,7 +66,7 @@ pub(super) fn document() -> OpenApi {
         .build()
 }
 
-/// A way's path as OpenAPI writes it.
+/// The path of a route in the notation of OpenAPI.
 fn full_path(way: &Route) -> String {
     let mut path = String::from("/v1");
     for segment in way.path.split_inclusive('}') {
@@ -87,13 +88,13 @@ fn method(name: &str) -> HttpMethod {
     }
 }
 
-/// Answers that several ways have, by their names.
+/// Responses that several routes share, by name.
 type Shared = BTreeMap<String, Response>;
 
-/// One way; what a key needs for it, if it asks for one; and whether it reads a body, be it to throw it away.
+/// One operation; the scope that it needs, if any; and whether its body is read, even if it is not used.
 fn operation(about: RouteDoc, needs: Option<Scope>, reads: bool, shared: &mut Shared) -> Operation {
     let RouteDoc { tag, name, summary, says, parameters, body, answers, problems } = about;
-    let scope = needs.map(|needs| format!("Needs the scope `{}`.", needs.name()));
+    let scope = needs.map(|needs| format!("Requires the scope `{}`.", needs.name()));
     let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
     let mut may_refuse = problems;
     let headers: &[ResponseHeader] = if needs.is_some() {
@@ -134,7 +135,7 @@ fn operation(about: RouteDoc, needs: Option<Scope>, reads: bool, shared: &mut Sh
     let mut answers: BTreeMap<u16, Response> =
         answers.into_iter().map(|answer| (answer.status, response(answer, headers))).collect();
     for ProblemGroup { status, name, response } in problems::refusals(&may_refuse, headers) {
-        // What is told apart by its kind alone.
+        // Responses that differ by content type only.
         if let Some(answer) = answers.get_mut(&status) {
             answer.description = format!("{} {}", answer.description, response.description);
             answer.content.extend(response.content);
@@ -173,7 +174,7 @@ fn response(answer: ResponseDoc, headers: &[ResponseHeader]) -> Response {
     sent.fold(response, |response, sent| response.header_ref(sent.name(), sent.named())).build()
 }
 
-/// A name out of words.
+/// An identifier derived from a text.
 fn slug(words: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
     words.chars().map(plain).collect()
@@ -182,8 +183,8 @@ fn slug(words: &str) -> String {
 fn components(shared: Shared) -> Components {
     let scopes: Vec<_> = Scope::ALL.into_iter().map(|scope| format!("`{}`", scope.name())).collect();
     let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("gh_<id>_<secret>").description(Some(format!(
-        "A key that was made with `POST /v1/keys`, or `api.admin_key` of the settings. What it is good for is told by its scopes: \
-         {}, and `guild:<id>` for each guild that it is for alone.",
+        "An API key that was created with `POST /v1/keys`, or `api.admin_key` of the settings. Its permissions are its \
+         scopes: {}, and `guild:<id>` for each guild that it is restricted to.",
         scopes.join(", ")
     )));
     let fixed = common::schemas().into_iter().chain(problems::schemas()).map(|(name, shape)| (name.to_owned(), shape));

@@ -1,4 +1,4 @@
-//! The headers of answers.
+//! Headers of responses.
 
 use utoipa::openapi::{
     Ref,
@@ -9,7 +9,7 @@ use utoipa::openapi::{
 
 use super::schema::{count, one_of_names, text, text_of};
 
-/// A header that answers may have.
+/// A header of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseHeader {
     RequestId,
@@ -40,7 +40,6 @@ impl ResponseHeader {
         Self::RateLimitPolicy,
     ];
 
-    /// Its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::RequestId => "X-Request-Id",
@@ -56,12 +55,12 @@ impl ResponseHeader {
         }
     }
 
-    /// What it is called among the components.
+    /// Its name among the components.
     const fn key(self) -> &'static str {
         if matches!(self, Self::NoStore) { "Not-Stored" } else { self.name() }
     }
 
-    /// Where it is described.
+    /// A reference to its description.
     pub(super) fn named(self) -> Ref {
         Ref::new(format!("#/components/headers/{}", self.key()))
     }
@@ -69,24 +68,28 @@ impl ResponseHeader {
     fn header(self) -> Header {
         let (says, always, shape): (_, _, ObjectBuilder) = match self {
             Self::RequestId => (
-                "What the request called itself in its own `X-Request-Id`, else a name by chance. The audit has it, too.",
+                "The `X-Request-Id` of the request, or a random id if it has none. The audit contains it, too.",
                 true,
                 text_of(1, 128),
             ),
-            Self::Location => ("Where to look.", false, text()),
-            Self::Replayed => ("The idempotency key was used before, for the same.", false, one_of_names(["true"])),
-            Self::RetryAfter => ("So many seconds are worth waiting.", true, count()),
-            Self::Authenticate => ("What kind of key is asked for.", true, text()),
-            Self::CacheControl => ("It may be kept if it is asked for again with its `ETag`.", true, text()),
-            Self::NoStore => ("It must not be kept.", true, one_of_names(["no-store"])),
-            Self::ETag => ("What this version is called.", true, text()),
-            Self::PreferenceApplied => ("What was asked for with `Prefer`, and done.", false, text()),
+            Self::Location => ("URL of the resource.", false, text()),
+            Self::Replayed => {
+                ("The operations were accepted before with the same idempotency keys.", false, one_of_names(["true"]))
+            }
+            Self::RetryAfter => ("Number of seconds to wait before a retry.", true, count()),
+            Self::Authenticate => ("The required authentication scheme.", true, text()),
+            Self::CacheControl => {
+                ("The response may be cached, and must be revalidated with its `ETag`.", true, text())
+            }
+            Self::NoStore => ("The response must not be cached.", true, one_of_names(["no-store"])),
+            Self::ETag => ("Identifier of this version.", true, text()),
+            Self::PreferenceApplied => ("The preference of `Prefer` that was applied.", false, text()),
             Self::RateLimit => (
-                "What is left of the caller's own limit: `r` requests, and all of them again in `t` seconds.",
+                "What remains of the caller's rate limit: `r` requests, and the full limit again in `t` seconds.",
                 false,
                 text(),
             ),
-            Self::RateLimitPolicy => ("The caller's own limit: `q` requests in `w` seconds.", false, text()),
+            Self::RateLimitPolicy => ("The caller's rate limit: `q` requests in `w` seconds.", false, text()),
         };
         let header = HeaderBuilder::new().description(Some(says)).schema(Some(shape));
         let required = always.then(|| Extensions::from_iter([("required", true)]));
@@ -94,11 +97,11 @@ impl ResponseHeader {
     }
 }
 
-/// The headers of every answer under `/v1`.
+/// The headers of every response under `/v1`.
 pub(super) const ALWAYS: [ResponseHeader; 3] =
     [ResponseHeader::RequestId, ResponseHeader::RateLimit, ResponseHeader::RateLimitPolicy];
 
-/// Every header, by its name among the components.
+/// All headers, by their names among the components.
 pub(super) fn components() -> Vec<(&'static str, Header)> {
     ResponseHeader::ALL.map(|sent| (sent.key(), sent.header())).into()
 }

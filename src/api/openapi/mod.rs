@@ -1,12 +1,12 @@
-//! The API's description, OpenAPI 3.1: made of the list of ways that the listener serves, and told by `ways` and `payloads`.
+//! The OpenAPI 3.1 description of the API: built from the list of routes that the listener serves, and documented in
+//! `routes` and `payloads`.
 //!
 //! ```text
-//!  WAYS ──▶ assemble ◀── ways (what each is for) ◀── payloads, problems, headers, schemas
-//!              └──▶ /openapi.json, /docs, `guildhall openapi`, docs/openapi.json
+//!  route list ──▶ assemble ◀── routes (documentation) ◀── payloads, problems, headers, schemas
+//!                    └──▶ /openapi.json, /docs, `guildhall openapi`, docs/openapi.json
 //! ```
 //!
-//! A way without a description fails a test, and so do an answer that is not described and a copy in `docs/` that is out
-//! of date.
+//! A test fails for a route without documentation, for an undocumented response, and for an outdated copy in `docs/`.
 
 mod assemble;
 mod common;
@@ -25,14 +25,14 @@ use std::sync::LazyLock;
 
 pub(super) use page::routes;
 
-/// The API's description, as OpenAPI 3.1 in JSON: one line, for programs.
+/// The OpenAPI description as JSON, in one line for programs.
 static COMPACT: LazyLock<String> = LazyLock::new(|| {
-    assemble::document().to_json().expect("invariant: a description is made of text, numbers, lists and objects")
+    assemble::document().to_json().expect("invariant: a description consists of strings, numbers, lists and objects")
 });
 
-/// The API's description, as OpenAPI 3.1 in JSON that people can read.
+/// The OpenAPI description as indented JSON.
 #[must_use]
 pub fn description() -> String {
     let pretty = assemble::document().to_pretty_json();
-    pretty.expect("invariant: a description is made of text, numbers, lists and objects") + "\n"
+    pretty.expect("invariant: a description consists of strings, numbers, lists and objects") + "\n"
 }

@@ -1,4 +1,4 @@
-//! `/openapi.json`, and `/docs`: a page of our own that loads nothing from elsewhere.
+//! `/openapi.json`, and `/docs`: a page that loads nothing from other servers.
 
 use std::sync::LazyLock;
 
@@ -15,11 +15,11 @@ use sha2::{Digest as _, Sha256};
 use super::COMPACT;
 use crate::api::problem::ProblemType;
 
-/// What the page may do: run its own script, wear its own style, ask this server. Nothing else, and nobody may frame it.
+/// What the page may do: run its own script, use its own style sheet, and call this server. It must not be framed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-/// Something that is the same until the program is another.
+/// A file that is compiled into the program.
 struct Fixed {
     path: &'static str,
     kind: &'static str,
@@ -31,7 +31,10 @@ impl Fixed {
     fn new(path: &'static str, kind: &'static str, text: &'static str) -> Self {
         let digest = Sha256::digest(text);
         let tag: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let tag = HeaderValue::from_str(&format!("\"{tag}\"")).expect("invariant: digits stand in a header");
+        let tag = HeaderValue::from_str(&format!("\"{tag}\"")).expect(
+            "invariant: hexadecimal digits are valid in a \
+            header",
+        );
         Self { path, kind, bytes: text.as_bytes(), tag }
     }
 
@@ -40,7 +43,7 @@ impl Fixed {
         let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
         response
             .insert_header((ETAG, self.tag.clone()))
-            // Kept, but asked for again: after an update nobody reads the old one.
+            // Cached, but revalidated: after an update the old version is not used.
             .insert_header((CACHE_CONTROL, "no-cache"))
             .insert_header((CONTENT_SECURITY_POLICY, POLICY))
             .insert_header((REFERRER_POLICY, "no-referrer"))
@@ -49,7 +52,7 @@ impl Fixed {
     }
 }
 
-/// Whether a list of tags has this one, or all. A proxy may have made it a weak one.
+/// Whether a list of tags contains this one, or `*`. A proxy may have made it a weak one.
 fn names(known: &HeaderValue, tag: &HeaderValue) -> bool {
     let (Ok(known), Ok(tag)) = (known.to_str(), tag.to_str()) else { return false };
     known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
@@ -70,7 +73,7 @@ static FIXED: LazyLock<[Fixed; 7]> = LazyLock::new(|| {
     ]
 });
 
-/// Adds all of it to an app.
+/// Adds all files to an app.
 pub(crate) fn routes(config: &mut web::ServiceConfig) {
     for fixed in &*FIXED {
         let answer = move |request: HttpRequest| async move { fixed.answer(&request) };

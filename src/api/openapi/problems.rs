@@ -1,4 +1,4 @@
-//! Problems, as answers have them.
+//! Problems, as responses contain them.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::api::problem::ProblemType;
 
-/// What a problem's `Content-Type` is.
+/// The `Content-Type` of a problem.
 const KIND: &str = "application/problem+json";
 
-/// What every way under `/v1` may refuse, whatever is asked of it.
+/// Problems that every route under `/v1` may return.
 pub(super) const ALWAYS: [ProblemType; 10] = [
     ProblemType::Unauthorized,
     ProblemType::Forbidden,
@@ -33,54 +33,72 @@ pub(super) const ALWAYS: [ProblemType; 10] = [
     ProblemType::Internal,
 ];
 
-/// What every way outside `/v1` may refuse.
+/// Problems that every route outside `/v1` may return.
 pub(super) const OUTSIDE: [ProblemType; 2] = [ProblemType::BodyTooLarge, ProblemType::TooManyConnections];
 
-/// What every way may refuse that reads a body, be it to throw it away.
+/// Problems that every route may return that reads a body, even if it does not use it.
 pub(super) const READING: [ProblemType; 2] = [ProblemType::BodyTooSlow, ProblemType::BadRequest];
 
-/// The schemas that all of them share.
+/// The schemas that all problems share.
 pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let problem = object([
-        must("type", formatted_as("uri").says("Which problem it is. It is stable: programs may compare it.")),
-        must("title", text().says("The problem in a few words.")),
-        must("status", integer(400, 599).says("The same as the answer's status.")),
-        must("detail", text().says("What went wrong in this case, and what to do about it. The words are not stable.")),
-        may("errors", list(named("FieldError")).says("Every field that is wrong.")),
+        must("type", formatted_as("uri").says("The kind of problem. It is stable: programs may compare it.")),
+        must("title", text().says("A short summary of the kind of problem.")),
+        must("status", integer(400, 599).says("The status of the response.")),
+        must("detail", text().says("What failed in this case, and what to do about it. The text is not stable.")),
+        may("errors", list(named("FieldError")).says("All invalid fields.")),
         may("needs", text().says("The scope that the key lacks.")),
-        may("state", text().says("What the operation or breaker is, so that this cannot be done to it.")),
-        may("progress", list(named("ProgressStep")).says("What the operation has done so far.")),
-        may("operation_id", named("OperationId").says("The operation that has the key, or does it again already.")),
-        may("pending", count().says("How many operations the queue holds.")),
-        may("bound", text().says("Which bound on stored data would be passed.")),
-        may("used", count().says("How much of that bound is used: operations, or bytes.")),
+        may("state", text().says("The state of the operation or breaker, which does not allow the request.")),
+        may("progress", list(named("ProgressStep")).says("The steps that the operation has completed.")),
+        may(
+            "operation_id",
+            named("OperationId").says(
+                "The operation that used the key, or that already redrives this \
+            one.",
+            ),
+        ),
+        may("pending", count().says("Number of operations in the queue.")),
+        may("bound", text().says("The bound on stored data that would be exceeded.")),
+        may("used", count().says("How much of the bound is used: operations, or bytes.")),
         may("more", count().says("How much the request adds.")),
-        may("most", count().says("How many the queue takes, or how much the bound allows.")),
-        may("setting", text().says("The setting that the bound comes from.")),
-        may("policy", text().says("Which of the caller's own limits it is.")),
-        may("retry_after_ms", count().says("When it would not be too much any more, if nobody else came first.")),
-        may("instance", or_null(text().says("The process that can do it."))),
-        may("maximum", number().says("The most that the budget ever holds.")),
+        may("most", count().says("Maximum number of operations in the queue, or the value of the bound.")),
+        may("setting", text().says("The setting of the bound.")),
+        may("policy", text().says("The rate limit policy that was exceeded.")),
+        may(
+            "retry_after_ms",
+            count().says(
+                "When the request would be within the limit, if no other request comes \
+            first.",
+            ),
+        ),
+        may("instance", or_null(text().says("The process that can execute the request."))),
+        may("maximum", number().says("The maximum of the budget.")),
     ]);
     let error = object([
-        must("field", text().says("Where: `operations[2].payload.role_id`, a parameter, or empty for all of it.")),
-        must("message", text().says("What is wrong with it, and what it should be.")),
+        must(
+            "field",
+            text().says(
+                "Path of the field, such as `operations[2].payload.role_id`; a parameter; or empty \
+            for the whole body.",
+            ),
+        ),
+        must("message", text().says("Why the field is invalid, and what is expected.")),
     ]);
     vec![
-        ("Problem", problem.says("What went wrong, as RFC 9457 has it.").into()),
-        ("FieldError", error.says("What is wrong with one field.").into()),
+        ("Problem", problem.says("An error, as defined by RFC 9457.").into()),
+        ("FieldError", error.says("An error in one field.").into()),
     ]
 }
 
-/// An answer with some problems of one status, which many ways share.
+/// A response with problems of one status, which many routes share.
 pub(super) struct ProblemGroup {
     pub(super) status: u16,
-    /// What it is called among the components.
+    /// Its name among the components.
     pub(super) name: String,
     pub(super) response: Response,
 }
 
-/// Answers with these problems, by their status.
+/// Responses with these problems, by status.
 pub(super) fn refusals(problems: &[ProblemType], headers: &[ResponseHeader]) -> Vec<ProblemGroup> {
     let mut by_status: BTreeMap<u16, Vec<ProblemType>> = BTreeMap::new();
     for problem in problems {
@@ -109,7 +127,7 @@ fn response(problems: &[ProblemType], headers: &[ResponseHeader]) -> Response {
         .build()
 }
 
-/// The headers that come with a problem, as they do when it comes up.
+/// The headers of a problem's response.
 fn sends(problem: ProblemType) -> impl Iterator<Item = ResponseHeader> {
     let response = problem.response();
     let told = [ResponseHeader::Authenticate, ResponseHeader::RetryAfter];

@@ -1,4 +1,4 @@
-//! What there is to say of one way into the API.
+//! The documentation of one route.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::api::problem::ProblemType;
 
-/// What a way belongs to.
+/// The group of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     Operations,
@@ -24,7 +24,7 @@ pub(super) enum Tag {
 }
 
 impl Tag {
-    /// All of them, in the order in which people look for them.
+    /// All tags, in the order of the page.
     pub(super) const ALL: [Self; 10] = [
         Self::Operations,
         Self::DeadLetters,
@@ -38,26 +38,24 @@ impl Tag {
         Self::Health,
     ];
 
-    /// Its name, and what it is about.
+    /// Its name and its description.
     pub(super) const fn about(self) -> (&'static str, &'static str) {
         match self {
-            Self::Operations => {
-                ("Operations", "What is to be done in Discord: submitted, looked at, taken back, tried again.")
-            }
-            Self::DeadLetters => ("Dead letters", "Operations that were given up."),
-            Self::Guilds => ("Guilds", "How things stand in a guild, and pausing it."),
-            Self::Events => ("Events", "Events that were given up."),
-            Self::State => ("State", "What bots and handlers keep."),
-            Self::Fleet => ("Fleet", "The processes and their shards, and pausing everything."),
-            Self::Limits => ("Limits", "Discord's limits as they are known here, and the breakers."),
-            Self::Budgets => ("Budgets", "Named budgets, for other upstreams than Discord."),
-            Self::Keys => ("Keys and audit", "Who may do what, and who did."),
-            Self::Health => ("Health", "How the daemon is, and this description. None of it asks for a key."),
+            Self::Operations => ("Operations", "Submit, inspect, cancel and retry operations in Discord."),
+            Self::DeadLetters => ("Dead letters", "Operations that failed for good."),
+            Self::Guilds => ("Guilds", "Inspect, pause and resume guilds."),
+            Self::Events => ("Events", "Events that failed for good."),
+            Self::State => ("State", "State entries of bots and handlers."),
+            Self::Fleet => ("Fleet", "The processes and their shards; pause and resume everything."),
+            Self::Limits => ("Limits", "Discord's rate limits as far as they are known, and the circuit breakers."),
+            Self::Budgets => ("Budgets", "Named budgets for other upstreams than Discord."),
+            Self::Keys => ("Keys and audit", "API keys and the audit."),
+            Self::Health => ("Health", "Health of the daemon, and this description. No key is required."),
         }
     }
 }
 
-/// Where a parameter stands.
+/// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParameterLocation {
     Path,
@@ -72,14 +70,14 @@ pub(super) struct ParameterDoc {
     pub(super) says: &'static str,
 }
 
-/// A body, with examples of it: each with what it is for.
+/// A request body, with examples and their summaries.
 pub(super) struct BodyDoc {
     pub(super) required: bool,
     pub(super) shape: SchemaRef,
     pub(super) examples: Vec<(String, Value)>,
 }
 
-/// An answer that is no problem.
+/// A response that is not a problem.
 pub(super) struct ResponseDoc {
     pub(super) status: u16,
     pub(super) says: &'static str,
@@ -93,23 +91,23 @@ pub(super) struct ContentDoc {
     pub(super) examples: Vec<(&'static str, Value)>,
 }
 
-/// What there is to say of one way.
+/// The documentation of one route.
 pub(super) struct RouteDoc {
     pub(super) tag: Tag,
-    /// What programs call it. No two are called the same.
+    /// The operation id, which is unique.
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
     pub(super) says: String,
     pub(super) parameters: Vec<ParameterDoc>,
     pub(super) body: Option<BodyDoc>,
     pub(super) answers: Vec<ResponseDoc>,
-    /// What it may refuse beside what every way may.
+    /// Problems that it may return beside those that every route may return.
     pub(super) problems: Vec<ProblemType>,
 }
 
-/// How many entries a list may be asked for.
+/// Maximum number of entries in a list.
 const PAGE_MOST: u64 = 500;
-/// How many it has unless it is asked for others.
+/// Default number of entries in a list.
 const PAGE: u64 = 50;
 
 impl RouteDoc {
@@ -131,7 +129,7 @@ impl RouteDoc {
         self
     }
 
-    /// It may also refuse this.
+    /// Adds a problem that it may return.
     pub(super) fn refuses(mut self, problem: ProblemType) -> Self {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
@@ -139,14 +137,14 @@ impl RouteDoc {
         self
     }
 
-    /// A part of its path.
+    /// Adds a path parameter.
     pub(super) fn path(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
         self.parameter(ParameterLocation::Path, name, shape.into(), says)
             .refuses(ProblemType::BadRequest)
             .refuses(ProblemType::NotFound)
     }
 
-    /// A part of its query. What it does not know is refused.
+    /// Adds a query parameter. Unknown ones are rejected.
     pub(super) fn query(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
         self.parameter(ParameterLocation::Query, name, shape.into(), says).refuses(ProblemType::BadRequest)
     }
@@ -160,18 +158,18 @@ impl RouteDoc {
         self
     }
 
-    /// How many entries its list has.
+    /// Adds the parameter for the number of entries.
     pub(super) fn limited(self) -> Self {
         let limit = integer(1, PAGE_MOST).default(Some(PAGE.into()));
-        self.query("limit", limit, "How many at most.")
+        self.query("limit", limit, "Maximum number of entries.")
     }
 
-    /// How many entries its list has, and where it begins.
+    /// Adds the parameters for the number of entries and the page.
     pub(super) fn paged(self) -> Self {
-        self.limited().query("cursor", text(), "`next` of the answer before.")
+        self.limited().query("cursor", text(), "`next` of the previous response.")
     }
 
-    /// It takes a body that has to be there.
+    /// Adds a required body.
     pub(super) fn takes(
         self,
         shape: impl Into<SchemaRef>,
@@ -180,7 +178,7 @@ impl RouteDoc {
         self.body(true, shape.into(), examples)
     }
 
-    /// It takes a body that may be left out.
+    /// Adds an optional body.
     pub(super) fn may_take(
         self,
         shape: impl Into<SchemaRef>,
@@ -200,7 +198,7 @@ impl RouteDoc {
         self.refuses(ProblemType::BadRequest).refuses(ProblemType::NotJson)
     }
 
-    /// It answers JSON.
+    /// Adds a response with JSON.
     pub(super) fn answers(
         self,
         status: u16,
@@ -211,7 +209,7 @@ impl RouteDoc {
         self.answers_as("application/json", status, says, shape, examples)
     }
 
-    /// It answers something else than JSON.
+    /// Adds a response with another content type.
     pub(super) fn answers_as(
         mut self,
         kind: &'static str,
@@ -225,13 +223,13 @@ impl RouteDoc {
         self
     }
 
-    /// It answers without a body.
+    /// Adds a response without a body.
     pub(super) fn answers_nothing(mut self, status: u16, says: &'static str) -> Self {
         self.answers.push(ResponseDoc { status, says, content: None, headers: Vec::new() });
         self
     }
 
-    /// The last answer has this header.
+    /// Adds a header to the last response.
     pub(super) fn with(mut self, header: ResponseHeader) -> Self {
         if let Some(answer) = self.answers.last_mut() {
             answer.headers.push(header);

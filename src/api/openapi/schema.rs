@@ -1,4 +1,4 @@
-//! Short words for schemas, since there are many of them.
+//! Short functions to build schemas.
 
 use serde_json::{Value, json};
 use utoipa::openapi::{
@@ -10,7 +10,7 @@ use utoipa::openapi::{
     },
 };
 
-/// A schema, or the name of one.
+/// A schema, or a reference to one.
 pub(super) type SchemaRef = RefOr<Schema>;
 
 /// A field of an object.
@@ -20,17 +20,17 @@ pub(super) struct Field {
     must: bool,
 }
 
-/// A field that is always there.
+/// A required field.
 pub(super) fn must(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
     Field { name, shape: shape.into(), must: true }
 }
 
-/// A field that may be left out.
+/// An optional field.
 pub(super) fn may(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
     Field { name, shape: shape.into(), must: false }
 }
 
-/// An object with these fields, and perhaps others one day: what is answered.
+/// An object with these fields, to which others may be added later: for responses.
 pub(super) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     fields.into_iter().fold(ObjectBuilder::new().schema_type(Type::Object), |object, Field { name, shape, must }| {
         let object = object.property(name, shape);
@@ -38,17 +38,17 @@ pub(super) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     })
 }
 
-/// An object with these fields alone: what is asked for.
+/// An object with these fields only: for requests.
 pub(super) fn closed(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     object(fields).additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
 }
 
-/// Any object at all.
+/// Any object.
 pub(super) fn any_object() -> ObjectBuilder {
     object([])
 }
 
-/// Any JSON at all.
+/// Any JSON.
 pub(super) fn anything() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::AnyValue)
 }
@@ -57,17 +57,17 @@ pub(super) fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
 }
 
-/// Text of so many characters.
+/// A string with a range of lengths.
 pub(super) fn text_of(min: usize, max: usize) -> ObjectBuilder {
     text().min_length((min > 0).then_some(min)).max_length(Some(max))
 }
 
-/// Text of a known format.
+/// A string of a known format.
 pub(super) fn formatted(format: KnownFormat) -> ObjectBuilder {
     text().format(Some(SchemaFormat::KnownFormat(format)))
 }
 
-/// Text of a format that goes by this name.
+/// A string of a custom format.
 pub(super) fn formatted_as(format: &str) -> ObjectBuilder {
     text().format(Some(SchemaFormat::Custom(format.to_owned())))
 }
@@ -81,17 +81,17 @@ pub(super) fn truth() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Boolean)
 }
 
-/// A whole number from here on.
+/// A whole number from 0.
 pub(super) fn count() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_u64))
 }
 
-/// A whole number within bounds.
+/// A whole number in a range.
 pub(super) fn integer(min: u64, max: u64) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(min)).maximum(Some(max))
 }
 
-/// Any number from zero on.
+/// A number from 0.
 pub(super) fn number() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0_u64))
 }
@@ -100,27 +100,27 @@ pub(super) fn list(items: impl Into<SchemaRef>) -> ArrayBuilder {
     ArrayBuilder::new().items(items.into())
 }
 
-/// A list of so many.
+/// A list with a range of lengths.
 pub(super) fn list_of(min: usize, max: usize, items: impl Into<SchemaRef>) -> ArrayBuilder {
     list(items).min_items((min > 0).then_some(min)).max_items(Some(max))
 }
 
-/// The schema of this name.
+/// A reference to the schema of this name.
 pub(super) fn named(name: &str) -> Ref {
     Ref::from_schema_name(name)
 }
 
-/// One of several, and only one.
+/// Exactly one of several.
 pub(super) fn either(shapes: impl IntoIterator<Item = SchemaRef>) -> OneOfBuilder {
     shapes.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item)
 }
 
-/// One of several, or more.
+/// At least one of several.
 pub(super) fn any_of(shapes: impl IntoIterator<Item = SchemaRef>) -> AnyOfBuilder {
     shapes.into_iter().fold(AnyOfBuilder::new(), AnyOfBuilder::item)
 }
 
-/// The same, or `null`.
+/// The schema, or `null`.
 pub(super) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
     let with_null = |kind: SchemaType| match kind {
         SchemaType::Type(kind) => SchemaType::Array(vec![kind, Type::Null]),
@@ -151,20 +151,20 @@ pub(super) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
     }
 }
 
-/// Nothing but `null`.
+/// Only `null`.
 pub(super) fn null() -> SchemaRef {
     Object::with_type(Type::Null).into()
 }
 
-/// An object that has at least one of these fields, each of which may be left out.
+/// An object with at least one of these optional fields.
 pub(super) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuilder {
     let required: Vec<Value> = fields.iter().map(|field| json!({"required": [field]})).collect();
     object.extensions(Some(Extensions::from_iter([("anyOf", required)])))
 }
 
-/// What can be said of a schema.
+/// A schema that can have a description.
 pub(super) trait Describe: Sized {
-    /// What it is.
+    /// Sets the description.
     fn says(self, what: &str) -> Self;
 }
 

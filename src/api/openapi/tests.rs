@@ -1,4 +1,4 @@
-//! What holds for the whole description.
+//! Checks of the complete description.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn document() -> Value {
     serde_json::to_value(assemble::document()).unwrap()
 }
 
-/// Everything in a value, itself first.
+/// All values in a value, itself first.
 fn all(value: &Value) -> Vec<&Value> {
     let mut found = vec![value];
     let mut next = 0;
@@ -31,7 +31,7 @@ fn all(value: &Value) -> Vec<&Value> {
 #[test]
 fn every_way_into_the_api_is_described() {
     let missing: Vec<_> = WAYS.iter().filter(|way| routes::about(way.method, way.path).is_none()).collect();
-    assert!(missing.is_empty(), "say in src/api/openapi/routes what these are for: {missing:#?}");
+    assert!(missing.is_empty(), "document these routes in src/api/openapi/routes: {missing:#?}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn no_two_operations_go_by_one_name_and_each_has_a_summary_a_tag_and_its_scope()
     }
 }
 
-/// A problem that is missing here is missing in `Problem::ALL`, too.
+/// A problem that is missing here is missing in `ProblemType::ALL`, too.
 const fn is_listed(problem: ProblemType) -> bool {
     use ProblemType as P;
     match problem {
@@ -83,9 +83,9 @@ fn every_problem_is_described_where_it_may_come_up() {
     assert!(ProblemType::ALL.into_iter().all(is_listed));
     let document = document();
     let said: BTreeSet<_> = all(&document).into_iter().filter_map(Value::as_str).collect();
-    // No way that exists answers this; the introduction tells of it.
+    // No existing route returns it; the introduction describes it.
     for problem in ProblemType::ALL.into_iter().filter(|problem| *problem != ProblemType::MethodNotAllowed) {
-        assert!(said.contains(problem.urn().as_str()), "{}: no way refuses it", problem.name());
+        assert!(said.contains(problem.urn().as_str()), "{}: no route returns it", problem.name());
     }
 }
 
@@ -120,5 +120,5 @@ fn every_body_has_an_example() {
 #[test]
 fn the_copy_among_the_documents_is_up_to_date() {
     let is_same = COPY == super::description();
-    assert!(is_same, "docs/openapi.json is out of date; renew it: cargo run -- openapi > docs/openapi.json");
+    assert!(is_same, "docs/openapi.json is out of date; update it with: cargo run -- openapi > docs/openapi.json");
 }

@@ -1,7 +1,4 @@
-//! Many operations of one file: read, put into requests, and sent one request after the other.
-//!
-//! Operations of a guild stay in their order. Each has an idempotency key, so that a request whose answer is lost can be sent
-//! again, and so can the whole file.
+//! Submits the operations of a file in several requests, one after the other.
 
 use std::path::Path;
 
@@ -14,27 +11,27 @@ use crate::{
     client::{ApiRequest, ApiResponse, Client, ClientError, part},
 };
 
-/// The most operations of one request.
+/// Maximum number of operations in one request.
 const REQUEST_MOST: usize = 1_000;
-/// What older daemons take at most.
+/// Maximum of older daemons.
 const OLDER_MOST: usize = 100;
-/// The most bytes of the operations of one request, if there are several; some less than any daemon reads.
+/// Maximum size of a request with several operations, in bytes; slightly less than any daemon accepts.
 const BYTES_MOST: usize = 900 * 1024;
-/// How many mistakes are told at once.
+/// Maximum number of errors that are reported at once.
 const TOLD: usize = 50;
 
 /// One operation of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BatchOperation {
-    /// Which of the file it is.
+    /// Its index in the file.
     pub(super) index: usize,
     pub(super) guild: Option<String>,
-    /// As the API takes it.
+    /// In the format of the API.
     pub(super) body: Value,
 }
 
-/// Reads the operations of a file. Those that name no guild belong to `guild`; those without an idempotency key get `key` and
-/// their number.
+/// Reads the operations of a file. Operations without a guild belong to `guild`; those without an idempotency key get
+/// `key` with their index.
 pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Result<Vec<BatchOperation>> {
     let value = input_file::read(path)?;
     let listed = listed(value, guild).map_err(|problems| wrong(path, &problems))?;
@@ -61,7 +58,7 @@ fn wrong(path: &Path, problems: &[String]) -> anyhow::Error {
     anyhow::anyhow!(says)
 }
 
-/// A list of operations, an object with such a list, or a single one; each with the guild that it has unless it says another.
+/// Parses a list of operations, an object with such a list, or a single operation. Returns each with its default guild.
 fn listed(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Value)>, Vec<String>> {
     let own = |guild: Option<&str>| guild.map(str::to_owned);
     match value {
@@ -97,7 +94,7 @@ fn one_of(value: Value, guild: Option<String>, key: &str) -> Result<(Option<Stri
     Ok((guild, fields.into()))
 }
 
-/// A guild's id: text, or a number, as YAML makes one of it.
+/// Parses a guild ID: a string, or a number, since YAML parses it as one.
 fn id(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -106,7 +103,7 @@ fn id(value: &Value) -> Result<String, String> {
     }
 }
 
-/// Requests, one after the other.
+/// Sends the requests, one after the other.
 pub(super) struct BatchSender<'a> {
     client: &'a Client,
     most: usize,
@@ -117,7 +114,7 @@ impl<'a> BatchSender<'a> {
         Self { client, most: REQUEST_MOST }
     }
 
-    /// Sends them all; `accepted` takes each that was. What went wrong, if something did: those before it are accepted.
+    /// Sends all operations; calls `accepted` for each accepted one. On an error, those before it are accepted.
     pub(super) async fn send(
         &mut self,
         asked: Vec<BatchOperation>,
@@ -134,7 +131,7 @@ impl<'a> BatchSender<'a> {
                 Ok(answered) => accepted.extend(taken(&group, answered)),
                 Err(fault) if group.len() > 1 && is_too_much(&fault, group.len()) => {
                     self.most = if group.len() > OLDER_MOST { OLDER_MOST } else { group.len() / 2 };
-                    // What follows in the guild has to stay behind it.
+                    // Later operations of the guild must stay behind it.
                     if let Some(behind) = queue.pop_if(|next| next[0].guild == group[0].guild) {
                         group.extend(behind);
                     }
@@ -153,12 +150,12 @@ impl<'a> BatchSender<'a> {
     }
 }
 
-/// Where operations of a guild are submitted, or those of none.
+/// Path for submissions to a guild, or without a guild.
 pub(super) fn path(guild: Option<&str>) -> String {
     guild.map_or_else(|| "/v1/operations".to_owned(), |guild| format!("/v1/guilds/{}/operations", part(guild)))
 }
 
-/// Those of each guild together, in their order.
+/// Groups operations by guild, in their order.
 fn by_guild(asked: Vec<BatchOperation>) -> Vec<Vec<BatchOperation>> {
     let mut groups: Vec<Vec<BatchOperation>> = Vec::new();
     let mut places = std::collections::HashMap::new();
@@ -172,7 +169,7 @@ fn by_guild(asked: Vec<BatchOperation>) -> Vec<Vec<BatchOperation>> {
     groups
 }
 
-/// How many of a group fit into one request: at least one.
+/// Returns how many operations of a group fit into one request: at least one.
 fn cut(group: &[BatchOperation], most: usize) -> usize {
     let mut bytes = 0;
     let fits = |one: &&BatchOperation| {
@@ -182,7 +179,7 @@ fn cut(group: &[BatchOperation], most: usize) -> usize {
     group.iter().take(most).take_while(fits).count().max(1).min(group.len())
 }
 
-/// Whether the daemon takes fewer at once, and has accepted none.
+/// Whether the daemon accepts only fewer at once, and has accepted none.
 fn is_too_much(fault: &ClientError, count: usize) -> bool {
     let Some(refusal) = fault.refusal() else { return false };
     let is_count = refusal.status == StatusCode::UNPROCESSABLE_ENTITY
@@ -191,14 +188,14 @@ fn is_too_much(fault: &ClientError, count: usize) -> bool {
     is_count || refusal.status == StatusCode::PAYLOAD_TOO_LARGE
 }
 
-/// What was accepted, each with its place in the file.
+/// Returns the accepted operations, each with its index in the file.
 fn taken(group: &[BatchOperation], answered: ApiResponse) -> Vec<(usize, Value)> {
     let mut body = answered.body;
     let Value::Array(list) = body["operations"].take() else { return Vec::new() };
     group.iter().map(|asked| asked.index).zip(list).collect()
 }
 
-/// The same fault, with the places that the file has.
+/// Replaces the indexes in an error by those of the file.
 fn placed(mut fault: ClientError, group: &[BatchOperation]) -> ClientError {
     if let ClientError::Refused(refusal) = &mut fault {
         refusal.rename(|field| place(field, group).unwrap_or_else(|| field.to_owned()));
@@ -212,7 +209,7 @@ fn place(field: &str, group: &[BatchOperation]) -> Option<String> {
     Some(format!("operations[{}]{rest}", asked.index))
 }
 
-/// Fields of one operation that were given as flags.
+/// Fields of one operation from flags.
 pub(super) fn one(fields: Vec<(&str, Option<Value>)>) -> Value {
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Value::Object(fields.collect::<Map<_, _>>())
@@ -268,7 +265,12 @@ mod tests {
         assert_eq!((cut(&many, REQUEST_MOST), cut(&many[..3], REQUEST_MOST)), (1_000, 3));
         let large: Vec<_> = (0..4).map(|index| asked(index, "a", 400 * 1024)).collect();
         assert_eq!(cut(&large, REQUEST_MOST), 2);
-        assert_eq!(cut(&[asked(0, "a", 2_000_000), asked(1, "a", 1)], REQUEST_MOST), 1, "one always goes");
+        assert_eq!(
+            cut(&[asked(0, "a", 2_000_000), asked(1, "a", 1)], REQUEST_MOST),
+            1,
+            "a request has at least one \
+            operation"
+        );
     }
 
     #[test]

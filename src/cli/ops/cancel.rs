@@ -46,7 +46,7 @@ pub(super) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> an
     Ok(if failed > 0 { ExitCode::FAILURE } else { waited })
 }
 
-/// Asks for the same of each. What is refused is told, and the others are asked for all the same; how many were refused.
+/// Sends the same request for each id. Prints errors and continues with the others; returns the number of errors.
 async fn each(client: &Client, ids: &[String], what: &str) -> anyhow::Result<(Vec<Value>, usize)> {
     let (mut done, mut failed) = (Vec::new(), 0);
     for id in ids {

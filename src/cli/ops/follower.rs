@@ -1,10 +1,4 @@
-//! Following operations to their end: over the stream, or by looking again and again where a daemon has none.
-//!
-//! ```text
-//!  begin (the stream is open) ─▶ submit, or look at each ─▶ stream ──▶ over
-//!                                     ▲                        │ gap
-//!                                     └────────────────────────┘
-//! ```
+//! Follows operations until they finish: over the stream, or by polling if a daemon has none.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,26 +12,26 @@ use crate::{
     client::{Client, ClientError, OperationStream, StreamItem, part},
 };
 
-/// How long to wait between two looks without a stream; it grows up to the second.
+/// Poll interval without a stream; it grows from the first to the second value.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// How many operations one round of looks is about, so that a daemon is never flooded with them.
+/// Maximum number of operations in one round of polls, so that the daemon is not overloaded.
 const ROUND: usize = 100;
-/// What an operation is that the daemon does not have.
+/// State of an operation that the daemon does not have.
 const GONE: &str = "gone";
 
-/// Operations on their way.
+/// Operations that are followed.
 pub(in crate::cli) struct Follower<'a> {
     client: &'a Client,
     feed: Option<OperationStream>,
-    /// Each operation as it was last heard of, in the order in which they were named.
+    /// Each operation in its last known state, in the order in which they were added.
     known: Vec<Value>,
     places: BTreeMap<String, usize>,
-    /// Those that have to be looked at, since nobody may have told of them.
+    /// Indexes of operations to query, since the stream may not report them.
     unseen: Vec<usize>,
 }
 
 impl<'a> Follower<'a> {
-    /// Begins to listen to what these parameters name. What is submitted after this is not missed.
+    /// Opens a stream with these parameters. Operations that are submitted afterwards are not missed.
     pub(in crate::cli) async fn begin(
         client: &'a Client,
         given: &[(&str, Option<String>)],
@@ -45,19 +39,19 @@ impl<'a> Follower<'a> {
         let feed = match OperationStream::open(client, given, None).await {
             Ok(feed) => Some(feed),
             Err(ClientError::Unknown { .. }) => None,
-            // There are as many streams as there may be, or the daemon has only just started.
+            // The limit of streams is reached, or the daemon has only just started.
             Err(fault) if fault.again_after().is_some() => None,
             Err(fault) => return Err(fault),
         };
         Ok(Self { feed, ..Self::idle(client) })
     }
 
-    /// Follows without a stream, by looking alone.
+    /// Follows without a stream, by polling only.
     pub(super) fn idle(client: &'a Client) -> Self {
         Self { client, feed: None, known: Vec::new(), places: BTreeMap::new(), unseen: Vec::new() }
     }
 
-    /// Follows operations that were there before it began.
+    /// Follows operations that existed before the stream was opened.
     pub(in crate::cli) fn look_for(&mut self, ids: impl IntoIterator<Item = String>) {
         for id in ids {
             if let Some(at) = self.add(json!({ "id": id })) {
@@ -66,16 +60,16 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Follows an operation that was accepted just before it began.
+    /// Follows an operation that was accepted just before the stream was opened.
     pub(super) fn meet(&mut self, accepted: Value) {
         if let Some(at) = self.add(accepted).filter(|at| !self.is_over(*at)) {
             self.unseen.push(at);
         }
     }
 
-    /// Follows an operation that was accepted after it began.
+    /// Follows an operation that was accepted after the stream was opened.
     pub(in crate::cli) fn expect(&mut self, accepted: Value) {
-        // The stream tells of what is new; of what was accepted before, it may have told before.
+        // The stream reports new operations; a replayed one may have been reported before.
         let is_told = accepted["replayed"] != true && self.feed.is_some();
         if is_told {
             self.add(accepted);
@@ -95,12 +89,12 @@ impl<'a> Follower<'a> {
         Some(at)
     }
 
-    /// How many there are.
+    /// Number of operations.
     pub(super) fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// All of them, as they were last heard of.
+    /// Returns all operations in their last known state.
     pub(super) fn known(&self) -> Vec<Value> {
         self.known.clone()
     }
@@ -117,7 +111,7 @@ impl<'a> Follower<'a> {
         (0..self.known.len()).filter(|at| !self.is_over(*at)).collect()
     }
 
-    /// Waits until all are over, telling of every change.
+    /// Waits until all operations have finished, and reports every change.
     pub(super) async fn until_over(&mut self, within: Duration, teller: &mut ProgressReporter) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         for at in (0..self.known.len()).filter(|at| self.is_over(*at)) {
@@ -140,7 +134,7 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// Looks at what has to be looked at, then hears what comes next. May be dropped at any time.
+    /// Queries the operations that need it, then waits for the next change. Cancel-safe.
     async fn step(&mut self, teller: &mut ProgressReporter, pause: &mut Duration) -> anyhow::Result<()> {
         while let Some(at) = self.unseen.last().copied() {
             if !self.is_over(at) {
@@ -156,7 +150,7 @@ impl<'a> Follower<'a> {
             *pause = (*pause * 3 / 2).min(LOOKS.1);
             let mut round = self.left();
             round.truncate(ROUND);
-            // Looked at from the end.
+            // `to_query` is processed from its end.
             round.reverse();
             self.unseen = round;
             return Ok(());
@@ -182,10 +176,10 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Takes in what an operation has become, if it is one of those that are followed.
+    /// Applies a new state of an operation, if it is followed.
     fn hear(&mut self, operation: Value, teller: &mut ProgressReporter) -> anyhow::Result<()> {
         let Some(at) = operation["id"].as_str().and_then(|id| self.places.get(id).copied()) else { return Ok(()) };
-        // A stream may tell what a look has found out already, or something older.
+        // The stream may report a state that a query has returned already, or an older one.
         if self.is_over(at) {
             return Ok(());
         }

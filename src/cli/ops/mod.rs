@@ -1,4 +1,4 @@
-//! `guildhall ops`: submitting operations, looking at them, following them, taking them back.
+//! `guildhall ops`: submits, lists, follows, cancels and retries operations.
 
 mod batch;
 mod cancel;
@@ -53,7 +53,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     })
 }
 
-/// Whether to wait for the end, and for how long.
+/// Options for waiting until operations finish.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct WaitArgs {
     /// Wait until all operations finish; the exit code is 1 unless all succeed
@@ -65,13 +65,13 @@ pub(super) struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// How long to wait; nothing if nobody does.
+    /// Returns how long to wait; `None` without `--wait`.
     pub(super) fn within(self) -> Option<Duration> {
         self.wait.then_some(self.wait_timeout)
     }
 }
 
-/// Waits until these operations are over, prints what became of them, and says so by the exit code.
+/// Waits until these operations have finished, prints them, and returns the exit code.
 pub(super) async fn wait_for(
     client: &Client,
     out: &Output,
@@ -83,7 +83,7 @@ pub(super) async fn wait_for(
     finish(follow, out, within).await
 }
 
-/// Follows to the end, and prints what became of all.
+/// Follows all operations until they have finished, and prints them.
 async fn finish(mut follow: Follower<'_>, out: &Output, within: Duration) -> anyhow::Result<ExitCode> {
     let mut teller = ProgressReporter::aside(out, follow.count());
     let ended = follow.until_over(within, &mut teller).await;

@@ -1,4 +1,4 @@
-//! Telling of operations while they are followed: lines, a bar, or nothing.
+//! Reports the progress of operations: lines, a progress bar, or nothing.
 
 use std::io::{self, IsTerminal as _};
 
@@ -11,10 +11,10 @@ use crate::{
     terminal_text::plain,
 };
 
-/// How the bar looks.
+/// Template of the progress bar.
 const BAR: &str = "{elapsed_precise} [{bar:40}] {pos}/{len} finished, {msg}";
 
-/// Tells what becomes of operations.
+/// Reports changes of operations.
 pub(in crate::cli) struct ProgressReporter {
     out: Output,
     how: ProgressMode,
@@ -23,23 +23,23 @@ pub(in crate::cli) struct ProgressReporter {
 }
 
 enum ProgressMode {
-    /// Each change is a line of the answer.
+    /// Each change is a line of the output.
     Lines,
-    /// A bar for people, and a line for what goes wrong.
+    /// A progress bar, and a line for each failure.
     Bar(ProgressBar),
-    /// Only the end is of interest.
+    /// No output until the end.
     Silent,
 }
 
 impl ProgressReporter {
-    /// For whoever follows so many operations, and wants to see them change.
+    /// Creates a reporter that prints each change of `count` operations.
     pub(super) fn ahead(out: &Output, count: usize) -> Self {
         let is_seen = io::stdout().is_terminal() && io::stderr().is_terminal();
         let how = if count > 1 && out.is_table() && is_seen { bar(count) } else { ProgressMode::Lines };
         Self::new(out, how)
     }
 
-    /// For whoever waits for so many operations, and is shown the end of all of them.
+    /// Creates a reporter for a command that waits for operations and prints all of them at the end.
     pub(super) fn aside(out: &Output, count: usize) -> Self {
         let how = if count > 1 && io::stderr().is_terminal() { bar(count) } else { ProgressMode::Silent };
         Self::new(out, how)
@@ -49,7 +49,7 @@ impl ProgressReporter {
         Self { out: *out, how, succeeded: 0, failed: 0 }
     }
 
-    /// Tells of a change.
+    /// Reports a change.
     pub(super) fn tell(&mut self, operation: &Value) -> anyhow::Result<()> {
         let state = operation["state"].as_str().unwrap_or_default();
         let is_end = is_over(state) || !is_known(state);
@@ -73,14 +73,14 @@ impl ProgressReporter {
         Ok(())
     }
 
-    /// Nothing more comes.
+    /// Ends the report.
     pub(super) fn end(&self) {
         if let ProgressMode::Bar(bar) = &self.how {
             bar.finish_and_clear();
         }
     }
 
-    /// What there was, in one line.
+    /// Returns a summary on one line.
     pub(super) fn summary(&self) -> String {
         format!("{} succeeded, {} did not.", self.succeeded, self.failed)
     }
@@ -92,7 +92,7 @@ fn is_known(state: &str) -> bool {
 
 fn bar(count: usize) -> ProgressMode {
     let bar = ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template(BAR).expect("invariant: the template is one");
+    let style = ProgressStyle::with_template(BAR).expect("invariant: the template is valid");
     bar.set_style(style.progress_chars("=> "));
     bar.set_message("none yet");
     ProgressMode::Bar(bar)

@@ -19,7 +19,7 @@ use crate::{
     random,
 };
 
-/// The longest that a daemon is asked to wait with its answer.
+/// Maximum time that the daemon is requested to wait with its response.
 const PREFER_MOST: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args, Debug)]
@@ -97,7 +97,7 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
     let asked = batch::read(file, args.guild.as_deref(), key)?;
     let count = asked.len();
     let guild = asked[0].guild.clone().filter(|guild| asked.iter().all(|one| one.guild.as_ref() == Some(guild)));
-    // Before anything is submitted, so that nothing is missed.
+    // Opened before the submission, so that no change is missed.
     let follow = match args.waiting.within() {
         Some(within) => Some((Follower::begin(client, &[("guild_id", guild)]).await?, within)),
         None => None,
@@ -122,7 +122,7 @@ async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str
     }
 }
 
-/// What went wrong, and how to go on without doing anything twice.
+/// Adds to an error how to continue without executing anything twice.
 fn unclear(fault: ClientError, taken: usize, count: usize, key: &str) -> anyhow::Error {
     if taken == 0 && !fault.is_unclear() {
         return fault.into();
@@ -132,7 +132,7 @@ fn unclear(fault: ClientError, taken: usize, count: usize, key: &str) -> anyhow:
     anyhow::anyhow!("{before}{fault}\nRun the same with --idempotency-key {key} to continue: nothing runs twice.")
 }
 
-/// A payload as it is given.
+/// Reads a payload from its argument.
 fn payload(given: &str) -> anyhow::Result<Value> {
     match given.strip_prefix('@') {
         Some(path) => input_file::read(Path::new(path)),
@@ -143,7 +143,7 @@ fn payload(given: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// A key that nobody has used.
+/// Returns a new random key.
 fn made_up() -> String {
     let bytes: [u8; 16] = random::bytes().unwrap_or_else(|_| fastrand::u128(..).to_le_bytes());
     format!("cli-{:032x}", u128::from_le_bytes(bytes))

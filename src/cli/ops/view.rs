@@ -1,19 +1,19 @@
-//! Operations as people see them.
+//! Formats operations for people.
 
 use guildhall_core::operation::{OperationState, Progress};
 use serde_json::{Value, json};
 
 use crate::cli::output::{Color, Painter, TableCell, TextTable, fields, short, text, time};
 
-/// How much of what an operation waits for or failed of fits into a list.
+/// Maximum length of a note in a list.
 const NOTE_MOST: usize = 80;
 
-/// Operations as the API lists them.
+/// Formats a list of operations of the API.
 pub(super) fn list_value(operations: &[Value]) -> Value {
     json!({ "operations": operations })
 }
 
-/// Operations, one a row.
+/// Formats operations, one a row.
 pub(super) fn table(operations: &[Value]) -> TextTable {
     let mut table = TextTable::new(&["ID", "KIND", "GUILD", "STATE", "TRIES", "CREATED", "NOTE"]);
     for operation in operations {
@@ -34,7 +34,7 @@ pub(super) fn table(operations: &[Value]) -> TextTable {
     table
 }
 
-/// What there is to say about an operation in a few words.
+/// Returns a short note about an operation.
 fn note(operation: &Value) -> String {
     let error = operation["error"]["message"].as_str();
     match (operation["state"].as_str().unwrap_or_default(), error) {
@@ -49,7 +49,7 @@ fn note(operation: &Value) -> String {
     }
 }
 
-/// What came of an operation, such as `created role_id 7`.
+/// Formats the result of an operation, such as `created role_id 7`.
 fn outcome(result: &Value) -> String {
     let Some(fields) = result.as_object() else {
         return if result.is_null() { String::new() } else { result.to_string() };
@@ -59,7 +59,7 @@ fn outcome(result: &Value) -> String {
     said.chain(others.into_iter().map(|(name, value)| format!("{name} {}", text(value)))).collect::<Vec<_>>().join(" ")
 }
 
-/// A change of an operation, on one line.
+/// Formats a change of an operation on one line.
 pub(super) fn line(operation: &Value, paint: Painter) -> String {
     let state = text(&operation["state"]);
     let at = ["updated_at", "finished_at", "created_at"].into_iter().map(|name| &operation[name]);
@@ -77,7 +77,7 @@ pub(super) fn line(operation: &Value, paint: Painter) -> String {
     )
 }
 
-/// Everything about one operation.
+/// Formats all details of one operation.
 pub(super) fn whole(operation: &Value, paint: Painter) -> String {
     let at = |name: &str| -> TableCell { time(&operation[name]).into() };
     let plain = |name: &str| -> TableCell { text(&operation[name]).into() };
@@ -111,7 +111,7 @@ pub(super) fn whole(operation: &Value, paint: Painter) -> String {
     if operation["parked"] == true {
         pairs.push(("parked", "yes: operations that do not conflict with it may overtake it".into()));
     }
-    // Steps of a newer daemon are not known here: `--output json` shows them.
+    // Steps of a newer daemon are unknown here: `--output json` prints them.
     let progress = serde_json::from_value(operation["progress"].clone()).unwrap_or_else(|_| Progress::default());
     if !progress.is_empty() {
         pairs.push(("done", progress.to_string().into()));
@@ -131,14 +131,14 @@ pub(super) fn whole(operation: &Value, paint: Painter) -> String {
     out
 }
 
-/// What it waits for, on one line.
+/// Formats what it waits for, on one line.
 fn waits_for(waits: &Value) -> String {
     let operation = waits["operation"].as_str().map_or_else(String::new, |id| format!(" {id}"));
     let until = if waits["until"].is_null() { String::new() } else { format!(" until {}", time(&waits["until"])) };
     format!("{}{operation}{until}", text(&waits["reason"]))
 }
 
-/// What happened to it: its timeline, or else its tries.
+/// Formats its history: its timeline, or else its attempts.
 fn happened(operation: &Value, paint: Painter) -> String {
     let entries = |name: &str| operation[name].as_array().filter(|list| !list.is_empty());
     if let Some(timeline) = entries("timeline") {
@@ -171,7 +171,7 @@ fn happened(operation: &Value, paint: Painter) -> String {
     format!("\n{}", table.print(paint))
 }
 
-/// Whether an operation in this state stays in it.
+/// Whether this state is final.
 pub(super) fn is_over(state: &str) -> bool {
     OperationState::from_name(state).is_some_and(OperationState::is_final)
 }

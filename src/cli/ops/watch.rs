@@ -49,7 +49,7 @@ pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Re
     Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tells of everything, for as long as somebody listens.
+/// Prints all changes until Ctrl-C.
 async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
     let given = [("guild_id", args.guild), ("kind", args.kind), ("state", args.state)];
     let opened = OperationStream::open(client, &given, args.after).await;

@@ -1,4 +1,4 @@
-//! How answers are printed: for people, or as JSON or YAML for programs.
+//! Prints results: tables for people, or JSON or YAML for programs.
 
 mod paint;
 mod table;
@@ -13,7 +13,7 @@ pub(super) use self::{
     table::{TableCell, TextTable, fields},
 };
 
-/// How answers are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// Tables for people
@@ -24,7 +24,7 @@ pub(super) enum Format {
     Yaml,
 }
 
-/// Prints answers to standard output, and what is only for people to standard error.
+/// Prints results to standard output, and notes to standard error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Output {
     format: Format,
@@ -36,12 +36,12 @@ impl Output {
         Self { format, paint: Painter::for_terminal(io::stdout().is_terminal()) }
     }
 
-    /// Whether people read it.
+    /// Whether the output is for people.
     pub(super) fn is_table(&self) -> bool {
         self.format == Format::Table
     }
 
-    /// Prints an answer. `table` is how people see it.
+    /// Prints a result. `table` formats it for people.
     pub(super) fn show(&self, value: &Value, table: impl FnOnce(Painter) -> String) -> anyhow::Result<()> {
         let text = match self.format {
             Format::Table => table(self.paint),
@@ -51,7 +51,7 @@ impl Output {
         Ok(print(&text)?)
     }
 
-    /// Prints one of many answers that come one by one: a line each, for programs as well.
+    /// Prints one of many results that arrive one by one: one line each, also for programs.
     pub(super) fn show_next(&self, value: &Value, line: impl FnOnce(Painter) -> String) -> anyhow::Result<()> {
         let text = match self.format {
             Format::Table => format!("{}\n", line(self.paint)),
@@ -61,7 +61,7 @@ impl Output {
         Ok(print(&text)?)
     }
 
-    /// Tells people something that is no part of the answer.
+    /// Prints a note that is not part of the result.
     pub(super) fn note(&self, text: &str) {
         if self.is_table() {
             eprintln!("{text}");
@@ -69,14 +69,14 @@ impl Output {
     }
 }
 
-/// Prints at once: who waits for it may be another program.
+/// Prints and flushes: another program may wait for it.
 pub(super) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// A value as people read it.
+/// Formats a value for people.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -88,7 +88,7 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// A time as people read it: without what is smaller than a second.
+/// Formats a time for people, without fractions of a second.
 pub(super) fn time(value: &Value) -> String {
     let text = text(value);
     match text.split_once('.') {
@@ -97,7 +97,7 @@ pub(super) fn time(value: &Value) -> String {
     }
 }
 
-/// The beginning of a text, if it is long.
+/// Shortens a long text.
 pub(super) fn short(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

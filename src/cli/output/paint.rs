@@ -1,24 +1,24 @@
-//! Colours, where somebody sees them.
+//! Colours, if the output is a terminal.
 
 use std::env;
 
 use crate::terminal_text::plain;
 
-/// What something is, and so what colour it has.
+/// The role of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Color {
-    /// It is what it is.
+    /// No special role.
     #[default]
     None,
-    /// It went well.
+    /// Success.
     Good,
-    /// It is under way, or to be watched.
+    /// In progress, or needs attention.
     Care,
-    /// It went wrong.
+    /// Failure.
     Bad,
-    /// It is of less interest.
+    /// Less important.
     Dim,
-    /// It stands above others.
+    /// Heading.
     Head,
 }
 
@@ -34,7 +34,7 @@ impl Color {
         }
     }
 
-    /// Of an operation in this state.
+    /// Colour of an operation in this state.
     pub(crate) fn of_state(state: &str) -> Self {
         match state {
             "succeeded" => Self::Good,
@@ -53,7 +53,7 @@ pub(crate) struct Painter {
 }
 
 impl Painter {
-    /// Colours on a terminal, unless somebody wants none (<https://no-color.org>).
+    /// Colours on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
     pub(crate) fn for_terminal(is_terminal: bool) -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let unable = env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -66,7 +66,7 @@ impl Painter {
         Self { on: false }
     }
 
-    /// A text in its colour. Whatever else it would do to a terminal is written out.
+    /// Returns a text in its colour. Control characters are escaped.
     pub(crate) fn tint(self, text: &str, tint: Color) -> String {
         let text = plain(text);
         match (self.on, tint) {

@@ -1,9 +1,9 @@
-//! Tables: columns as wide as what stands in them.
+//! Tables with columns as wide as their content.
 
 use super::{Color, Painter};
 use crate::terminal_text::plain;
 
-/// What stands in one place of a table.
+/// A cell of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableCell {
     text: String,
@@ -15,7 +15,7 @@ impl TableCell {
         Self { text: text.into(), tint }
     }
 
-    /// An operation's state.
+    /// A cell with an operation's state.
     pub(crate) fn state(state: impl Into<String>) -> Self {
         let state = state.into();
         Self { tint: Color::of_state(&state), text: state }
@@ -32,7 +32,7 @@ impl<T: Into<String>> From<T> for TableCell {
     }
 }
 
-/// Rows below a head.
+/// Rows with a header.
 #[derive(Clone, Debug)]
 pub(crate) struct TextTable {
     head: Vec<TableCell>,
@@ -48,7 +48,7 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// All of it; only the head if there is nothing below.
+    /// Formats the table; only the header if it has no rows.
     pub(crate) fn print(&self, paint: Painter) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
         let columns = all().map(Vec::len).max().unwrap_or(0);
@@ -68,7 +68,7 @@ impl TextTable {
     }
 }
 
-/// Names and what they are, one below the other; a blank name goes on with the one above.
+/// Formats pairs of names and values, one a line; an empty name continues the one above.
 pub(crate) fn fields(pairs: &[(&str, TableCell)], paint: Painter) -> String {
     let widest = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let line = |(name, cell): &(&str, TableCell)| {

@@ -1,7 +1,7 @@
-//! What a shard has read and not told yet: in the order of its session, and within bounds.
+//! Items that a shard has read and not forwarded yet: in the order of its session, and within limits.
 //!
 //! ```text
-//!  read ─▶ │ Began │ Passed 1 │ Event 2 │ Event 3 │ Passed 4–90 │ Event 91 │ ─▶ told, events in batches
+//!  read ─▶ │ Began │ Passed 1 │ Event 2 │ Event 3 │ Passed 4–90 │ Event 91 │ ─▶ forwarded, events in batches
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,12 +11,12 @@ use guildhall_actors::shard::{EventBatch, FlowLimit, ShardMessage};
 use guildhall_core::event::{Event, EventClass};
 use tokio::time::Instant;
 
-/// The most events that are told at once.
+/// Maximum number of events in a batch.
 pub(super) const BATCH_EVENTS: usize = 256;
-/// A batch that holds so many bytes takes no more events.
+/// A batch of this size takes no more events.
 pub(super) const BATCH_BYTES: usize = 1024 * 1024;
 
-/// How many events of which class were dropped.
+/// Number of dropped events by class.
 pub(super) type ShedCounts = BTreeMap<EventClass, u64>;
 
 #[derive(Debug)]
@@ -25,9 +25,9 @@ enum BacklogItem {
         session: Arc<str>,
         resume_url: Option<String>,
     },
-    /// An event, and when it was read.
+    /// An event, and the time at which it was read.
     Event(Arc<Event>, Instant),
-    /// Numbers of a session with nothing behind them: its own dispatches, and what was shed.
+    /// Sequence numbers of a session without an event to forward: dispatches of the gateway itself, and shed events.
     Passed {
         session: Arc<str>,
         first: u64,
@@ -35,7 +35,7 @@ enum BacklogItem {
     },
 }
 
-/// What a shard has read and not told yet.
+/// Items that a shard has read and not forwarded yet.
 #[derive(Debug)]
 pub(super) struct Backlog {
     shard: u32,
@@ -52,17 +52,18 @@ impl Backlog {
         Self { shard, most, items: VecDeque::new(), held, sheddable: 0 }
     }
 
-    /// A session began.
+    /// Adds the start of a session.
     pub(super) fn began(&mut self, session: Arc<str>, resume_url: Option<String>) {
         self.items.push_back(BacklogItem::Began { session, resume_url });
     }
 
-    /// A number of a session has nothing behind it.
+    /// Adds a sequence number that has no event.
     pub(super) fn passed(&mut self, session: &Arc<str>, seq: u64) {
         push_passed(&mut self.items, session, seq, seq);
     }
 
-    /// An event was read at this time. A full backlog drops what may be dropped, and keeps its number.
+    /// Adds an event that was read at this time. A full backlog drops events that may be shed, and retains their
+    /// numbers.
     pub(super) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> ShedCounts {
         let mut shed = ShedCounts::new();
         if self.is_full() && self.sheddable > 0 {
@@ -98,39 +99,39 @@ impl Backlog {
         self.sheddable = 0;
     }
 
-    /// Whether it holds as much as it may.
+    /// Whether the limit is reached.
     ///
-    /// Numbers that follow each other are one item, so there are about as many others as events, unless somebody leaves
-    /// numbers out on purpose.
+    /// Consecutive numbers are one item, so there are about as many other items as events, unless a peer leaves numbers
+    /// out on purpose.
     pub(super) fn is_full(&self) -> bool {
         self.held.events >= self.most.events
             || self.held.bytes >= self.most.bytes
             || self.items.len() / 2 > self.most.events
     }
 
-    /// Whether there is no room for another event, not even by dropping some.
+    /// Whether there is no room for another event, even after shedding.
     pub(super) fn must_pause(&self) -> bool {
         self.is_full() && self.sheddable == 0
     }
 
-    /// Whether half of it is free, so that it is worth reading again.
+    /// Whether half of it is free, so that reading can resume.
     pub(super) fn has_eased(&self) -> bool {
         self.held.events <= self.most.events / 2
             && self.held.bytes <= self.most.bytes / 2
             && self.items.len() <= self.most.events.max(1)
     }
 
-    /// Whether all is told.
+    /// Whether everything is forwarded.
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How much it holds.
+    /// Events and bytes in the backlog.
     pub(super) fn held(&self) -> FlowLimit {
         self.held
     }
 
-    /// What is to be told next, if there is anything; events only if there is `room` for them.
+    /// Removes the next message to forward, if any; events only if the receiver has `room`.
     pub(super) fn next(&mut self, room: bool) -> Option<ShardMessage> {
         match self.items.front_mut()? {
             BacklogItem::Event(_, read_at) => {
@@ -176,13 +177,13 @@ impl Backlog {
         ShardMessage::Events(EventBatch { events: batch, read_at })
     }
 
-    /// It was not taken: it is still the next.
+    /// Returns a message that was not accepted to the front.
     pub(super) fn put_back(&mut self, told: ShardMessage) {
         match told {
             ShardMessage::Began { session, resume_url, .. } => {
                 self.items.push_front(BacklogItem::Began { session, resume_url });
             }
-            // No shard says so of itself.
+            // A shard never sends this message itself.
             ShardMessage::Ended { .. } => {}
             ShardMessage::Passed { session, seq, .. } => match self.items.front_mut() {
                 Some(BacklogItem::Passed { session: same, first, .. }) if *same == session && *first == seq + 1 => {
@@ -241,7 +242,7 @@ mod tests {
         })
     }
 
-    /// All that is told, as numbers; those of events marked.
+    /// Drains the backlog. Returns the sequence numbers, and whether each has an event.
     fn told(backlog: &mut Backlog) -> Vec<(u64, bool)> {
         let mut told = Vec::new();
         while let Some(next) = backlog.next(true) {
@@ -313,8 +314,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is read, shed, told and refused: every number is told once and in order, and what must not be shed
-        /// arrives.
+        /// However events are read, shed, forwarded and returned: every number is forwarded once and in order, and
+        /// every event that must not be shed arrives.
         #[test]
         fn every_number_is_told_once_and_in_order(
             steps in prop::collection::vec((0..4u8, 0..5usize, 1..40usize), 1..200),

@@ -1,4 +1,4 @@
-//! What connections to the gateway are configured with. A new token is used from the next connection on.
+//! Configuration of gateway connections. A new token applies from the next connection on.
 
 use std::sync::{
     PoisonError, RwLock,
@@ -9,14 +9,14 @@ use twilight_gateway::Config;
 
 use crate::settings::SecretValue;
 
-/// Makes a configuration with a token.
+/// Builds a configuration with a token.
 type BuildConfig<Q> = Box<dyn Fn(&SecretValue) -> Config<Q> + Send + Sync>;
 
-/// The configuration that all shards share. It holds the TLS context, so it is made once for each token.
+/// The configuration that all shards share. It contains the TLS context, so it is built once for each token.
 pub(super) struct ConfigTemplate<Q> {
     current: RwLock<Config<Q>>,
     make: BuildConfig<Q>,
-    /// How often there was a new token.
+    /// Number of token changes.
     generation: AtomicU64,
 }
 
@@ -25,7 +25,7 @@ impl<Q: Clone> ConfigTemplate<Q> {
         Self { current: RwLock::new(make(token)), make: Box::new(make), generation: AtomicU64::new(0) }
     }
 
-    /// New connections are made with this token from now on.
+    /// Sets the token of new connections.
     pub(super) fn set_token(&self, token: &SecretValue) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = (self.make)(token);
         self.generation.fetch_add(1, Ordering::Release);

@@ -1,36 +1,36 @@
-//! A shard's line to the gateway: whether it is greeted, and why it ends.
+//! State of a shard's connection to the gateway: whether HELLO arrived, and why the connection ends.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Why a line ended, and another one is made.
+/// Why a connection ended and is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DisconnectReason {
-    /// Discord asked for it (op 7).
+    /// Discord requested it (op 7).
     Asked,
-    /// Discord does not know the session any more (op 9).
+    /// Discord no longer knows the session (op 9).
     InvalidSession,
-    /// Discord wants the session to be resumed (op 9).
+    /// Discord requests a resume of the session (op 9).
     InvalidSessionResumable,
-    /// Nothing came any more, not even answers to heartbeats.
+    /// Nothing arrived any more, not even heartbeat acknowledgements.
     Silent,
-    /// It was cut.
+    /// The connection was cut.
     Cut,
-    /// Discord closed it.
+    /// Discord closed the connection.
     Closed(u16),
     /// No connection could be made.
     Unreachable,
-    /// What came over it could not be unpacked.
+    /// Data that arrived could not be decompressed.
     Unreadable,
-    /// We closed it: there was no room for what came.
+    /// This process closed it: there was no room for more events.
     Paused,
-    /// We closed it: somebody asked for another one.
+    /// This process closed it: a restart was requested.
     Restarted,
 }
 
 impl DisconnectReason {
-    /// Its name as metrics have it: one of a fixed set.
+    /// Metric label: one of a fixed set.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -77,32 +77,32 @@ impl DisconnectReason {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionPhase {
-    /// Nobody has greeted us yet.
+    /// HELLO has not arrived yet.
     Dialling,
-    /// HELLO came.
+    /// HELLO arrived.
     Open,
-    /// We know that it ends, and have said why.
+    /// The end is known, and its reason was reported.
     Ending,
 }
 
-/// A line to the gateway. It says each end once.
+/// A connection to the gateway. It reports each end once.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     phase: ConnectionPhase,
-    /// How often there are heartbeats.
+    /// Heartbeat interval.
     every: Duration,
-    /// Since when it has a session, and how long it has to last to have been of use.
+    /// When the session started, and how long it must last to count as useful.
     session: Option<(Instant, Duration)>,
-    /// Dispatches that came with it.
+    /// Number of dispatches received.
     carried: usize,
 }
 
-/// A line that carried so much was of use, however short it was.
+/// A connection with this many dispatches counts as useful, however short it was.
 const MUCH: usize = 256;
-/// A line need not last for longer than this to have been of use.
+/// A connection that lasts this long always counts as useful.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The code that stands for a connection that ended without a close.
+/// Close code of a connection that ended without a close frame.
 const ABNORMAL: u16 = 1006;
 
 impl ConnectionState {
@@ -110,47 +110,47 @@ impl ConnectionState {
         Self { phase: ConnectionPhase::Dialling, every: Duration::MAX, session: None, carried: 0 }
     }
 
-    /// Whether it waits to be greeted.
+    /// Whether the connection waits for HELLO.
     pub(super) fn is_dialling(&self) -> bool {
         self.phase == ConnectionPhase::Dialling
     }
 
-    /// HELLO came. If the line before ended without a word, that is told now.
+    /// Records HELLO. If the previous connection ended without notice, returns its reason now.
     pub(super) fn greeted(&mut self, every: Duration) -> Option<DisconnectReason> {
         let before = std::mem::replace(&mut self.phase, ConnectionPhase::Open);
         (self.every, self.session, self.carried) = (every, None, 0);
         (before == ConnectionPhase::Open).then_some(DisconnectReason::Cut)
     }
 
-    /// It has a session that receives events.
+    /// Records that the connection has a session that receives events.
     pub(super) fn has_session(&mut self, now: Instant) {
         self.session.get_or_insert((now, self.every.min(LONG)));
     }
 
-    /// Whether it was greeted, and waits for its session.
+    /// Whether HELLO arrived and the session is awaited.
     pub(super) fn awaits_session(&self) -> bool {
         self.phase == ConnectionPhase::Open && self.session.is_none()
     }
 
-    /// A dispatch came with it.
+    /// Records a dispatch.
     pub(super) fn carries(&mut self) {
         self.carried = self.carried.saturating_add(1);
     }
 
-    /// How often there are heartbeats; nothing before that is known.
+    /// Heartbeat interval; `None` before it is known.
     pub(super) fn heartbeats(&self) -> Option<Duration> {
         (self.every != Duration::MAX).then_some(self.every)
     }
 
-    /// It will end, for this reason.
+    /// Records that the connection will end, and why. Returns the reason if it was not reported before.
     pub(super) fn ends(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
         let before = std::mem::replace(&mut self.phase, ConnectionPhase::Ending);
         (before != ConnectionPhase::Ending).then_some(why)
     }
 
-    /// It was closed, or is gone; nothing came over it for so long.
+    /// Records that the connection was closed or lost. `quiet` is the time since the last frame.
     pub(super) fn closed(&mut self, code: Option<u16>, quiet: Duration) -> Option<DisconnectReason> {
-        // Heartbeats are answered at once; timers may be late.
+        // Heartbeats are acknowledged at once; timers may be late.
         let why = match code {
             Some(ABNORMAL) if quiet >= self.every.mul_f64(0.9) => DisconnectReason::Silent,
             Some(ABNORMAL) | None => DisconnectReason::Cut,
@@ -159,7 +159,7 @@ impl ConnectionState {
         self.gone(why)
     }
 
-    /// It is gone, and another one is made.
+    /// Records that the connection is gone and another one is made.
     pub(super) fn gone(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
         let told = self.ends(why);
         self.phase = ConnectionPhase::Dialling;
@@ -167,7 +167,8 @@ impl ConnectionState {
         told
     }
 
-    /// Whether the line that has just gone was of no use: it had no session, or ended as soon as it had one. To be asked once.
+    /// Whether the last connection was useless: it had no session, or ended soon after it had one. Clears what it
+    /// returns, so call it once.
     pub(super) fn was_useless(&mut self, now: Instant) -> bool {
         let carried = std::mem::take(&mut self.carried);
         self.session.take().is_none_or(|(since, lasts)| now.duration_since(since) < lasts && carried < MUCH)
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(
             ConnectionState::new().closed(Some(ABNORMAL), QUIET),
             Some(DisconnectReason::Cut),
-            "it was never greeted"
+            "HELLO never arrived"
         );
     }
 

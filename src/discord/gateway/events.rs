@@ -1,4 +1,4 @@
-//! What there is to say about shards.
+//! Logs and metrics of shards.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,13 +21,13 @@ use crate::{
 /// A shard is about to connect for the first time.
 pub(super) struct ShardStarted {
     pub(super) shard: u32,
-    /// The session that it resumes, and from where, if there is one.
+    /// The sequence number that it resumes from, if it has a session.
     pub(super) resumes_from: Option<u64>,
 }
 
 impl InternalEvent for ShardStarted {
     fn emit(self) {
-        debug!(shard = self.shard, resumes_from = self.resumes_from, "shard starts");
+        debug!(shard = self.shard, resumes_from = self.resumes_from, "shard starting");
         gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
     }
 }
@@ -35,19 +35,19 @@ impl InternalEvent for ShardStarted {
 /// A shard has a session that receives events.
 pub(super) struct ShardConnected {
     pub(super) shard: u32,
-    /// `ready` for a new session, `resumed` for an old one.
+    /// `ready` for a new session, `resumed` for an existing one.
     pub(super) how: &'static str,
 }
 
 impl InternalEvent for ShardConnected {
     fn emit(self) {
-        info!(shard = self.shard, how = self.how, "shard is connected");
+        info!(shard = self.shard, how = self.how, "shard connected");
         counter!(GATEWAY_SESSIONS, "how" => self.how).increment(1);
         gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(1);
     }
 }
 
-/// A shard's line ended or could not be made, and another one will be.
+/// A shard's connection ended or could not be made; another attempt follows.
 pub(super) struct ShardDisconnected {
     pub(super) shard: u32,
     pub(super) why: DisconnectReason,
@@ -57,12 +57,12 @@ impl InternalEvent for ShardDisconnected {
     fn emit(self) {
         let (why, code) = (self.why.name(), self.why.code());
         match self.why {
-            // Every day's business of Discord's, and what was said when it was paused or was to be restarted.
+            // Routine in Discord's operation, or expected because the shard was paused or restarted.
             DisconnectReason::Asked
             | DisconnectReason::InvalidSessionResumable
             | DisconnectReason::Paused
             | DisconnectReason::Restarted => {
-                info!(shard = self.shard, why, code, "shard lost its connection");
+                info!(shard = self.shard, why, code, "shard disconnected");
             }
             DisconnectReason::InvalidSession
             | DisconnectReason::Silent
@@ -70,7 +70,7 @@ impl InternalEvent for ShardDisconnected {
             | DisconnectReason::Closed(_)
             | DisconnectReason::Unreachable
             | DisconnectReason::Unreadable => {
-                warn!(shard = self.shard, why, code, "shard lost its connection");
+                warn!(shard = self.shard, why, code, "shard disconnected");
             }
         }
         counter!(GATEWAY_RECONNECTS, "why" => why).increment(1);
@@ -84,7 +84,7 @@ impl InternalEvent for ShardDisconnected {
     }
 }
 
-/// A connection could not be made, or what came over it could not be unpacked.
+/// A connection could not be made, or its data could not be decompressed.
 pub(super) struct ShardConnectionFailed<'a> {
     pub(super) shard: u32,
     pub(super) error: &'a dyn std::error::Error,
@@ -93,30 +93,30 @@ pub(super) struct ShardConnectionFailed<'a> {
 impl InternalEvent for ShardConnectionFailed<'_> {
     fn emit(self) {
         let source = self.error.source().map(ToString::to_string);
-        warn!(shard = self.shard, error = %self.error, source, "shard has trouble");
+        warn!(shard = self.shard, error = %self.error, source, "shard connection failed");
     }
 }
 
-/// Discord ended a shard for good.
+/// Discord closed a shard permanently.
 pub(super) struct ShardClosedFatally<'a> {
     pub(super) shard: u32,
     pub(super) code: u16,
-    /// What to do about it.
+    /// How to fix the cause.
     pub(super) advice: &'a str,
 }
 
 impl InternalEvent for ShardClosedFatally<'_> {
     fn emit(self) {
-        error!(shard = self.shard, code = self.code, advice = self.advice, "Discord refused the shard");
+        error!(shard = self.shard, code = self.code, advice = self.advice, "Discord rejected the shard");
         counter!(GATEWAY_DISCONNECTS, "why" => "refused").increment(1);
         gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
     }
 }
 
-/// A shard closed because we asked it to.
+/// A shard closed as requested.
 pub(super) struct ShardClosed {
     pub(super) shard: u32,
-    /// Whether it had a session, which then lives on for a while.
+    /// Whether it had a session, which stays resumable for a while.
     pub(super) resumable: bool,
 }
 
@@ -127,24 +127,21 @@ impl InternalEvent for ShardClosed {
     }
 }
 
-/// The shard may be another process's soon.
+/// The shard may soon belong to another process.
 pub(super) struct ShardLeaseLost {
     pub(super) shard: u32,
 }
 
 impl InternalEvent for ShardLeaseLost {
     fn emit(self) {
-        warn!(
-            shard = self.shard,
-            "shard closes: this process may not count as alive any more, and another may have it"
-        );
+        warn!(shard = self.shard, "shard closing: lease lost; another process may take it over");
     }
 }
 
-/// There is no room for what a shard reads: it closes until there is.
+/// There is no room for the events of a shard: it closes until there is.
 pub(super) struct ShardPaused {
     pub(super) shard: u32,
-    /// What waits to be told.
+    /// Events and bytes that wait to be forwarded.
     pub(super) held: FlowLimit,
 }
 
@@ -153,15 +150,13 @@ impl InternalEvent for ShardPaused {
         let FlowLimit { events, bytes } = self.held;
         warn!(
             shard = self.shard,
-            events,
-            bytes,
-            "shard pauses: its events are not handled as fast as they come; it resumes when there is room"
+            events, bytes, "shard paused: events arrive faster than they are handled; it resumes when there is room"
         );
         counter!(GATEWAY_PAUSED).increment(1);
     }
 }
 
-/// Somebody wants a shard to connect anew: it closes, and resumes.
+/// A restart of a shard was requested: it closes, and resumes.
 pub(super) struct ShardRestarting {
     pub(super) shard: u32,
     /// Whether it has a session to resume.
@@ -170,11 +165,11 @@ pub(super) struct ShardRestarting {
 
 impl InternalEvent for ShardRestarting {
     fn emit(self) {
-        info!(shard = self.shard, resumable = self.resumable, "shard restarts, as it was asked to");
+        info!(shard = self.shard, resumable = self.resumable, "shard restarting as requested");
     }
 }
 
-/// There is room again.
+/// There is room again; the shard continues.
 pub(super) struct ShardUnpaused {
     pub(super) shard: u32,
     pub(super) paused: Duration,
@@ -183,11 +178,11 @@ pub(super) struct ShardUnpaused {
 impl InternalEvent for ShardUnpaused {
     fn emit(self) {
         let paused_ms = u64::try_from(self.paused.as_millis()).unwrap_or(u64::MAX);
-        info!(shard = self.shard, paused_ms, "shard goes on");
+        info!(shard = self.shard, paused_ms, "shard resumed after pause");
     }
 }
 
-/// Events were dropped, since there was no room.
+/// Events were dropped because there was no room.
 pub(super) struct EventsShed {
     pub(super) shard: u32,
     pub(super) class: EventClass,
@@ -196,16 +191,16 @@ pub(super) struct EventsShed {
 
 impl InternalEvent for EventsShed {
     fn emit(self) {
-        debug!(shard = self.shard, class = self.class.name(), count = self.count, "events were shed");
+        debug!(shard = self.shard, class = self.class.name(), count = self.count, "events shed");
         counter!(GATEWAY_SHED, "class" => self.class.name()).increment(self.count);
     }
 }
 
-/// A frame that cannot be read was skipped.
+/// A malformed frame was skipped.
 pub(super) struct FrameSkipped<'a> {
     pub(super) shard: u32,
     pub(super) error: &'a dyn std::error::Error,
-    /// How many were skipped since the last line about it, if it is time for one.
+    /// Number of skipped frames since the last log line, if a line is due.
     pub(super) since: Option<u64>,
 }
 
@@ -213,18 +208,18 @@ impl InternalEvent for FrameSkipped<'_> {
     fn emit(self) {
         counter!(GATEWAY_MALFORMED).increment(1);
         if let Some(skipped) = self.since {
-            warn!(shard = self.shard, error = %self.error, skipped, "a frame that cannot be read was skipped");
+            warn!(shard = self.shard, error = %self.error, skipped, "malformed frame skipped");
         }
     }
 }
 
-/// What became of a shard's wish to identify.
+/// Result of a shard's request to identify.
 pub(super) enum IdentifyDecided<'a> {
-    /// It may, and was counted.
+    /// Permitted and counted.
     Granted { shard: u32 },
-    /// The day's are used up.
+    /// The daily session starts are used up.
     Spent { shard: u32, again_in: Duration },
-    /// They cannot be counted.
+    /// Session starts cannot be counted.
     Uncounted { shard: u32, error: &'a str, again_in: Duration },
 }
 
@@ -240,14 +235,14 @@ impl InternalEvent for IdentifyDecided<'_> {
                 error!(
                     shard,
                     again_in_ms = ms(again_in),
-                    "the day's session starts are used up, and past them Discord resets the token: the shard waits; find \
-                     out what keeps starting sessions"
+                    "daily session starts used up; one more would make Discord reset the token, so the shard waits; \
+                     find out what starts so many sessions"
                 );
                 "spent"
             }
             Self::Uncounted { shard, error, again_in } => {
                 let again_in_ms = ms(again_in);
-                warn!(shard, error, again_in_ms, "session starts cannot be counted; the shard waits until they can be");
+                warn!(shard, error, again_in_ms, "cannot count session starts; the shard waits");
                 "uncounted"
             }
         };
@@ -255,7 +250,7 @@ impl InternalEvent for IdentifyDecided<'_> {
     }
 }
 
-/// Counts events by their type.
+/// Counts events by type.
 #[derive(Default)]
 pub(super) struct EventCounters {
     counters: HashMap<&'static str, Counter, RandomState>,
@@ -263,7 +258,7 @@ pub(super) struct EventCounters {
 
 impl EventCounters {
     pub(super) fn count(&mut self, shard: u32, event: &Event) {
-        // A fixed set, since it labels a metric.
+        // A fixed set, because it labels a metric.
         let kind = match (&event.name, event.class) {
             (EventName::Known(name), _) => name,
             (EventName::Other(_), EventClass::Interaction) => "interaction",
@@ -273,13 +268,13 @@ impl EventCounters {
             ) => "other",
         };
         let trace_id = || trace_of(&event.origin).id;
-        // Counted before it is logged: a reader of the line finds the event in the metric.
+        // Counted before it is logged, so that a reader of the log line finds the event in the metric.
         self.counters.entry(kind).or_insert_with(|| counter!(GATEWAY_EVENTS, "type" => kind)).increment(1);
         trace!(shard, kind, sequence = event.origin.seq, trace_id = %trace_id(), "dispatch received");
     }
 }
 
-/// Lets one line through in a while, and counts the others.
+/// Permits one log line per interval, and counts the others.
 #[derive(Default)]
 pub(super) struct LogThrottle {
     last: Option<Instant>,
@@ -289,7 +284,7 @@ pub(super) struct LogThrottle {
 impl LogThrottle {
     const WHILE: Duration = Duration::from_secs(10);
 
-    /// How many there were since the last line, this one included, if it is time for one.
+    /// Returns how many there were since the last line, including this one, if a line is due.
     pub(super) fn now(&mut self, now: Instant) -> Option<u64> {
         self.held += 1;
         if self.last.is_some_and(|last| now.duration_since(last) < Self::WHILE) {

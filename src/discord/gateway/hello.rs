@@ -1,13 +1,13 @@
-//! HELLO: the first thing that a gateway says.
+//! HELLO: the first message from the gateway.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// A HELLO is never as long as this. What is longer need not be looked at.
+/// Maximum length of a HELLO. Longer text is not parsed.
 const LONGEST: usize = 1_024;
 
-/// How often a HELLO asks for heartbeats.
+/// Returns the heartbeat interval of a HELLO.
 pub(super) fn heartbeats_of(text: &str) -> Option<Duration> {
     #[derive(Deserialize)]
     struct Hello {

@@ -1,8 +1,8 @@
-//! When shards may identify: counted where all processes of a bot count together, so that no crash loop uses up what
-//! Discord allows.
+//! Decides when shards may identify. Requests are counted in the store that all processes of a bot share, so that a
+//! crash loop cannot use up Discord's daily limit.
 //!
 //! ```text
-//!  shard ──enqueue──▶ its bucket's line ──one at a time──▶ store: now | wait | spent ──▶ shard identifies
+//!  shard ──enqueue──▶ queue of its bucket ──one at a time──▶ store: now | wait | spent ──▶ shard identifies
 //! ```
 
 use std::{
@@ -28,36 +28,36 @@ use super::{
 };
 use crate::events::emit;
 
-/// The longest that the store may take to answer.
+/// Timeout of a store request.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is asked, and told, whether the day is still spent.
+/// How often the limit is checked and reported while it is used up.
 const LOOKS_EVERY: Duration = Duration::from_secs(60);
-/// Waits between tries while the store does not answer.
+/// Waits between attempts while the store does not respond.
 const RETRIES: BackoffConfig = BackoffConfig { base: Duration::from_millis(200), cap: Duration::from_secs(10) };
 
-/// How often a bot may identify.
+/// Limits on identifying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdentifyLimits {
-    /// In how many buckets shards may identify side by side; 0 leaves the spacing to the gateway.
+    /// Number of buckets whose shards may identify at the same time; 0 leaves the spacing to the gateway.
     pub max_concurrency: u16,
-    /// The least time between two of a bucket.
+    /// Minimum time between two identifies of a bucket.
     pub spacing: Duration,
-    /// How many within a day.
+    /// Maximum number per day.
     pub a_day: u32,
-    /// What Discord says is left of them, if it was asked: somebody else may use the token, too.
+    /// Remaining session starts as Discord reports them, if requested: another process may use the token, too.
     pub left: Option<SessionStartLimit>,
 }
 
-/// What Discord says is left of a day's session starts.
+/// Remaining session starts of the day, as Discord reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionStartLimit {
-    /// How many.
+    /// Number of remaining starts.
     pub remaining: u32,
-    /// When all of them are there again.
+    /// Time until the limit resets.
     pub reset_after: Duration,
 }
 
-/// Lets shards identify one by one, as often as is allowed, and never without having counted it.
+/// Permits shards to identify one at a time, within the limits, and never without counting.
 #[derive(Clone)]
 pub struct IdentifyQueue {
     desk: Arc<IdentifyLimiter>,
@@ -71,7 +71,8 @@ impl fmt::Debug for IdentifyQueue {
 }
 
 impl IdentifyQueue {
-    /// Counts in this store. `observer` is told when the day is spent. Needs a Tokio runtime, which goes on doing the asking.
+    /// Creates a queue that counts in this store. Calls `observer` when the daily limit is used up. Needs a Tokio
+    /// runtime, which runs the requests.
     pub fn new(store: Arc<dyn EventStore>, limits: IdentifyLimits, clock: WallClock, observer: ShardObserver) -> Self {
         let left = limits.left.map(|left| (left.remaining, Instant::now() + left.reset_after));
         let lines = (0..limits.max_concurrency.max(1)).map(|_| Mutex::default()).collect();
@@ -84,7 +85,7 @@ impl Queue for IdentifyQueue {
     fn enqueue(&self, shard: u32) -> oneshot::Receiver<()> {
         let (go, waits) = oneshot::channel();
         let desk = Arc::clone(&self.desk);
-        // If it broke, the shard would wait for ever.
+        // If this task failed, the shard would wait forever.
         spawn_finite_on(&self.runtime, Part::Identify, async move { desk.serve(shard, go).await });
         waits
     }
@@ -95,18 +96,18 @@ struct IdentifyLimiter {
     limits: IdentifyLimits,
     clock: WallClock,
     observer: ShardObserver,
-    /// One for each bucket: who stands first in it asks, the others wait for him.
+    /// One lock for each bucket: its holder queries the store, the others wait.
     lines: Vec<Mutex<()>>,
-    /// How many are left by Discord's count, until then.
+    /// Remaining starts as Discord reports them, and when they reset.
     left: std::sync::Mutex<Option<(u32, Instant)>>,
 }
 
 impl IdentifyLimiter {
-    /// Waits until the shard may identify, or has lost its interest.
+    /// Waits until the shard may identify, or no longer waits for it.
     async fn serve(&self, shard: u32, mut go: oneshot::Sender<()>) {
         let bucket = shard % u32::from(self.limits.max_concurrency.max(1));
         let turn = async {
-            let line = self.lines.get(bucket as usize).expect("invariant: there is a line for each bucket");
+            let line = self.lines.get(bucket as usize).expect("invariant: each bucket has a lock");
             let _first = line.lock().await;
             self.turn(shard, bucket).await;
         };
@@ -116,7 +117,7 @@ impl IdentifyLimiter {
             () = turn => {}
         }
         emit(IdentifyDecided::Granted { shard });
-        // If it has gone meanwhile, one is counted that was not used.
+        // If the shard no longer waits, one start is counted that was not used.
         let _ = go.send(());
     }
 
@@ -137,7 +138,7 @@ impl IdentifyLimiter {
                     again_in
                 }
             };
-            // Never a hot loop, whatever the store says.
+            // Prevents a hot loop, whatever the store returns.
             sleep(wait.max(Duration::from_millis(1))).await;
         }
     }
@@ -150,7 +151,7 @@ impl IdentifyLimiter {
         let ask = IdentifyRequest { bucket, spacing, a_day: self.limits.a_day, now: self.clock.now() };
         let answer = match timeout(ANSWERS_WITHIN, self.store.identify(ask)).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("the store did not answer within {} s", ANSWERS_WITHIN.as_secs())),
+            Err(_) => Err(format!("the store did not respond within {} s", ANSWERS_WITHIN.as_secs())),
         };
         if answer != Ok(IdentifyDecision::Now) {
             self.give_left();
@@ -158,7 +159,7 @@ impl IdentifyLimiter {
         answer
     }
 
-    /// Takes one of those that Discord says are left.
+    /// Takes one of the starts that Discord reports as remaining.
     fn take_left(&self) -> Result<(), Duration> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         match left.as_mut() {

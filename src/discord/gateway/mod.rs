@@ -1,4 +1,4 @@
-//! All shards of a process: opened and closed as they come and go, watched together, closed together.
+//! All shards of a process: opens, closes and observes them.
 //!
 //! ```text
 //!  ShardSet::open ─▶ thread ─┬─ ShardTask (shard 0) ──▶ ShardSender
@@ -57,55 +57,55 @@ pub use self::{
 use super::FatalClose;
 use crate::settings::{SecretValue, ShardRange};
 
-/// What shards need to connect.
+/// Configuration of the shards.
 #[derive(Debug)]
 pub struct ShardPoolConfig<Q> {
     /// The bot's token.
     pub token: SecretValue,
-    /// The gateway; `None` means Discord's own.
+    /// URL of the gateway; `None` means Discord's own.
     pub gateway_url: Option<String>,
-    /// How many shards the bot has; at least 1.
+    /// Total number of shards of the bot; at least 1.
     pub shards: u32,
-    /// Which of them this process may run.
+    /// The shards that this process may run.
     pub range: ShardRange,
-    /// Which events Discord sends.
+    /// The events that Discord sends.
     pub intents: Intents,
-    /// What the bot is shown as from the start of a session; `None` leaves it to Discord.
+    /// Presence of the bot at the start of a session; `None` leaves it to Discord.
     pub presence: Option<UpdatePresencePayload>,
-    /// Lets shards identify, since Discord counts that for all of them together.
+    /// Permits shards to identify; Discord counts that for all shards together.
     pub queue: Q,
-    /// Sessions to go on with. Those of other shards, or of another number of them, are of no use, and not used.
+    /// Sessions to resume. Sessions of other shards, or of another total number of shards, are ignored.
     pub resume: Vec<StoredSession>,
-    /// On how many threads they run.
+    /// Number of threads for the shards.
     pub threads: usize,
-    /// How much each keeps while there is no room.
+    /// How much each shard buffers while there is no room.
     pub buffer: FlowLimit,
-    /// How long the waits before connecting again are.
+    /// Backoff between connection attempts.
     pub reconnects: BackoffConfig,
-    /// How long a connection may take to be made and greeted.
+    /// Timeout for a connection and its HELLO.
     pub hello_within: Duration,
-    /// When events are received is told by it.
+    /// Clock for the time at which events are received.
     pub clock: WallClock,
 }
 
 /// How a shard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardEnd {
-    /// It was closed as asked; its session can be resumed.
+    /// Closed as requested; the session can be resumed.
     Closed,
-    /// It closed because it may be another process's soon; its session can be resumed.
+    /// Closed because another process may soon own the shard; the session can be resumed.
     Lost,
-    /// Discord ended it for good.
+    /// Discord closed it permanently.
     Refused(FatalClose),
-    /// It panicked, which is a bug.
+    /// Panicked, which is a bug.
     Panicked,
 }
 
-/// The running shards. Dropping them ends their connections without a goodbye.
+/// The running shards. Dropping them ends their connections without a close frame.
 #[derive(Debug)]
 pub struct ShardPool {
     ends: mpsc::Receiver<ShardEnd>,
-    /// Its end is that of the threads.
+    /// Dropping it ends the threads.
     _alive: watch::Sender<()>,
     roster: ShardSet,
     set_token: Setter,
@@ -123,14 +123,15 @@ impl std::fmt::Debug for Setter {
 }
 
 impl ShardPool {
-    /// Starts every shard of the range; they connect by themselves, each as soon as the queue lets it identify. What a shard
-    /// reads goes to its feed; `observer` is called on its thread and must not block, since heartbeats wait for it.
+    /// Starts every shard of the range. They connect by themselves, as soon as the queue permits each to identify.
+    /// Events go to the shard's sender. `observer` is called on the shard's thread and must not block, because
+    /// heartbeats wait for it.
     ///
-    /// Needs a Tokio runtime, and a default `rustls` provider installed.
+    /// Needs a Tokio runtime, and an installed default `rustls` provider.
     ///
     /// # Errors
     ///
-    /// When the operating system gives no threads.
+    /// When the operating system cannot start a thread.
     pub fn start<Q>(
         mut config: ShardPoolConfig<Q>,
         mut feeds: impl FnMut(u32) -> ShardSender,
@@ -150,11 +151,11 @@ impl ShardPool {
         Ok(shards)
     }
 
-    /// Starts the threads that shards run on, and no shard yet: those are [opened](ShardSet::open) one by one.
+    /// Starts the threads for shards, but no shard: those are [opened](ShardSet::open) one by one.
     ///
     /// # Errors
     ///
-    /// When the operating system gives no threads.
+    /// When the operating system cannot start a thread.
     pub fn ready<Q>(
         config: ShardPoolConfig<Q>,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
@@ -225,55 +226,55 @@ impl ShardPool {
         Ok(Self { ends, _alive: alive, roster, set_token: Setter(set_token) })
     }
 
-    /// Sets the token that connections are made with from now on; those that there are stay.
+    /// Returns a function that sets the token of new connections. Existing connections are unaffected.
     #[must_use]
     pub fn token_setter(&self) -> TokenSetter {
         Arc::clone(&self.set_token.0)
     }
 
-    /// Waits until a shard ends that nobody has closed, and that was not lost. Nothing is lost when the wait is cancelled.
+    /// Waits until a shard ends that was neither closed on request nor lost. Cancel safe.
     pub async fn next_end(&mut self) -> ShardEnd {
         match self.ends.recv().await {
             Some(end) => end,
-            // Whoever could tell lives as long as this does.
+            // Unreachable: this struct holds a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Opens and closes shards one by one.
+    /// Opens and closes single shards.
     #[must_use]
     pub const fn roster(&self) -> &ShardSet {
         &self.roster
     }
 
-    /// Closes every shard with code 4000, so that sessions can be resumed, and waits until the other side has answered.
-    /// It may be called again when the wait was cancelled.
+    /// Closes every shard with code 4000, so that sessions can be resumed, and waits until the peer has responded. May
+    /// be called again if the wait was cancelled.
     pub async fn shutdown(&mut self) {
         self.roster.close_all().await;
     }
 
-    /// The shards that have not ended yet.
+    /// Numbers of the shards that have not ended yet.
     #[must_use]
     pub fn open(&self) -> Vec<u32> {
         self.roster.all_open()
     }
 }
 
-/// Sessions that can be gone on with, by their shard.
+/// Sessions that can be resumed, by shard.
 fn usable(kept: Vec<StoredSession>, shards: u32) -> impl Iterator<Item = (u32, StoredSession)> {
     kept.into_iter().filter(move |kept| kept.shards == shards).map(|kept| (kept.shard, kept))
 }
 
-/// Runs shards on a thread until nobody wants them any more.
+/// Runs shards on a thread until the pool is dropped.
 fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<ThreadTask>) {
     runtime.block_on(async move {
         let mut ticks = pin!(failpoint::ticks(Part::ShardThread));
         loop {
             tokio::select! {
                 biased;
-                // Nothing is ever sent: this is the end of the other end.
+                // Nothing is ever sent: this returns when the sender is dropped.
                 _ = lives.changed() => return,
-                // It has a guard of its own.
+                // The task has a guard of its own.
                 Some(work) = hired.recv() => drop(spawn_work(work)),
                 never = &mut ticks => match never {},
             }

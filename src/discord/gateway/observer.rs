@@ -1,44 +1,45 @@
-//! What shards tell whoever watches whether they are there.
+//! Status events of shards.
 
 use std::{sync::Arc, time::Duration};
 
-/// What a shard tells whoever watches it. Events go another way: to its feed.
+/// A status event of a shard. Gateway events do not come here: they go to the shard's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardEvent {
-    /// It has a session that receives events.
+    /// The shard has a session that receives events.
     Connected {
-        /// Its number.
+        /// Shard number.
         shard: u32,
-        /// Whether the session is a new one.
+        /// Whether the session is new.
         session: SessionKind,
     },
-    /// It has lost that session's connection. It connects again by itself, unless it was closed on purpose.
+    /// The shard has lost the connection of that session. It reconnects by itself, unless it was closed on purpose.
     Disconnected {
-        /// Its number.
+        /// Shard number.
         shard: u32,
     },
-    /// Roles of a guild or overwrites of its channels have changed, or may have.
+    /// Roles of a guild, or overwrites of its channels, have changed or may have changed.
     PermissionsChanged {
         /// The guild.
         guild: u64,
     },
-    /// It needs a new session, and the day's are used up.
+    /// The shard needs a new session, and the daily session starts are used up.
     OutOfIdentifies {
-        /// Its number.
+        /// Shard number.
         shard: u32,
-        /// When there is one again.
+        /// Time until the next one is available.
         again_in: Duration,
     },
 }
 
-/// How a shard came to have a session.
+/// How a shard got its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionKind {
-    /// With IDENTIFY and READY.
+    /// By IDENTIFY and READY.
     New,
-    /// With RESUME and RESUMED.
+    /// By RESUME and RESUMED.
     Resumed,
 }
 
-/// Whoever watches. It is called where shards run, and must not block, since heartbeats wait for it.
+/// Receives status events. It is called on the threads of the shards and must not block, because heartbeats wait for
+/// it.
 pub type ShardObserver = Arc<dyn Fn(ShardEvent) + Send + Sync>;

@@ -1,18 +1,18 @@
-//! How long to wait before connecting again.
+//! Backoff between connection attempts.
 
 use std::time::Duration;
 
-/// How long the waits before connecting again may be.
+/// Limits of the backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
-    /// The first one; each further one may be twice as long.
+    /// Maximum of the first wait. The maximum doubles with every further wait.
     pub base: Duration,
-    /// The longest one.
+    /// Maximum of all waits.
     pub cap: Duration,
 }
 
-/// Waits when connections cannot be made, or end before they are of any use. Each is any time up to a bound that doubles, so
-/// that shards cut off together do not come back together.
+/// Waits after connections that cannot be made, or that end too early. Each wait is random up to a maximum that
+/// doubles, so that shards that lost their connections together do not reconnect together.
 #[derive(Debug)]
 pub(super) struct ReconnectBackoff {
     waits: BackoffConfig,
@@ -24,12 +24,12 @@ impl ReconnectBackoff {
         Self { waits, useless: 0 }
     }
 
-    /// A connection has proved itself.
+    /// Resets the backoff after a successful connection.
     pub(super) fn proved(&mut self) {
         self.useless = 0;
     }
 
-    /// One was of none. `chance` is at least 0 and less than 1.
+    /// Returns the wait after a failed connection. `random` is at least 0 and less than 1.
     pub(super) fn wait_after_useless(&mut self, chance: f64) -> Duration {
         let longest = self.waits.base.saturating_mul(2u32.saturating_pow(self.useless)).min(self.waits.cap);
         self.useless = self.useless.saturating_add(1);

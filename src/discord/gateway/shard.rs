@@ -1,8 +1,8 @@
-//! One shard: a connection that is polled until it is told to stop, and what it reads told on in order.
+//! One shard: polls a connection until it must stop, and forwards its events in order.
 //!
 //! ```text
 //!  twilight ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ ShardSender
-//!                                        └─ full: close with 4000, wait for room, RESUME from the last one kept
+//!                                        └─ full: close with 4000, wait for room, RESUME from the last accepted one
 //! ```
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -46,21 +46,21 @@ use super::{
 };
 use crate::{discord::FatalClose, events::emit};
 
-/// How long a goodbye may take before the connection is dropped without one.
+/// Timeout of a graceful close. After it, the connection is dropped.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
-/// How soon it is tried again to tell what was not taken, though there was room.
+/// Delay before a message is sent again that was not accepted although there was room.
 const TELLS_AGAIN: Duration = Duration::from_millis(20);
 
-/// Of the time between two heartbeats, this part may pass without reading.
+/// Reading may stop for the heartbeat interval divided by this.
 const HOLDS_FOR: u32 = 4;
-/// How often Discord asks for heartbeats, if it has not said.
+/// Heartbeat interval to assume if Discord has not sent one.
 const HEARTBEATS: Duration = Duration::from_secs(40);
-/// How often a shard that may be lost looks whether it was.
+/// How often a shard checks a lease that may end.
 const LOOKS_FOR_RIGHT: Duration = Duration::from_millis(200);
-/// How long the goodbye of one that was may take: soon after, another process has the shard.
+/// Timeout of a graceful close after the lease is lost: soon after, another process owns the shard.
 const LOST_GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What all shards of a process have in common.
+/// Configuration that all shards of a process share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShardConfig {
     pub(super) buffer: FlowLimit,
@@ -71,23 +71,23 @@ pub(super) struct ShardConfig {
 pub(super) struct ShardTask<Q> {
     shard: Shard<TimedQueue<Q>>,
     template: Arc<ConfigTemplate<Q>>,
-    /// The token that the shard has: the one of this generation of the template.
+    /// Generation of the template whose token the shard has.
     token_generation: u64,
     feed: ShardSender,
     observer: ShardObserver,
     clock: WallClock,
     manners: ShardConfig,
-    /// Ends before another process can have the shard.
+    /// Ends before another process can own the shard.
     right: LeaseGuard,
-    /// What others see of it.
+    /// Status that others read.
     vitals: Arc<ShardStatus>,
-    /// Whether it waits before it connects again.
+    /// Whether it waits before it reconnects.
     rests: bool,
-    /// What Discord calls the session; empty before there is one.
+    /// Session id of Discord; empty before the first session.
     session: Arc<str>,
-    /// The number of the last dispatch that was kept.
+    /// Sequence number of the last accepted dispatch.
     last: u64,
-    /// Numbers of the first session whose frames are not read: they ended processes.
+    /// Sequence numbers of the first session whose frames are not parsed, because they crashed processes.
     unread: BTreeSet<u64>,
     backlog: Backlog,
     line: ConnectionState,
@@ -103,42 +103,42 @@ pub(super) struct ShardTask<Q> {
 
 type ReceivedItem = Option<Result<Message, ReceiveMessageError>>;
 
-/// What waits for what in the backlog.
+/// What the backlog waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlushStatus {
-    /// There is nothing in it.
+    /// It is empty.
     Nothing,
-    /// For credit.
+    /// Credit.
     Credit,
-    /// For a place with whoever listens.
+    /// Capacity in the receiver's channel.
     Place,
-    /// There is nothing in it, and much of what was is not done.
+    /// It is empty, but much of what was forwarded is not processed yet.
     Ease,
 }
 
-/// What came of reading nothing for a while.
+/// Result of not reading for a while.
 enum HoldResult {
     /// There is room.
     Eased,
-    /// There is none, and Discord cannot be kept waiting any longer.
+    /// There is no room, and reading cannot be delayed any longer.
     Full,
-    /// It is to stop.
+    /// The shard must stop.
     Told,
 }
 
-/// What to do next.
+/// Next action of the loop.
 enum NextStep {
     Read,
-    /// Wait a while before connecting again.
+    /// Wait before reconnecting.
     Rest,
-    /// There is no room for what comes.
+    /// There is no room for more events.
     Hold,
-    /// Somebody wants another connection.
+    /// A restart was requested.
     Restart,
     End(ShardEnd),
 }
 
-/// The guild whose roles or overwrites an event changes, or may change.
+/// Returns the guild whose roles or overwrites an event changes or may change.
 fn permissions_changed(event: &Event) -> Option<u64> {
     match &event.name {
         EventName::Known(
@@ -150,8 +150,8 @@ fn permissions_changed(event: &Event) -> Option<u64> {
 }
 
 impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
-    /// A shard that may have a session to go on with.
-    #[expect(clippy::too_many_arguments, reason = "it is called once")]
+    /// Creates a shard, with a session to resume if there is one.
+    #[expect(clippy::too_many_arguments, reason = "called once")]
     pub(super) fn new(
         shard: Shard<TimedQueue<Q>>,
         template: Arc<ConfigTemplate<Q>>,
@@ -194,7 +194,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Hands frames of these numbers on without reading them. They are of the session that it resumes.
+    /// Forwards frames with these sequence numbers without parsing them. They belong to the session that is resumed.
     pub(super) fn leaving(mut self, unread: BTreeSet<u64>) -> Self {
         self.unread = unread;
         self
@@ -204,13 +204,15 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         self.shard.id().number()
     }
 
-    /// Polls the shard, which heartbeats, identifies and reconnects as it is polled, until told to stop or refused.
+    /// Polls the shard until it must stop or is rejected. Heartbeats, identifies and reconnects happen while it is
+    /// polled.
     pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>, mut restarts: watch::Receiver<()>) -> ShardEnd {
         let resumes_from = self.shard.session().map(TwilightSession::sequence);
         emit(ShardStarted { shard: self.number(), resumes_from });
         self.greeted_by = Instant::now() + self.manners.hello_within;
         loop {
-            // Looked at before every reconnect above all: two processes would take the session from each other without end.
+            // Must be checked before every reconnect: otherwise two processes would take the session from each other
+            // endlessly.
             if !self.right.holds() {
                 return self.leave().await;
             }
@@ -249,12 +251,12 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
             if !went_on {
                 return if self.right.holds() { self.close().await } else { self.leave().await };
             }
-            // Others have their turn however much there is to read.
+            // Yields to other tasks, however much there is to read.
             tokio::task::consume_budget().await;
         }
     }
 
-    /// Tells what can be told, and how much cannot.
+    /// Forwards what can be forwarded, and publishes how much remains.
     fn flush(&mut self) -> FlushStatus {
         let waits = self.tell_on();
         self.feed.credit().hold(self.backlog.held().events);
@@ -285,12 +287,13 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Takes an item, and what else is ready, as long as it is text.
+    /// Processes an item, and all further text that is ready.
     fn take(&mut self, item: ReceivedItem) -> NextStep {
         let (mut item, mut frames, mut bytes) = (item, 0, 0);
-        // What is ready together was there at the same time: to look at clocks for each would take longer than to read it.
+        // Items that are ready together get the same time: reading the clock for each would take longer than parsing
+        // it.
         let at = self.now();
-        // A copy of the name for these alone, so that to count who shares it is left to one thread after the other.
+        // A copy of the session id for this batch only, so that its reference count is touched by one thread at a time.
         self.session = Arc::from(&*self.session);
         let mut session = Arc::clone(&self.session);
         let scope = crash::enter_events(&session);
@@ -319,7 +322,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Takes what is no text.
+    /// Processes an item that is not text.
     fn other(&mut self, item: ReceivedItem) -> NextStep {
         match item {
             Some(Ok(Message::Close(frame))) => {
@@ -337,7 +340,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
                     emit(ShardConnectionFailed { shard: self.number(), error: &error });
                     let why = self.line.gone(DisconnectReason::Unreachable);
                     self.lost(why);
-                    // Twilight would wait by itself, and without jitter; a fresh one does not.
+                    // Twilight would wait by itself, and without jitter; a new shard does not.
                     self.shard = self.fresh();
                     self.line.was_useless(Instant::now());
                     NextStep::Rest
@@ -353,7 +356,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
                     NextStep::Read
                 }
             },
-            // Only after a fatal close, which was answered above; without a code there is no better advice.
+            // Only after a fatal close, which was handled above. Without a code there is no better advice.
             None => NextStep::End(self.refused(0)),
             Some(Ok(Message::Text(text))) => {
                 let scope = crash::enter_events(&self.session);
@@ -363,8 +366,8 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// A connection that ended before it was of any use, or right after its session was resumed, is not made again at once:
-    /// twilight waits only when it cannot connect at all, and would otherwise knock as fast as the network allows.
+    /// A connection that ended before it was useful, or right after its session was resumed, is not made again at once.
+    /// Twilight waits only when it cannot connect at all; otherwise it would reconnect as fast as the network allows.
     fn dial_again(&mut self) -> NextStep {
         if self.line.was_useless(Instant::now()) {
             return NextStep::Rest;
@@ -374,8 +377,8 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         NextStep::Read
     }
 
-    /// When there is a session at the latest, if a RESUME or an IDENTIFY waits for its answer. What is told again counts as
-    /// one; and before it is a shard's turn to identify, which may take long, there is nothing to answer.
+    /// The time by which a pending RESUME or IDENTIFY must be answered. Replayed dispatches count as an answer. Before
+    /// the shard may identify, which can take long, there is nothing to answer.
     fn answered_by(&self) -> Option<Instant> {
         let asked = match self.shard.state() {
             ShardState::Resuming => self.greeted,
@@ -386,7 +389,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         self.line.awaits_session().then(|| heard + self.manners.hello_within)
     }
 
-    /// A gateway that takes connections and says nothing would keep twilight waiting for ever.
+    /// A gateway that accepts connections and sends nothing would make twilight wait forever.
     fn nobody_answers(&mut self) -> NextStep {
         let why = self.line.gone(DisconnectReason::Silent);
         self.lost(why);
@@ -398,7 +401,8 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         (Instant::now(), self.clock.now())
     }
 
-    /// Takes a frame. If that breaks the shard, it was this one: its session is that of the scope.
+    /// Processes a frame. The scope records its session and number: if processing crashes the shard, this frame is the
+    /// cause.
     fn frame(&mut self, text: String, at: (Instant, UnixMs), scope: &EventScope) {
         failpoint::message(Part::Shard);
         let seq = self.new_number();
@@ -418,14 +422,15 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         scope.rest();
     }
 
-    /// The number of the frame that twilight has just read, if it is an event of the session that is known here.
+    /// Returns the number of the frame that twilight has just read, if it is an event of the current session.
     fn new_number(&self) -> Option<u64> {
         let session = self.shard.session()?;
         (session.sequence() != self.last && *session.id() == *self.session).then(|| session.sequence())
     }
 
     fn read(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
-        // The first frame of a line is its HELLO; of a line whose end nobody told of, twilight has seen it.
+        // The first frame of a connection is HELLO. Twilight's state shows a new connection whose predecessor ended
+        // without notice.
         let is_new = self.line.is_dialling() || self.shard.state() != ShardState::Active;
         let hello = if is_new { hello::heartbeats_of(&text) } else { None };
         match event::read(text, self.number(), &self.session, at) {
@@ -440,7 +445,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
 
     fn event(&mut self, event: Event, read_at: Instant) {
         let (shard, seq) = (self.number(), event.origin.seq);
-        // At once: operations are checked with what is known of roles.
+        // At once, because operations are checked against the cached roles.
         if let Some(guild) = permissions_changed(&event) {
             (self.observer)(ShardEvent::PermissionsChanged { guild });
         }
@@ -461,7 +466,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
                 | EventClass::Gateway,
                 _,
             ) => {
-                // Nothing is dropped that can be told.
+                // Forward first, so that nothing is dropped that can be forwarded.
                 if self.backlog.is_full() {
                     self.flush();
                 }
@@ -476,7 +481,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     fn began(&mut self, seq: u64) {
         let Some(session) = self.shard.session() else { return };
         self.session = session.id().into();
-        // They are numbers of the session before.
+        // They are numbers of the previous session.
         self.unread.clear();
         self.vitals.has_session(&self.session);
         self.backlog.began(Arc::clone(&self.session), self.shard.resume_url().map(str::to_owned));
@@ -503,7 +508,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         emit(FrameSkipped { shard: self.number(), error, since });
     }
 
-    /// What cannot be read has its number all the same, if twilight could read that.
+    /// A malformed frame has a number too, if twilight could read that.
     fn skip_number(&mut self) {
         let Some(session) = self.shard.session() else { return };
         let seq = session.sequence();
@@ -519,7 +524,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     fn connected(&mut self, session: SessionKind) {
         let shard = self.number();
         self.line.has_session(Instant::now());
-        // Who resumes from further back may be sent an earlier RESUMED on the way.
+        // A resume from further back may replay an earlier RESUMED.
         if std::mem::replace(&mut self.connected, true) {
             return;
         }
@@ -537,7 +542,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         (self.observer)(ShardEvent::Connected { shard, session });
     }
 
-    /// The line has ended, for this reason, if it was not told before.
+    /// Reports the end of the connection, if it was not reported before.
     fn lost(&mut self, why: Option<DisconnectReason>) {
         let Some(why) = why else { return };
         emit(ShardDisconnected { shard: self.number(), why });
@@ -566,7 +571,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// The same shard, not connected: it goes on with its session after the last one kept.
+    /// Returns the same shard without a connection. It resumes its session after the last accepted dispatch.
     fn fresh(&self) -> Shard<TimedQueue<Q>> {
         let queue = self.shard.config().queue().clone();
         let mut config = ConfigBuilder::from(self.template.config()).queue(queue);
@@ -579,8 +584,8 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         Shard::with_config(self.shard.id(), config.build())
     }
 
-    /// Reads nothing for a while, so that Discord has to wait, too: leaving and coming back costs both sides more. Heartbeats
-    /// wait with it, so it must not be long.
+    /// Stops reading for a while, so that Discord waits, too: closing and resuming costs both sides more. Heartbeats
+    /// also wait, so it must be short.
     async fn hold(&mut self, stop: &mut watch::Receiver<bool>) -> HoldResult {
         let until = Instant::now() + self.line.heartbeats().unwrap_or(HEARTBEATS) / HOLDS_FOR;
         loop {
@@ -597,12 +602,13 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Leaves until there is room again; what comes meanwhile is asked for again. `false` when told to stop.
+    /// Closes the connection until there is room again; Discord replays what is missed. Returns `false` if the shard
+    /// must stop.
     async fn pause(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
         let (shard, began) = (self.number(), Instant::now());
         emit(ShardPaused { shard, held: self.backlog.held() });
         self.shard.close(CloseFrame::RESUME);
-        // Text that is not kept is no loss: it comes after the number that is resumed from.
+        // Discarding text is safe: it comes after the number that is resumed from.
         drop(timeout(GOODBYE_WITHIN, async { while self.reads_on().await.is_some() {} }).await);
         self.shard = self.fresh();
         let why = self.line.gone(DisconnectReason::Paused);
@@ -615,19 +621,20 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         went_on
     }
 
-    /// The next text of a shard that is closing; `None` when it has closed.
+    /// Returns the next text of a shard that is closing; `None` when it has closed.
     async fn reads_on(&mut self) -> Option<String> {
         let Some(Ok(Message::Text(text))) = self.shard.next().await else { return None };
         match self.shard.state() {
-            // A READY or RESUMED that was on its way makes it active once more: to drop a READY would waste the session.
+            // A READY or RESUMED that was in flight makes it active once more. Dropping a READY would waste the
+            // session.
             ShardState::Disconnected { .. } | ShardState::Active => Some(text),
-            // The other side vanished instead of answering, and twilight has connected anew.
+            // The peer vanished instead of responding, and twilight has reconnected.
             ShardState::Identifying | ShardState::Resuming | ShardState::FatallyClosed => None,
         }
     }
 
-    /// Does not connect until then, or until all of the backlog is told and half of that is done; it goes on telling. `false`
-    /// when told to stop.
+    /// Does not connect until `until`, or until the whole backlog is forwarded and half of it is processed. It
+    /// continues to forward. Returns `false` if the shard must stop.
     async fn rest(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
         self.rests = true;
         let went_on = self.waits(stop, until).await;
@@ -638,7 +645,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     async fn waits(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
         loop {
             let waits = self.flush();
-            // Who came back for less would have to leave again at once.
+            // With less room it would have to pause again at once.
             let eased = self.backlog.is_empty() && self.feed.credit().has_eased();
             if until.is_none() && eased {
                 return true;
@@ -657,7 +664,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Closes with 4000 and connects anew, as somebody asked for. What still arrives is handed on as [`Self::close`] does.
+    /// Closes with 4000 and reconnects, as requested. Forwards what still arrives, as [`Self::close`] does.
     async fn restart(&mut self) {
         emit(ShardRestarting { shard: self.number(), resumable: self.shard.session().is_some() });
         drop(timeout(GOODBYE_WITHIN, self.say_goodbye()).await);
@@ -667,7 +674,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         self.greeted_by = Instant::now() + self.manners.hello_within;
     }
 
-    /// Closes as [`Self::close`] does, but has no time to wait: another process goes on with the session.
+    /// Closes as [`Self::close`] does, but with a short timeout: another process continues the session.
     async fn leave(self) -> ShardEnd {
         emit(ShardLeaseLost { shard: self.number() });
         let (shard, observer, connected) = (self.number(), Arc::clone(&self.observer), self.connected);
@@ -677,8 +684,8 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         ShardEnd::Lost
     }
 
-    /// Closes with 4000, so that the session lives on, and waits for the answer. What still arrives until then is handed on
-    /// as long as there is room for it; what is not is never confirmed, and comes again.
+    /// Closes with 4000, so that the session stays resumable, and waits for the response. What arrives until then is
+    /// forwarded as long as there is room. The rest is never confirmed, and is replayed.
     async fn close(mut self) -> ShardEnd {
         let shard = self.number();
         self.say_goodbye().await;
@@ -687,9 +694,9 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         ShardEnd::Closed
     }
 
-    /// Closes the connection with 4000, if there is one, and reads what still comes.
+    /// Closes the connection with 4000, if there is one, and reads what still arrives.
     async fn say_goodbye(&mut self) {
-        // Not connected: there is nobody to say goodbye to.
+        // Not connected: there is nothing to close.
         if matches!(self.shard.state(), ShardState::Disconnected { .. }) {
             return;
         }
@@ -707,19 +714,19 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     }
 }
 
-/// Waits until a shard is to connect anew. Nobody is left who could ask if the other end is gone.
+/// Waits until a restart is requested. Never returns if the sender is gone.
 async fn asked(restarts: &mut watch::Receiver<()>) {
     if restarts.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until the shards are told to stop. Whoever could tell being gone means the same.
+/// Waits until the shard must stop. A dropped sender means the same.
 async fn told(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-/// Waits until it is worth trying to tell again.
+/// Waits until it is worth trying to forward again.
 async fn room(feed: &ShardSender, waits: FlushStatus) {
     match waits {
         FlushStatus::Nothing => std::future::pending().await,

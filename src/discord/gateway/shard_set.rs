@@ -1,4 +1,4 @@
-//! Which shards of a process are open, and the way to open and close each.
+//! The open shards of a process. Opens and closes each of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,26 +21,26 @@ use super::{ShardEnd, status::ShardStatus};
 
 /// A shard that runs until it ends.
 pub(super) type ShardFuture = Pin<Box<dyn Future<Output = ShardEnd> + Send>>;
-/// The same, with all that is to be done when it has.
+/// A shard with its cleanup.
 pub(super) type ThreadTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A session that a shard goes on with.
+/// A session that a shard resumes.
 #[derive(Debug)]
 pub struct ResumeState {
     /// The session.
     pub session: StoredSession,
-    /// Sequence numbers of events that are handed on without being read: they ended processes.
+    /// Sequence numbers of events that are forwarded without being parsed, because they crashed processes.
     pub unread: BTreeSet<u64>,
 }
 
-/// What a shard is opened with.
+/// Parameters of a shard.
 pub(super) struct ShardSpec {
     pub(super) number: u32,
     pub(super) feed: ShardSender,
     pub(super) resume: Option<ResumeState>,
     pub(super) right: LeaseGuard,
     pub(super) stopped: watch::Receiver<bool>,
-    /// Changes when it is to connect anew.
+    /// Changes when the shard must reconnect.
     pub(super) restarts: watch::Receiver<()>,
     pub(super) vitals: Arc<ShardStatus>,
 }
@@ -53,10 +53,10 @@ pub struct ShardSet {
 
 struct Inner {
     hire: Box<dyn Fn(ShardSpec) -> ShardFuture + Send + Sync>,
-    /// A thread each. There is a place for each shard: one is opened again only when it has ended.
+    /// One for each thread. Each has capacity for every shard: a shard is reopened only after it has ended.
     desks: Vec<mpsc::Sender<ThreadTask>>,
     open: Mutex<BTreeMap<u32, ShardControl>>,
-    /// A shard has ended.
+    /// Notifies that a shard has ended.
     ended: watch::Sender<()>,
     tell: mpsc::Sender<ShardEnd>,
 }
@@ -84,8 +84,8 @@ impl ShardSet {
         Self { inner: Arc::new(Inner { hire, desks, open, ended, tell }) }
     }
 
-    /// Opens a shard, which resumes this session if there is one, and closes by itself when the right ends. Nothing if it is
-    /// open.
+    /// Opens a shard. It resumes `resume`, if given, and closes by itself when the lease ends. Does nothing if the
+    /// shard is open.
     pub fn open(&self, number: u32, feed: ShardSender, resume: Option<ResumeState>, right: LeaseGuard) {
         let (stop, stopped) = watch::channel(false);
         let (cut, mut is_cut) = watch::channel(false);
@@ -102,7 +102,7 @@ impl ShardSet {
         let guard = Some(PartGuard::new(Part::Shard));
         let leaving = ShardExitGuard { guard, inner: Arc::clone(&self.inner), number, end: ShardEnd::Panicked };
         let work = Box::pin(async move {
-            // All of it, not only what is set below.
+            // Moves the whole guard into the task, not only the field that is set below.
             let mut leaving = leaving;
             leaving.end = tokio::select! {
                 end = run => end,
@@ -110,12 +110,12 @@ impl ShardSet {
             };
         });
         let desk = &self.inner.desks[number as usize % self.inner.desks.len()];
-        // The thread ends with the process; dropped, it says that it has ended.
+        // Fails only if the thread has ended with the process; the dropped guard then reports the end.
         drop(desk.try_send(work));
     }
 
-    /// Closes a shard with code 4000, so that its session can be resumed, and waits until the other side has answered; after
-    /// `within` it is dropped without an answer. It has ended then.
+    /// Closes a shard with code 4000, so that its session can be resumed, and waits until the peer has responded. After
+    /// the timeout, drops the connection. The shard has ended when this returns.
     pub async fn close(&self, number: u32, within: Duration) {
         let gone = || !self.inner.open().contains_key(&number);
         self.dismiss(Some(number));
@@ -132,8 +132,8 @@ impl ShardSet {
         self.until(|| self.inner.open().is_empty()).await;
     }
 
-    /// Closes a shard's connection with code 4000 and makes another one, which resumes its session. `false` if it is not
-    /// open. It does not wait for any of that.
+    /// Closes a shard's connection with code 4000 and makes another one, which resumes the session. Returns `false` if
+    /// the shard is not open. Does not wait for the restart.
     #[must_use]
     pub fn restart(&self, number: u32) -> bool {
         let open = self.inner.open();
@@ -144,7 +144,7 @@ impl ShardSet {
         })
     }
 
-    /// How the open shards are, by their numbers.
+    /// Status of the open shards, by number.
     #[must_use]
     pub fn views(&self) -> Vec<ShardView> {
         self.inner.open().iter().map(|(number, place)| place.vitals.view(*number)).collect()
@@ -160,10 +160,10 @@ impl ShardSet {
         self.inner.open().keys().copied().collect()
     }
 
-    /// Waits until a shard ends, whyever. What has ended before is not waited for.
+    /// Waits until a shard ends, for any reason. Shards that ended earlier do not count.
     pub async fn an_end(&self) {
         let mut ended = self.inner.ended.subscribe();
-        // Whoever could tell lives as long as this does.
+        // Never fails: this set holds the sender.
         let _ = ended.changed().await;
     }
 
@@ -191,9 +191,9 @@ impl Inner {
     }
 }
 
-/// A shard that runs. However it ends, that is told.
+/// Reports the end of a running shard, however it ends.
 struct ShardExitGuard {
-    /// First, so that a panic is noticed before what follows from it.
+    /// First, so that a panic is noticed before its consequences.
     guard: Option<PartGuard>,
     inner: Arc<Inner>,
     number: u32,
@@ -204,7 +204,7 @@ impl Drop for ShardExitGuard {
     fn drop(&mut self) {
         match (self.end, self.guard.take()) {
             (ShardEnd::Panicked, guard) => drop(guard),
-            // Closed as asked, lost to another process, or refused by Discord, which the daemon acts on.
+            // Closed as requested, lost to another process, or rejected by Discord, which the daemon handles.
             (ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Refused(_), guard) => {
                 guard.into_iter().for_each(PartGuard::finish);
             }
@@ -212,7 +212,7 @@ impl Drop for ShardExitGuard {
         self.inner.open().remove(&self.number);
         match self.end {
             ShardEnd::Closed | ShardEnd::Lost => {}
-            // There is a place for each shard; whoever listened may be gone.
+            // The channel has capacity for every shard; its receiver may be gone.
             ShardEnd::Refused(_) | ShardEnd::Panicked => drop(self.inner.tell.try_send(self.end)),
         }
         self.inner.ended.send_replace(());

@@ -1,4 +1,4 @@
-//! How a shard is, for whoever looks: written where it runs, read anywhere, and nobody waits for anybody.
+//! Status of a shard: written by its thread and read by any other, without waiting.
 
 use std::{
     sync::{
@@ -10,10 +10,10 @@ use std::{
 
 use guildhall_actors::ports::{ShardState, ShardView};
 
-/// Stands for no latency.
+/// Represents an unknown latency.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How a shard is.
+/// Status of a shard.
 #[derive(Debug)]
 pub(super) struct ShardStatus {
     state: AtomicU8,
@@ -25,7 +25,7 @@ pub(super) struct ShardStatus {
 }
 
 impl ShardStatus {
-    /// Of a shard that is about to connect.
+    /// Creates the status of a shard that is about to connect.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: AtomicU8::new(place(ShardState::Connecting)),
@@ -37,7 +37,7 @@ impl ShardStatus {
         })
     }
 
-    /// What it does, what it has read, and how long the last heartbeat took.
+    /// Sets the state, the last sequence number read, and the latency of the last heartbeat.
     pub(super) fn tell(&self, state: ShardState, sequence: u64, latency: Option<Duration>) {
         let micros = latency.map_or(UNKNOWN, |latency| u64::try_from(latency.as_micros()).unwrap_or(UNKNOWN));
         self.state.store(place(state), Ordering::Relaxed);
@@ -45,22 +45,22 @@ impl ShardStatus {
         self.latency_us.store(micros, Ordering::Relaxed);
     }
 
-    /// It has this session.
+    /// Sets the session.
     pub(super) fn has_session(&self, session: &Arc<str>) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(session));
     }
 
-    /// It has resumed its session.
+    /// Counts a resumed session.
     pub(super) fn resumed(&self) {
         self.resumes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has begun a session.
+    /// Counts a new session.
     pub(super) fn identified(&self) {
         self.identifies.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How the shard of this number is. How far it is confirmed others know.
+    /// Returns the status of this shard. The confirmed sequence number is not known here.
     pub(super) fn view(&self, shard: u32) -> ShardView {
         let latency = self.latency_us.load(Ordering::Relaxed);
         let state = usize::from(self.state.load(Ordering::Relaxed));
@@ -79,7 +79,7 @@ impl ShardStatus {
 
 fn place(state: ShardState) -> u8 {
     let place = ShardState::ALL.iter().position(|known| *known == state);
-    place.and_then(|place| u8::try_from(place).ok()).expect("invariant: every state is among all of them")
+    place.and_then(|place| u8::try_from(place).ok()).expect("invariant: `ALL` lists every state")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! When a shard was let identify: from then on its READY is waited for, and not before.
+//! Records when a shard was permitted to identify. The timeout for READY starts then, not before.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use guildhall_actors::supervision::{Part, spawn_finite};
 use tokio::{sync::oneshot, time::Instant};
 use twilight_gateway::queue::Queue;
 
-/// The queue of a shard, which remembers when it was the shard's turn. Clones remember together.
+/// The identify queue of a shard, which records when it granted the last request. Clones share the record.
 #[derive(Clone, Debug)]
 pub(super) struct TimedQueue<Q> {
     queue: Q,
@@ -18,7 +18,7 @@ impl<Q> TimedQueue<Q> {
         Self { queue, came: Arc::default() }
     }
 
-    /// When it came for the last time that was asked for; nothing while it is waited for.
+    /// When the last request was granted; `None` while it is pending.
     pub(super) fn came(&self) -> Option<Instant> {
         *self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -30,11 +30,11 @@ impl<Q: Queue> Queue for TimedQueue<Q> {
         set(&self.came, None);
         let (mut go, waits) = oneshot::channel();
         let (asked, came) = (self.queue.enqueue(shard), Arc::clone(&self.came));
-        // If it broke, the shard would wait for ever.
+        // If this task failed, the shard would wait forever.
         spawn_finite(Part::Identify, async move {
             tokio::select! {
                 biased;
-                // It has lost its interest, and so has the queue when it is told.
+                // The shard no longer waits; dropping the receiver informs the queue.
                 () = go.closed() => {}
                 allowed = asked => if allowed.is_ok() {
                     set(&came, Some(Instant::now()));

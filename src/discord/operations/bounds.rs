@@ -1,6 +1,6 @@
-//! Whether an operation may name what it names, before anything of it is sent.
+//! Checks whether an operation may use the objects that it names, before any of its calls is sent.
 //!
-//! Which guild a channel or a webhook belongs to is asked of Discord once, and kept.
+//! The guild of a channel or a webhook is requested from Discord once, and stored.
 
 use guildhall_actors::telemetry::emit;
 use guildhall_actors::telemetry::submission::ForeignTargetRefused;
@@ -13,14 +13,22 @@ use super::execution_context::ExecutionContext;
 use super::execution_error::ExecutionError;
 use super::model::DiscordGuildObject;
 
-/// Stops an operation that names a channel, a webhook or a guild of somebody else.
+/// Rejects an operation that names a channel, a webhook or a guild of another owner.
 pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
     let work = errand.work;
     if work.bounds == Bounds::Anywhere {
         return Ok(());
     }
     let names = work.payload.locations();
-    let mut names = names.map_err(|untold| ExecutionError::failed(FailureClass::Forbidden, format!("it {untold}")))?;
+    let mut names = names.map_err(|untold| {
+        ExecutionError::failed(
+            FailureClass::Forbidden,
+            format!(
+                "the payload \
+        {untold}"
+            ),
+        )
+    })?;
     // A response to an interaction: checked when the operation was accepted.
     names.retain(|name| !matches!(name, Location::Webhook(id, Some(_)) if *id == errand.application()));
     if names.is_empty() {
@@ -32,7 +40,7 @@ pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), Execution
             Some(whose) => whose,
             None => match look_up(errand, &name).await {
                 Ok(whose) => whose,
-                // What is not there is nobody's: the call says so, and means it.
+                // A missing object has no owner: the call will fail with Discord's own error.
                 Err(stop) if stop.is_gone() => continue,
                 Err(stop) => return Err(stop),
             },
@@ -45,13 +53,13 @@ pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), Execution
     Ok(())
 }
 
-/// Asks Discord where something belongs, and keeps it.
+/// Requests the owner of a location from Discord, and stores it.
 pub(super) async fn look_up(errand: &ExecutionContext<'_>, name: &Location) -> Result<Owner, ExecutionError> {
     let path = match name {
         Location::Channel(id) => format!("/channels/{id}"),
         Location::Webhook(id, None) => format!("/webhooks/{id}"),
         Location::Webhook(id, Some(token)) => format!("/webhooks/{id}/{token}"),
-        // The store knows whose every guild is.
+        // The store knows the owner of every guild.
         Location::Guild(id) => return errand.learn(name.clone(), Some(*id)).await,
     };
     let seen: DiscordGuildObject = errand.read(errand.json(Method::GET, &path, None::<&()>)?).await?;

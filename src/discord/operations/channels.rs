@@ -19,8 +19,8 @@ use super::reconcile;
 use super::result::{self, ObjectOutcome};
 use super::verify::found_if;
 
-/// A channel's form: all of it to make one, what differs to change one. Twilight's builders do not take a forum's topic
-/// in its full length.
+/// The body of a channel request: all fields to create one, the differing fields to change one. Twilight's builders do
+/// not accept a forum topic of full length.
 #[derive(Debug, Serialize)]
 struct ChannelForm<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,8 +61,8 @@ impl<'a> ChannelForm<'a> {
         })
     }
 
-    /// What of it is not so already. Nothing else may go out: a name or a topic may be sent twice in ten minutes only, be it
-    /// changed or not.
+    /// Retains only the fields that differ. No other may be sent: a name or a topic can be sent only twice in ten
+    /// minutes, even if it is unchanged.
     fn beside(mut self, kind: ChannelType, seen: &DiscordChannel) -> Self {
         self.name = self.name.filter(|name| !diff::same_name(kind, name, seen.name.as_deref()));
         self.kind = self.kind.filter(|kind| *kind != seen.kind);
@@ -142,7 +142,7 @@ pub(super) async fn ensure(
     Ok(done)
 }
 
-/// A channel, if it is still there. One that the bot cannot view is there.
+/// Returns a channel, if it exists. A channel that the bot cannot view exists.
 async fn get(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<DiscordChannel>, ExecutionError> {
     match errand.look(errand.builders().channel(named(channel)?)).await {
         Ok(seen) => Ok(Some(seen)),
@@ -151,7 +151,7 @@ async fn get(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<Disco
     }
 }
 
-/// The one channel of the wanted name, type and, if it is said, parent that has no key.
+/// Returns the only channel with the requested name, type and, if given, parent that has no key.
 async fn adoptable(
     errand: &ExecutionContext<'_>,
     payload: &EnsureChannel,
@@ -172,7 +172,7 @@ async fn adoptable(
     }
 }
 
-/// Changes what differs; whether something did.
+/// Updates the fields that differ. Returns whether any did.
 async fn adjust(
     errand: &ExecutionContext<'_>,
     payload: &EnsureChannel,
@@ -213,7 +213,7 @@ pub(super) async fn delete(
     result::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Channel, channel.get())))
 }
 
-/// One that the bot cannot view is there.
+/// A channel that the bot cannot view exists.
 pub(super) async fn verify_deleted(
     errand: &ExecutionContext<'_>,
     payload: &DeleteChannel,
@@ -227,7 +227,8 @@ pub(super) async fn verify_deleted(
     Ok(found_if(is_gone, || result::was_deleted((ManagedKind::Channel, channel.get()))))
 }
 
-/// Whether the channel of the key is as it should be, or the one that would be adopted; else whether one was made.
+/// Checks whether the channel of the key, or the one that would be adopted, is as requested; without one, whether a
+/// channel was created.
 pub(super) async fn verify_ensured(
     errand: &ExecutionContext<'_>,
     payload: &EnsureChannel,

@@ -1,12 +1,12 @@
-//! Whether an operation may give what it gives, right before anything of it is sent.
+//! Checks whether an operation may grant the permissions that it grants, right before any of its calls is sent.
 //!
 //! ```text
-//!  Work ──▶ scopes allow `danger`? ──▶ send
-//!             └─no─▶ Effect ──▶ roles of the guild (cache, else Discord) ──▶ Forbidden │ send
+//!  Execution ──▶ scopes allow `danger`? ──▶ send
+//!                  └─no─▶ PermissionEffect ──▶ roles of the guild (cache, else Discord) ──▶ Forbidden │ send
 //! ```
 //!
-//! The scopes are those that the operation was accepted with. What was checked at acceptance is checked again here: a role may
-//! have other permissions by now, and references are resolved only at dispatch.
+//! The scopes are those that the operation was accepted with. The check at acceptance is repeated here: a role may have
+//! other permissions by now, and references are resolved only at dispatch.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::execution_context::{ExecutionContext, named};
 use super::execution_error::ExecutionError;
 use super::model::{DiscordChannel, DiscordMember, DiscordOverwrite, DiscordRole};
 
-/// Stops an operation that gives a dangerous permission and was accepted without the scope for it.
+/// Rejects an operation that grants a dangerous permission and was accepted without the scope for it.
 pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), ExecutionError> {
     if may_give(errand) {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), Execution
     {
         match errand.look::<DiscordChannel>(errand.builders().channel(named(channel)?)).await {
             Ok(seen) => check_denials(errand, denials, &seen.permission_overwrites)?,
-            // Without the channel there is nothing to give: the call fails and tells why.
+            // Without the channel there is nothing to grant: the call fails with Discord's own error.
             Err(stop) if stop.is_gone() => {}
             Err(stop) => return Err(stop),
         }
@@ -48,7 +48,7 @@ pub(super) async fn check(errand: &ExecutionContext<'_>) -> Result<(), Execution
     Ok(())
 }
 
-/// Stops an operation that removes the denial of a dangerous permission from these overwrites.
+/// Rejects an operation that removes the denial of a dangerous permission from these overwrites.
 pub(super) fn check_denials(
     errand: &ExecutionContext<'_>,
     denials: &Denials,
@@ -75,7 +75,7 @@ async fn check_roles(errand: &ExecutionContext<'_>, assigned: &AssignedRoles) ->
         RoleGuild::Guild(guild) => guild,
         RoleGuild::Channel(channel) => match guild_of(errand, channel).await? {
             Some(guild) => guild,
-            // A channel without a guild has no roles to give: Discord tells why it refuses the call.
+            // A channel without a guild has no roles to grant: Discord's error says why the call is rejected.
             None => return Ok(()),
         },
     };
@@ -84,15 +84,15 @@ async fn check_roles(errand: &ExecutionContext<'_>, assigned: &AssignedRoles) ->
         None => (read_roles(errand, guild).await?, false),
     };
     if is_cached && assigned.danger(&roles).is_err() {
-        // The role may be newer than what was read.
+        // The role may be newer than the cache.
         roles = read_roles(errand, guild).await?;
     }
     let unknown = |UnknownRole(role): UnknownRole| {
-        ExecutionError::failed(FailureClass::NotFound, format!("there is no role {role} in guild {guild}"))
+        ExecutionError::failed(FailureClass::NotFound, format!("no role {role} in guild {guild}"))
     };
     let Some(danger) = assigned.danger(&roles).map_err(unknown)? else { return Ok(()) };
     let Some(member) = assigned.replaces else { return Err(refused(&danger)) };
-    // Roles that the member keeps are not given.
+    // Roles that the member already has are not granted.
     let held = match errand.look::<DiscordMember>(errand.builders().guild_member(named(guild)?, named(member)?)).await {
         Ok(member) => member.roles,
         Err(stop) if stop.is_gone() => Vec::new(),
@@ -101,7 +101,7 @@ async fn check_roles(errand: &ExecutionContext<'_>, assigned: &AssignedRoles) ->
     assigned.without(&held).danger(&roles).map_err(unknown)?.map_or(Ok(()), |danger| Err(refused(&danger)))
 }
 
-/// The guild of a channel, if it has one and the channel exists.
+/// Returns the guild of a channel, if the channel exists and has one.
 async fn guild_of(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<u64>, ExecutionError> {
     let location = Location::Channel(channel);
     let known = errand.whose(vec![location.clone()]).await?.into_iter().next().flatten();
@@ -115,7 +115,7 @@ async fn guild_of(errand: &ExecutionContext<'_>, channel: u64) -> Result<Option<
     }
 }
 
-/// Reads the permissions of a guild's roles: their own, and what the overwrites of channels allow them.
+/// Reads the permissions of a guild's roles: their own, and those that channel overwrites allow.
 async fn read_roles(errand: &ExecutionContext<'_>, guild: u64) -> Result<Arc<GuildRoles>, ExecutionError> {
     let read = errand.roles().begin(guild);
     let roles: Vec<DiscordRole> = errand.look(errand.builders().roles(named(guild)?)).await?;
@@ -125,11 +125,11 @@ async fn read_roles(errand: &ExecutionContext<'_>, guild: u64) -> Result<Arc<Gui
     Ok(read.finish(GuildRoles::new(roles, overwrites.map(|overwrite| (overwrite.id, overwrite.allow)))))
 }
 
-/// Removes from the cache what an operation may have changed, however its execution ends.
+/// Invalidates what an operation may have changed, however its execution ends.
 pub(super) struct RoleCacheInvalidation<'a>(ExecutionContext<'a>);
 
 impl<'a> RoleCacheInvalidation<'a> {
-    /// For an operation that changes roles or overwrites.
+    /// Returns a guard for an operation that changes roles or overwrites.
     pub(super) fn of(errand: ExecutionContext<'a>) -> Option<Self> {
         let changes = match &errand.work.payload {
             Payload::CreateRole(_)
@@ -158,7 +158,7 @@ impl<'a> RoleCacheInvalidation<'a> {
             | Payload::EditOriginal(_)
             | Payload::Read(_) => false,
         };
-        // Lazily: dropping one has an effect.
+        // Lazily: dropping a guard has an effect.
         changes.then(|| Self(errand))
     }
 }

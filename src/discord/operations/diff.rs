@@ -1,29 +1,30 @@
-//! Whether something in Discord is what was asked for. Discord keeps things in its own way: names of text channels are
-//! written small, texts are trimmed, embeds and components come back with more in them than was sent.
+//! Compares objects in Discord with requested ones. Discord normalizes what it stores: names of text channels are in
+//! lowercase, texts are trimmed, embeds and components have more fields than were sent.
 
 use guildhall_core::operation::payload::{ChannelType, MessageBody};
 use serde_json::Value;
 
 use super::model::DiscordMessage;
 
-/// How much a message is like what was asked for.
+/// How similar a message is to the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Similarity {
-    /// It says the same.
+    /// Same content.
     Same,
-    /// Its text is the same, and it has as many embeds and components, but they differ: perhaps in how Discord keeps them.
+    /// Same text and same number of embeds and components, but these differ, perhaps only because Discord normalizes
+    /// them.
     Alike,
-    /// It is another.
+    /// A different message.
     Other,
 }
 
-/// How much a message is like this body.
+/// Compares a message with this body.
 pub(super) fn of_message(body: &MessageBody, seen: &DiscordMessage) -> Similarity {
     if !same_content(body.content.as_deref(), &seen.content) {
         return Similarity::Other;
     }
     let (embeds, components) = (listed(body.embeds.as_deref()), listed(body.components.as_deref()));
-    // Discord adds embeds of its own for links in the text, after those that were sent.
+    // Discord adds embeds for links in the text, after those that were sent.
     if embeds.len() > seen.embeds.len() || components.len() != seen.components.len() {
         return Similarity::Other;
     }
@@ -34,14 +35,14 @@ pub(super) fn of_message(body: &MessageBody, seen: &DiscordMessage) -> Similarit
     }
 }
 
-/// How much a message is like an edit of it: what the edit does not say is not compared.
+/// Compares a message with an edit of it. Fields that the edit does not set are ignored.
 pub(super) fn of_edit(body: &MessageBody, seen: &DiscordMessage) -> Similarity {
     if body.content.is_some() && !same_content(body.content.as_deref(), &seen.content) {
         return Similarity::Other;
     }
     let mut likeness = Similarity::Same;
     if let Some(wanted) = &body.embeds {
-        // Those that Discord adds for links are of other types.
+        // Embeds that Discord adds for links have other types.
         let own: Vec<&Value> = seen.embeds.iter().filter(|embed| is_sent(embed)).collect();
         if own.len() != wanted.len() || wanted.iter().zip(&own).any(|(wanted, seen)| texts_differ(wanted, seen)) {
             return Similarity::Other;
@@ -65,7 +66,7 @@ fn is_sent(embed: &Value) -> bool {
     embed["type"].as_str().is_none_or(|kind| kind == "rich")
 }
 
-/// Whether two embeds say different things: Discord leaves titles and descriptions as they are, but for white space.
+/// Whether the texts of two embeds differ. Discord stores titles and descriptions unchanged except for white space.
 fn texts_differ(wanted: &Value, seen: &Value) -> bool {
     let text = |embed: &Value, field: &str| embed[field].as_str().unwrap_or_default().trim().to_owned();
     ["title", "description"].iter().any(|field| text(wanted, field) != text(seen, field))
@@ -75,28 +76,28 @@ fn listed(list: Option<&[Value]>) -> &[Value] {
     list.unwrap_or_default()
 }
 
-/// Whether a message's text is this one.
+/// Whether the text of a message equals this one.
 pub(super) fn same_content(wanted: Option<&str>, seen: &str) -> bool {
     wanted.unwrap_or_default().trim() == seen.trim()
 }
 
-/// Whether a message has these embeds; those that Discord added for links do not count.
+/// Whether a message has these embeds. Those that Discord added for links are ignored.
 pub(super) fn same_embeds(wanted: &[Value], seen: &[Value]) -> bool {
     seen.len() >= wanted.len() && same_list(wanted, &seen[..wanted.len()])
 }
 
-/// Whether each of a list is within its counterpart.
+/// Whether each item of a list is contained in its counterpart.
 pub(super) fn same_list(wanted: &[Value], seen: &[Value]) -> bool {
     wanted.len() == seen.len() && wanted.iter().zip(seen).all(|(wanted, seen)| within(wanted, seen))
 }
 
-/// Whether all that was asked for is there. What is more is Discord's.
+/// Whether `seen` contains everything in `desired`. Discord may add more.
 fn within(wanted: &Value, seen: &Value) -> bool {
     match (wanted, seen) {
         (Value::Object(wanted), Value::Object(seen)) => wanted.iter().all(|(name, wanted)| match seen.get(name) {
             Some(seen) if name == "timestamp" => same_instant(wanted, seen),
             Some(seen) => within(wanted, seen),
-            // A default is as good as nothing.
+            // A default equals an absent field.
             None => is_default(wanted),
         }),
         (Value::Array(wanted), Value::Array(seen)) => same_list(wanted, seen),
@@ -117,8 +118,8 @@ fn is_default(value: &Value) -> bool {
     }
 }
 
-/// `2024-05-01T12:00:00Z` comes back as `2024-05-01T12:00:00+00:00`, or with a fraction. Compared to the second; other
-/// zones than UTC count as different.
+/// Discord returns `2024-05-01T12:00:00Z` as `2024-05-01T12:00:00+00:00`, or with a fraction. Compared to the second;
+/// zones other than UTC count as different.
 fn same_instant(wanted: &Value, seen: &Value) -> bool {
     let second = |value: &Value| {
         let text = value.as_str()?;
@@ -129,9 +130,9 @@ fn same_instant(wanted: &Value, seen: &Value) -> bool {
     wanted == seen || (second(wanted).is_some() && second(wanted) == second(seen))
 }
 
-/// Whether a channel of this type, whose name Discord holds as `seen`, was given the name `wanted`. Names of text channels
-/// are written small and with dashes for spaces; dashes in a row and ASCII's punctuation may be gone. Only what was wanted
-/// is brought into these shapes, so that two names that Discord holds apart are not taken for one another.
+/// Whether a channel of this type, whose name in Discord is `seen`, was given the name `desired`. Names of text
+/// channels are in lowercase and have dashes for spaces; repeated dashes and ASCII punctuation may be removed. Only
+/// `desired` is normalized, so that two names that Discord distinguishes are not confused.
 pub(super) fn same_name(kind: ChannelType, wanted: &str, seen: Option<&str>) -> bool {
     let (Some(seen), wanted) = (seen, wanted.trim()) else { return false };
     match kind {
@@ -145,7 +146,7 @@ pub(super) fn same_name(kind: ChannelType, wanted: &str, seen: Option<&str>) -> 
     }
 }
 
-/// Punctuation that a text channel's name does not keep.
+/// Punctuation that is removed from the name of a text channel.
 fn is_dropped(letter: char) -> bool {
     letter.is_ascii_punctuation() && !matches!(letter, '-' | '_')
 }
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(of_edit(&body(None, &json!([{ "title": "Hi", "color": 5 }])), &kept), Similarity::Same);
         assert_eq!(of_edit(&body(None, &json!([{ "title": "Hi", "color": 6 }])), &kept), Similarity::Alike);
         assert_eq!(of_edit(&body(None, &json!([{ "title": "Ho", "color": 5 }])), &kept), Similarity::Other);
-        assert_eq!(of_edit(&body(None, &json!([])), &kept), Similarity::Other, "it should have no embeds of its own");
+        assert_eq!(of_edit(&body(None, &json!([])), &kept), Similarity::Other, "expected no embeds of its own");
         assert_eq!(of_edit(&body(Some("y"), &json!(null)), &kept), Similarity::Other);
         let buttons = MessageBody { components: Some(vec![json!({ "type": 1 })]), ..MessageBody::default() };
         assert_eq!(of_edit(&buttons, &kept), Similarity::Other);

@@ -1,12 +1,12 @@
-//! What Discord says of a call that it does not take, for people.
+//! Formats the error bodies of Discord for people.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// How many faults of a form are told. More help nobody.
+/// Maximum number of field errors to report.
 const MOST_FAULTS: usize = 20;
 
-/// How much of what Discord says is passed on, in characters.
+/// Maximum length of the text, in characters.
 const LONGEST: usize = 1_000;
 
 #[derive(Default, Deserialize)]
@@ -16,7 +16,7 @@ struct ErrorDetails {
     errors: Value,
 }
 
-/// What the body of a refusal says, on one line: Discord's message, and every field of a form that is wrong.
+/// Formats the body of an error on one line: Discord's message, and every invalid field.
 pub(super) fn told(body: &[u8]) -> Option<String> {
     let ErrorDetails { message, errors } = serde_json::from_slice(body).ok()?;
     let mut faults = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn told(body: &[u8]) -> Option<String> {
     Some(text.chars().take(LONGEST).collect())
 }
 
-/// Walks the tree of faults; the fields in between name where a fault is. A body cannot be deep enough to overrun the
+/// Walks the tree of errors; the keys on the way form the path of the field. The depth of a body cannot overflow the
 /// stack: the parser stops at 128 levels.
 fn flatten(path: &str, tree: &Map<String, Value>, faults: &mut Vec<String>) {
     for (name, inner) in tree {
@@ -48,7 +48,7 @@ fn flatten(path: &str, tree: &Map<String, Value>, faults: &mut Vec<String>) {
             }
             Value::Object(inner) if path.is_empty() => flatten(name, inner, faults),
             Value::Object(inner) => flatten(&format!("{path}.{name}"), inner, faults),
-            // An older form of the same.
+            // An older format of the same.
             Value::String(message) => faults.push(format!("{path}: {message}")),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
         }

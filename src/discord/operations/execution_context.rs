@@ -1,4 +1,4 @@
-//! One operation on its way: it makes the calls, with the operation's marker, lane and patience.
+//! The context of one execution: makes the calls with the operation's marker, lane and maximum wait.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::{DiscordExecutor, ExecutorConfig};
 use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
 use crate::discord::rest::{CallBuilder, raw, with_reason};
 
-/// An operation, and what it is done with.
+/// An operation, and what is needed to execute it.
 #[derive(Clone, Copy)]
 pub(super) struct ExecutionContext<'a> {
     performer: &'a DiscordExecutor,
@@ -34,12 +34,12 @@ pub(super) struct ExecutionContext<'a> {
     charge: Charge,
 }
 
-/// Who the calls are charged to, besides the guild.
+/// What the calls are charged to, besides the guild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charge {
     /// The key that submitted the operation, and its tenant.
     Submitter,
-    /// None: the daemon looks for what it has done, and that must not wait for a caller's share.
+    /// Nothing: the daemon searches for its own effects, and that must not wait for a caller's share.
     Daemon,
 }
 
@@ -57,8 +57,8 @@ impl<'a> ExecutionContext<'a> {
         self.performer.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
     }
 
-    /// The lowest id of anything that the operation can have made, with a margin. Ids have Discord's time, and the intent
-    /// has store time.
+    /// The lowest id that an object of this operation can have, with a margin. Ids are in Discord's time, the intent is
+    /// in store time.
     pub(super) fn lowest_id(&self, margin: Duration) -> u64 {
         let intent = self.work.intent_at;
         let intent = self.performer.clocks.as_ref().map_or(intent, |clocks| clocks.discord_time_of(intent));
@@ -78,33 +78,33 @@ impl<'a> ExecutionContext<'a> {
         self.performer.application.get()
     }
 
-    /// The bot as a user.
+    /// The bot's user id.
     pub(super) fn bot(&self) -> u64 {
         self.performer.bot.get()
     }
 
-    /// The guild that the operation is about.
+    /// The guild of the operation.
     pub(super) fn guild(&self) -> Result<Id<GuildMarker>, ExecutionError> {
         let guild = self.work.guild.and_then(Id::new_checked);
         guild.ok_or_else(|| ExecutionError::failed(FailureClass::Validation, "this kind of operation needs a guild_id"))
     }
 
-    /// Whose these are, as far as it is known.
+    /// The owners of these locations, where known.
     pub(super) async fn whose(&self, locations: Vec<Location>) -> Result<Vec<Option<Owner>>, ExecutionError> {
         Ok(self.performer.known.whose(locations).await?)
     }
 
-    /// Keeps which guild one belongs to, and tells whose it is.
+    /// Stores the guild that a location belongs to, and returns its owner.
     pub(super) async fn learn(&self, location: Location, guild: Option<u64>) -> Result<Owner, ExecutionError> {
         Ok(self.performer.known.learn(location, guild).await?)
     }
 
-    /// The permissions of roles that were read lately.
+    /// The cache of role permissions.
     pub(super) fn roles(&self) -> &'a RoleCache {
         &self.performer.roles
     }
 
-    /// Those of these objects that belong to nobody yet.
+    /// Returns those of these objects that have no owner yet.
     pub(super) async fn strangers(&self, kind: ManagedKind, ids: Vec<u64>) -> Result<Vec<u64>, ExecutionError> {
         if ids.is_empty() {
             return Ok(ids);
@@ -113,13 +113,13 @@ impl<'a> ExecutionContext<'a> {
         Ok(ids.into_iter().filter(|id| !bound.contains(id)).collect())
     }
 
-    /// Reads something.
+    /// Reads an object.
     pub(super) async fn look<T: DeserializeOwned>(&self, builder: impl TryIntoRequest) -> Result<T, ExecutionError> {
         self.read(self.calls().build::<T>(builder)?.request).await
     }
 
-    /// Reads something with a call that is built already. Opening a channel of direct messages counts as reading: it shows
-    /// nobody anything, and is the same the next time.
+    /// Reads an object with a request that is built already. Opening a direct message channel counts as a read: it is
+    /// not visible to anyone, and is idempotent.
     pub(super) async fn read<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, ExecutionError> {
         self.work.journal.on_read();
         let answer = self
@@ -129,13 +129,13 @@ impl<'a> ExecutionContext<'a> {
         answer.map_err(ExecutionError::without_effect)
     }
 
-    /// Changes something, in a way that may be repeated.
+    /// Makes a change that is safe to repeat.
     pub(super) async fn change(&self, builder: impl TryIntoRequest) -> Result<RestResponse, ExecutionError> {
         let request = self.calls().build::<()>(builder)?.request;
         self.send_marked(request, RepeatSafety::Harmless).await
     }
 
-    /// A call with a JSON body, as twilight does not build it.
+    /// Builds a call with a JSON body that twilight has no builder for.
     pub(super) fn json(
         &self,
         method: Method,
@@ -165,7 +165,7 @@ impl<'a> ExecutionContext<'a> {
         self.send(request, again).await
     }
 
-    /// Sends a call. One with an effect leaves once it is stored that it may be in flight.
+    /// Sends a call. A call with an effect is sent only after the store has recorded that it may be in flight.
     pub(super) async fn send(
         &self,
         mut request: RestRequest,
@@ -197,26 +197,26 @@ impl<'a> ExecutionContext<'a> {
     }
 }
 
-/// What a successful answer holds.
+/// Decodes a successful response.
 pub(super) fn read<T: DeserializeOwned>(answered: &RestResponse, again: RepeatSafety) -> Result<T, ExecutionError> {
     serde_json::from_slice(&answered.body).map_err(|error| {
-        let why = format!("Discord's answer is not as expected: {error}");
+        let why = format!("unexpected response from Discord: {error}");
         execution_error::doubt(again, Some(answered.status.as_u16()), why)
     })
 }
 
-/// The id that a reference stands for, as a name of this kind of thing.
+/// Converts a resolved reference to a typed id.
 pub(super) fn id<M>(reference: &Reference) -> Result<Id<M>, ExecutionError> {
     match reference {
         Reference::Id(id) => named(*id),
         Reference::Key(_) | Reference::Operation(_) => Err(ExecutionError::failed(
             FailureClass::Validation,
-            "the payload refers to an object that was not found first",
+            "the payload contains a reference that was not resolved",
         )),
     }
 }
 
-/// A number as a name of this kind of thing.
+/// Converts a number to a typed id.
 pub(super) fn named<M>(id: u64) -> Result<Id<M>, ExecutionError> {
-    Id::new_checked(id).ok_or_else(|| ExecutionError::failed(FailureClass::Validation, "0 is no id"))
+    Id::new_checked(id).ok_or_else(|| ExecutionError::failed(FailureClass::Validation, "0 is not a valid id"))
 }

@@ -1,18 +1,18 @@
-//! What the outcome of a call means for its operation.
+//! Maps the outcome of a call to the result of its operation.
 //!
-//! | outcome | verdict |
+//! | outcome | result |
 //! |---|---|
-//! | not sent: breaker, ban, global limit, invalid budget, unreachable, ending | held, and so is everything else |
-//! | not sent: the caller's share of the invalid budget | held, others may pass at once |
+//! | not sent: breaker, ban, global limit, invalid request limit, unreachable, shutting down | held, with everything else |
+//! | not sent: the caller's share of the invalid request limit | held, others may pass at once |
 //! | not sent: a route's limit, the breaker of a route; 429 of a bucket or a resource | held, others may pass |
 //! | not sent: malformed | `Validation` |
-//! | an interaction that has ended, or is unknown | `NotFound` |
-//! | 429 of the global limit, Cloudflare's ban, 401 | held, and so is everything else |
+//! | an interaction that has expired, or is unknown | `NotFound` |
+//! | 429 of the global limit, Cloudflare's ban, 401 | held, with everything else |
 //! | 403 | `Forbidden` |
-//! | 404 | `NotFound`; deletes take it for done |
-//! | a quota (30xxx: too many roles, channels, pins, …) | `Conflict`: the guild is not as the operation took it to be |
-//! | any other 4xx | `Validation`, with every field that is wrong |
-//! | 5xx, a cut connection, no answer in time, an answer that cannot be read | unknown: `Transient`; `Ambiguous` if the call makes something |
+//! | 404 | `NotFound`; success for deletes |
+//! | a quota (30xxx: too many roles, channels, pins, …) | `Conflict`: the guild is not in the state that the operation expects |
+//! | any other 4xx | `Validation`, with every invalid field |
+//! | 5xx, a cut connection, a timeout, a malformed response | unknown: `Transient`; `Ambiguous` if the call creates an object |
 //!
 //! A call that only reads has no effect, so its outcome is never unknown: it failed.
 
@@ -27,36 +27,36 @@ use guildhall_core::response::{RateLimitScope, ResponseClass};
 use super::error_body;
 use crate::discord::rest::CallError;
 
-/// The guild that a call is for has used up its share of the invalid budget.
+/// The guild of the call has used up its share of the invalid request limit.
 const GUILD_SHARE: &str = "invalid_requests_guild_share";
 
-/// What sending the same call again would do.
+/// The effect of sending the same call again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepeatSafety {
-    /// Nothing more than the first time did.
+    /// No further effect.
     Harmless,
-    /// Perhaps a second thing: a doubt has to be cleared up first.
+    /// Possibly a second object: an unknown outcome must be resolved first.
     Doubles,
 }
 
 /// Why an operation is not done.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExecutionError {
-    /// Nothing happened: later.
+    /// Nothing happened; retry later.
     Held { retry_after: Option<Duration>, hold: HoldScope, reason: &'static str, why: String, status: Option<u16> },
-    /// It failed, and took no effect.
+    /// Failed, without an effect.
     Failed(Failure),
-    /// It may have taken effect: it was not answered, or the answer does not tell.
+    /// May have taken effect: there was no response, or the response does not show it.
     Unknown(Failure),
 }
 
 impl ExecutionError {
-    /// A failure that no answer of Discord tells of.
+    /// A failure that is not a response of Discord.
     pub(super) fn failed(class: FailureClass, message: impl Into<String>) -> Self {
         Self::Failed(Failure::new(class, message))
     }
 
-    /// The same for an operation in the queue of the guild that the call was for: what is behind it is held, too.
+    /// Extends the hold to the whole queue, for an operation in the queue of the guild that the call was for.
     pub(super) fn in_queue_of_guild(self) -> Self {
         match self {
             Self::Held { retry_after, reason: reason @ GUILD_SHARE, why, status, hold: _ } => {
@@ -66,7 +66,7 @@ impl ExecutionError {
         }
     }
 
-    /// The same for a call that only reads: it had no effect.
+    /// Converts an unknown outcome to a failure, for a call that only reads: it had no effect.
     pub(super) fn without_effect(self) -> Self {
         match self {
             Self::Unknown(failure) => Self::Failed(failure),
@@ -74,7 +74,7 @@ impl ExecutionError {
         }
     }
 
-    /// Whether Discord said this: its status, and one of its codes.
+    /// Whether Discord responded with this status and one of these codes.
     pub(super) fn is(&self, status: u16, codes: &[u32]) -> bool {
         match self {
             Self::Failed(Failure { status: Some(found), code: Some(code), .. }) => {
@@ -84,8 +84,8 @@ impl ExecutionError {
         }
     }
 
-    /// Whether Discord does not have what the call was about. A guild that is unknown says nothing of what is in it: the bot
-    /// is no longer there.
+    /// Whether the object of the call does not exist. An unknown guild says nothing about its objects: the bot is no
+    /// longer a member of it.
     pub(super) fn is_gone(&self) -> bool {
         const UNKNOWN_GUILD: u32 = 10_004;
         match self {
@@ -96,11 +96,11 @@ impl ExecutionError {
         }
     }
 
-    /// What it means for a question that was asked to find something out.
+    /// Converts the error of a search to its result.
     pub(super) fn unasked(self, ask_again: Duration) -> ReconcileResult {
         match self {
             Self::Held { retry_after, hold, reason, why, .. } => {
-                // A search tells its reason by its text alone.
+                // The reason of a search is carried only in its text.
                 let why = if why.ends_with(reason) { why } else { format!("{why}: {reason}") };
                 ReconcileResult::Held { retry_after: retry_after.unwrap_or(ask_again), hold, why }
             }
@@ -114,7 +114,7 @@ impl ExecutionError {
                 | FailureClass::NotFound
                 | FailureClass::Conflict
                 | FailureClass::Expired
-                | FailureClass::Poison => ReconcileResult::Unclear(format!("it could not be looked for: {message}")),
+                | FailureClass::Poison => ReconcileResult::Unclear(format!("the search failed: {message}")),
             },
         }
     }
@@ -144,7 +144,7 @@ impl From<StoreError> for ExecutionError {
     }
 }
 
-/// The answer to a call if it was a success; what the outcome means if not.
+/// Returns the response of a successful call, or the error that its outcome means.
 pub(super) fn judge(outcome: CallOutcome, again: RepeatSafety) -> Result<RestResponse, ExecutionError> {
     match outcome {
         CallOutcome::NotSent(not_sent) => Err(unsent(not_sent)),
@@ -153,7 +153,7 @@ pub(super) fn judge(outcome: CallOutcome, again: RepeatSafety) -> Result<RestRes
     }
 }
 
-/// What a call means whose effect nobody knows.
+/// The error for a call whose outcome is unknown.
 pub(super) fn doubt(again: RepeatSafety, status: Option<u16>, why: String) -> ExecutionError {
     let class = match again {
         RepeatSafety::Harmless => FailureClass::Transient,
@@ -168,20 +168,20 @@ fn unsent(NotSent { retry_after, why, reason }: NotSent) -> ExecutionError {
         "interaction_ended" => {
             return ExecutionError::failed(
                 FailureClass::NotFound,
-                "the interaction has ended: its token no longer works",
+                "the interaction has expired: its token is no longer valid",
             );
         }
         "route_limit" => HoldScope::Route,
         "invalid_requests_key_share" | "invalid_requests_tenant_share" | GUILD_SHARE => HoldScope::Caller,
         "breaker_open" | "breaker_half_open" | "breaker_forced_open" => held_by(&why, reason),
-        // The invalid budget, a ban, the global limit, no room to wait, no connection, the end of the process, and what is
-        // not known.
+        // The invalid request limit, a ban, the global limit, a full wait queue, no connection, shutdown, and unknown
+        // reasons.
         _ => HoldScope::All,
     };
     ExecutionError::Held { retry_after, hold, reason, why, status: None }
 }
 
-/// Whom an open breaker holds: its key is told in front of the reason.
+/// What an open breaker holds. Its key precedes the reason in the text.
 fn held_by(why: &str, reason: &str) -> HoldScope {
     let key = why.strip_suffix(reason).and_then(|text| text.strip_suffix(": "));
     match key.and_then(|key| key.parse::<BreakerKey>().ok()).map(|key| key.kind()) {
@@ -195,8 +195,8 @@ fn judge_answer(answered: RestResponse, again: RepeatSafety) -> Result<RestRespo
     let told = || {
         let code = answered.code.filter(|code| *code != 0).map(|code| format!(" (code {code})")).unwrap_or_default();
         match error_body::told(&answered.body) {
-            Some(said) => format!("Discord answered {status}{code}: {said}"),
-            None => format!("Discord answered {status}{code}"),
+            Some(said) => format!("Discord returned {status}{code}: {said}"),
+            None => format!("Discord returned {status}{code}"),
         }
     };
     let failed = |class, advice: &str| {
@@ -220,18 +220,18 @@ fn judge_answer(answered: RestResponse, again: RepeatSafety) -> Result<RestRespo
             };
             held(Some(retry_after), hold, reason)
         }
-        // The breaker is open from now on, and knows for how long.
+        // The breaker is open from now on, and has the retry time.
         ResponseClass::Blocked { retry_after } => held(retry_after, HoldScope::All, "blocked"),
         ResponseClass::Unauthorized => held(None, HoldScope::All, "unauthorized"),
-        ResponseClass::InteractionEnded => failed(FailureClass::NotFound, "; the interaction has ended"),
-        ResponseClass::Forbidden => failed(FailureClass::Forbidden, "; see to it that the bot has the permission"),
+        ResponseClass::InteractionEnded => failed(FailureClass::NotFound, "; the interaction has expired"),
+        ResponseClass::Forbidden => failed(FailureClass::Forbidden, "; give the bot the missing permission"),
         ResponseClass::NotFound => failed(FailureClass::NotFound, ""),
         ResponseClass::Rejected => match answered.code {
-            // "Maximum number of … reached", whatever it is of.
+            // "Maximum number of … reached", of any kind of object.
             Some(30_000..=30_999) => {
-                failed(FailureClass::Conflict, "; remove what is no longer needed, and plan again")
+                failed(FailureClass::Conflict, "; remove objects that are no longer needed, then submit again")
             }
-            // No answer of the API's own: a redirect, which is not followed.
+            // Not a response of the API itself: a redirect, which is not followed.
             _ if status < 400 => Err(doubt(again, Some(status), told())),
             _ => failed(FailureClass::Validation, ""),
         },
@@ -274,7 +274,7 @@ mod tests {
         let pair = "discord:42/POST /guilds/{id}/roles#7: breaker_open";
         assert_eq!(hold_of(not_sent("breaker_open", pair)), HoldScope::Route);
         assert_eq!(hold_of(not_sent("breaker_open", "discord:42: breaker_open")), HoldScope::All);
-        assert_eq!(hold_of(not_sent("breaker_open", "nothing that can be read")), HoldScope::All);
+        assert_eq!(hold_of(not_sent("breaker_open", "unparsable text")), HoldScope::All);
     }
 
     #[test]

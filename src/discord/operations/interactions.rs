@@ -1,4 +1,4 @@
-//! Answers to interactions.
+//! Responses to interactions.
 
 use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
@@ -17,7 +17,7 @@ use super::verify::found_if;
 /// Discord's code for an interaction that has its first response already.
 const ALREADY_ACKNOWLEDGED: u32 = 40_060;
 
-/// Tells Discord that an answer is on its way. One that was told already has been told.
+/// Defers the response to an interaction. Succeeds if there is a response already.
 pub(super) async fn defer(
     errand: &ExecutionContext<'_>,
     payload: &DeferReply,
@@ -41,7 +41,7 @@ pub(super) async fn defer(
     Ok(ExecutionOutput { result: json!({ "already": already }), status: Some(status), ..ExecutionOutput::default() })
 }
 
-/// Says something more. Nothing tells a followup from another one afterwards, so a doubt about it cannot be cleared up.
+/// Sends a followup. Followups cannot be told apart afterwards, so an unknown outcome cannot be resolved.
 pub(super) async fn follow_up(
     errand: &ExecutionContext<'_>,
     payload: &SendFollowup,
@@ -83,7 +83,7 @@ fn original_path(errand: &ExecutionContext<'_>, token: &str) -> String {
     format!("/webhooks/{}/{token}/messages/@original", errand.application())
 }
 
-/// The first response; nothing if there is none. A token that has expired tells nothing.
+/// The first response; `None` if there is none. An expired token gives an error.
 async fn original(errand: &ExecutionContext<'_>, token: &str) -> Result<Option<DiscordMessage>, ExecutionError> {
     let request = errand.json(Method::GET, &original_path(errand, token), None::<&()>)?;
     match errand.read(request).await {
@@ -93,7 +93,7 @@ async fn original(errand: &ExecutionContext<'_>, token: &str) -> Result<Option<D
     }
 }
 
-/// Whether the interaction has its first response, whoever gave it.
+/// Whether the interaction has its first response, from any sender.
 pub(super) async fn verify_deferred(
     errand: &ExecutionContext<'_>,
     payload: &DeferReply,

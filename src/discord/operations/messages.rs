@@ -16,7 +16,7 @@ use super::reconcile::{self, ExpectedMessage, ScanResult};
 use super::result::{self, ObjectOutcome};
 use super::verify::found_if;
 
-/// What a message says, as Discord takes it. It mentions nobody unless it says whom.
+/// The body of a message in Discord's format. It mentions no one unless it lists allowed mentions.
 pub(super) fn form(body: &MessageBody) -> Map<String, Value> {
     let mut form = Map::new();
     if let Some(content) = &body.content {
@@ -33,7 +33,8 @@ pub(super) fn form(body: &MessageBody) -> Map<String, Value> {
     form
 }
 
-/// Sends a message with the operation's marker as its nonce: sent again within minutes, Discord answers with the first.
+/// Sends a message with the operation's marker as its nonce. If it is sent again within minutes, Discord returns the
+/// first message.
 async fn post(
     errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
@@ -62,7 +63,7 @@ pub(super) async fn send(
     Ok(result::message(channel.get(), made, ObjectOutcome::Created, payload.key.as_deref(), status))
 }
 
-/// The channel of direct messages with a user. Asking for it again gives the same one.
+/// Returns the direct message channel with a user. Idempotent.
 pub(super) async fn direct(errand: &ExecutionContext<'_>, user: u64) -> Result<Id<ChannelMarker>, ExecutionError> {
     let call = errand.builders().create_private_channel(named(user)?);
     let opened: DiscordObject = errand.look(call).await?;
@@ -106,9 +107,9 @@ pub(super) async fn delete(
     result::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Message, message.get())))
 }
 
-/// Sees to a message. Without pinning that is one call that makes it, or one that changes it. With pinning it may be two: what
-/// the first one did is in the journal, and binds the key to the message, so that the next execution goes on from there. If the
-/// process ended before that was stored, the message is looked for first.
+/// Creates or updates a message. Without pinning, one call creates or changes it. With pinning, there may be two: the
+/// journal records what the first one did and binds the key to the message, so that the next execution continues from
+/// there. If the process ended before that was stored, this searches for the message first.
 pub(super) async fn ensure(
     errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,
@@ -148,12 +149,12 @@ pub(super) async fn ensure(
     };
     pin(errand, channel, &seen, payload.pin).await?;
     let mut done = result::message(channel.get(), seen.id, how, Some(&payload.key), status);
-    // One in another channel is left there; it is only known no longer.
+    // A message in another channel stays there; only its binding is removed.
     done.unbind = bound.map(|(gone, _)| (ManagedKind::Message, gone)).into_iter().collect();
     Ok(done)
 }
 
-/// What earlier executions of this operation have done to a message.
+/// What earlier executions of this operation did to a message.
 fn done_before(errand: &ExecutionContext<'_>, message: u64) -> Option<ObjectOutcome> {
     errand.work.progress.steps().iter().find_map(|step| {
         let (done, how) = match step {
@@ -165,7 +166,7 @@ fn done_before(errand: &ExecutionContext<'_>, message: u64) -> Option<ObjectOutc
     })
 }
 
-/// What an earlier try of this operation sent.
+/// Returns the message that an earlier attempt of this operation sent, if any.
 async fn earlier(
     errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,
@@ -179,7 +180,7 @@ async fn earlier(
     }
 }
 
-/// A message, if it is still there.
+/// Returns a message, if it exists.
 pub(super) async fn get(
     errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
@@ -192,7 +193,7 @@ pub(super) async fn get(
     }
 }
 
-/// Changes what a message says where it differs; whether something did. What is not said is left as it is.
+/// Updates the fields of a message that differ. Returns whether any did. Fields that are not given stay unchanged.
 async fn adjust(
     errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
@@ -210,7 +211,7 @@ async fn adjust(
             differs.remove(field);
         }
     }
-    // Whom it mentions alone is nothing to change it for.
+    // Allowed mentions alone are no reason for an edit.
     if differs.len() == 1 {
         return Ok(false);
     }
@@ -219,7 +220,7 @@ async fn adjust(
     Ok(true)
 }
 
-/// Pins or unpins a message where that differs; whether it did.
+/// Pins or unpins a message if its state differs. Returns whether it did.
 async fn pin(
     errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,
@@ -235,7 +236,7 @@ async fn pin(
     Ok(true)
 }
 
-/// A message that is gone was not edited as far as anyone can see.
+/// If the message is gone, the edit counts as absent.
 pub(super) async fn verify_edited(
     errand: &ExecutionContext<'_>,
     payload: &EditMessage,
@@ -246,7 +247,7 @@ pub(super) async fn verify_edited(
     Ok(by_likeness(diff::of_edit(&payload.body, &seen), message.get(), done))
 }
 
-/// What a message says about an edit that may have taken effect.
+/// Maps the similarity of a message to the result of an edit that may have taken effect.
 pub(super) fn by_likeness(
     likeness: Similarity,
     message: u64,
@@ -256,7 +257,7 @@ pub(super) fn by_likeness(
         Similarity::Same => ReconcileResult::Found(done()),
         Similarity::Other => ReconcileResult::Absent,
         Similarity::Alike => ReconcileResult::Unclear(format!(
-            "message {message} has the text that was asked for, but its embeds or components differ: check whether it was \
+            "message {message} has the requested text, but its embeds or components differ: check whether it was \
              edited"
         )),
     }
@@ -271,7 +272,8 @@ pub(super) async fn verify_deleted(
     Ok(found_if(is_gone, || result::was_deleted((ManagedKind::Message, message.get()))))
 }
 
-/// Whether the message of the key is as it should be; else whether one was sent, and pinned if it should be.
+/// Checks whether the message of the key is as requested; without one, whether a message was sent, and pinned if
+/// requested.
 pub(super) async fn verify_ensured(
     errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,

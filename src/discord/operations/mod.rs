@@ -1,15 +1,15 @@
-//! What each kind of operation does in Discord, and how it is found out afterwards whether it was done.
+//! Executes operations in Discord, and finds out afterwards whether one took effect.
 //!
 //! ```text
-//!  Work ──perform────▶ roles, channels, messages, … ──Errand──▶ Rest ──▶ verdict ──▶ Done │ Held │ Failed
-//!  Work ──reconcile──▶ audit log, lists, scans      ──Errand──▶ Rest ──▶ verdict ──▶ Found │ Absent │ Unclear │ Held
-//!  Work ──verify─────▶ the object itself            ──Errand──▶ Rest ──▶ verdict ──▶ Found │ Absent │ Unclear │ Held
+//!  Execution ─perform────▶ roles, channels, messages, … ─ExecutionContext─▶ Rest ─▶ Done │ Held │ Failed
+//!  Execution ─reconcile──▶ audit log, lists, scans      ─ExecutionContext─▶ Rest ─▶ Found │ Absent │ Unclear │ Held
+//!  Execution ─verify─────▶ the object itself            ─ExecutionContext─▶ Rest ─▶ Found │ Absent │ Unclear │ Held
 //! ```
 //!
-//! Everything that can be sent twice without harm is simply sent again when in doubt; if it may not be sent again,
-//! [`verify`] checks whether its effect is in place before it ends. What makes something new is told
-//! apart: a role or a channel carries its operation's marker in the audit log's reason, a message carries it as an
-//! enforced nonce, and a doubt about either is `Ambiguous` until [`reconcile`] has looked.
+//! A call that is safe to repeat is sent again when its outcome is unknown. If it must not be sent again, [`verify`]
+//! checks whether its effect is in place before the operation ends. Created objects are identified: a role or a channel
+//! carries the operation's marker in the audit log reason, and a message carries it as an enforced nonce. An unknown
+//! outcome of either is `Ambiguous` until [`reconcile`] has searched for it.
 
 mod bounds;
 mod channels;
@@ -49,21 +49,22 @@ pub use self::ownership::ObjectOwnership;
 use super::rest::CallBuilder;
 use crate::clock::Clocks;
 
-/// How operations are done.
+/// Configuration of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutorConfig {
-    /// The largest answer that is kept as an operation's result, in bytes.
+    /// Maximum size of a response that is stored as an operation's result, in bytes.
     pub most_result: usize,
-    /// How far clocks may be apart beyond what was measured. What was made earlier than this before an intent was not made
-    /// by it.
+    /// Clock difference to tolerate beyond what was measured. An object that is older than the intent by more than this
+    /// was not created by it.
     pub clock_slack: Duration,
-    /// How far before an intent the audit log is searched. Longer than the clock's slack: a marker cannot be mistaken.
+    /// How far before an intent the audit log is searched. Longer than the clock slack, because a marker is
+    /// unambiguous.
     pub log_reach: Duration,
-    /// How long Discord keeps its audit log, with a margin.
+    /// How long Discord retains its audit log, with a margin.
     pub log_kept: Duration,
-    /// How many pages of the audit log, or of a channel's messages, are read for one question.
+    /// Maximum number of pages of the audit log, or of a channel's messages, to read in one search.
     pub most_pages: u32,
-    /// How long to wait with a question that could not be asked, if nothing says how long.
+    /// Delay before a search that could not be made is retried, if no other delay is known.
     pub ask_again: Duration,
 }
 
@@ -80,7 +81,7 @@ impl Default for ExecutorConfig {
     }
 }
 
-/// Does operations in Discord.
+/// Executes operations in Discord.
 pub struct DiscordExecutor {
     rest: Arc<dyn Rest>,
     calls: CallBuilder,
@@ -104,10 +105,11 @@ impl std::fmt::Debug for DiscordExecutor {
 }
 
 impl DiscordExecutor {
-    /// Does the operations of an application, whose bot is this user, over a gate. `known` tells the objects that belong to
-    /// operations from strangers; an `Arc` of the store will do. Needs a Tokio runtime around it.
+    /// Creates an executor for the operations of an application, whose bot is this user, over a gate. `ownership` finds
+    /// the objects that already belong to operations; an `Arc` of the store implements it. Must be called within a
+    /// Tokio runtime.
     ///
-    /// `bot` has to be right: an own message is found again by its author.
+    /// `bot` must be correct: messages of the bot are identified by their author.
     #[must_use]
     pub fn new(
         rest: Arc<dyn Rest>,
@@ -129,14 +131,14 @@ impl DiscordExecutor {
         }
     }
 
-    /// Uses this cache of roles' permissions, which others can look into and remove entries from.
+    /// Uses this cache of role permissions, which others can read and invalidate.
     #[must_use]
     pub fn with_roles(self, roles: Arc<RoleCache>) -> Self {
         Self { roles, ..self }
     }
 
-    /// Looks for what was made by Discord's clock as these clocks have measured it. Without them it is taken for the same
-    /// as this machine's.
+    /// Searches for created objects by Discord's clock as these clocks have measured it. Without them, Discord's clock
+    /// is taken to be equal to that of this machine.
     #[must_use]
     pub fn with_clocks(self, clocks: Clocks) -> Self {
         Self { clocks: Some(clocks), ..self }

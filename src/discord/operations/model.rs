@@ -1,11 +1,11 @@
-//! Discord's objects as far as operations look at them. Fields that are not needed cannot break the reading.
+//! Discord's objects, reduced to the fields that operations read. Other fields cannot make decoding fail.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// An id or a set of permissions: digits in a string, or a number.
 fn digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    maybe_digits(deserializer)?.ok_or_else(|| serde::de::Error::custom("digits are missing"))
+    maybe_digits(deserializer)?.ok_or_else(|| serde::de::Error::custom("missing digits"))
 }
 
 fn maybe_digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
@@ -13,18 +13,18 @@ fn maybe_digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64
         Value::Null => Ok(None),
         Value::String(text) => text.parse().map(Some).map_err(serde::de::Error::custom),
         Value::Number(number) => Ok(number.as_u64()),
-        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(serde::de::Error::custom("neither digits nor null")),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(serde::de::Error::custom("expected digits or null")),
     }
 }
 
-/// An object of which only the id counts.
+/// An object of which only the id is read.
 #[derive(Debug, Deserialize)]
 pub(super) struct DiscordObject {
     #[serde(deserialize_with = "digits")]
     pub(super) id: u64,
 }
 
-/// Something that belongs to a guild, or to none.
+/// An object that belongs to a guild, or to none.
 #[derive(Debug, Deserialize)]
 pub(super) struct DiscordGuildObject {
     #[serde(default, deserialize_with = "maybe_digits")]
@@ -79,7 +79,7 @@ pub(super) struct DiscordChannel {
     pub(super) permission_overwrites: Vec<DiscordOverwrite>,
 }
 
-/// What somebody may do in a channel.
+/// Permissions of a role or a member in a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(super) struct DiscordOverwrite {
     #[serde(deserialize_with = "digits")]
@@ -107,7 +107,7 @@ pub(super) struct DiscordMessage {
     pub(super) components: Vec<Value>,
     #[serde(default)]
     pub(super) pinned: bool,
-    /// Set on what an interaction or a webhook sent.
+    /// Set on messages of an interaction or a webhook.
     #[serde(default, deserialize_with = "maybe_digits")]
     pub(super) webhook_id: Option<u64>,
     #[serde(default)]
@@ -130,7 +130,7 @@ impl DiscordMessage {
     }
 }
 
-/// The message that another one answers.
+/// The message that another one replies to.
 #[derive(Debug, Deserialize)]
 pub(super) struct DiscordMessageReference {
     #[serde(default, deserialize_with = "maybe_digits")]

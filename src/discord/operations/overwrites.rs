@@ -1,4 +1,4 @@
-//! What some may do in a channel.
+//! Permission overwrites of channels.
 
 use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ProgressStep;
@@ -17,7 +17,7 @@ use super::execution_error::{ExecutionError, RepeatSafety};
 use super::model::{DiscordChannel, DiscordOverwrite};
 use super::verify::found_if;
 
-/// An overwrite as Discord takes it in a channel's form.
+/// An overwrite in the format of Discord's channel requests.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct OverwriteForm {
     id: Id<GenericMarker>,
@@ -42,7 +42,7 @@ impl OverwriteForm {
         Ok(Self { id, kind, allow: overwrite.allow, deny: overwrite.deny })
     }
 
-    /// Laid over what there is: what it does not name stays.
+    /// Merges it over the existing overwrite: bits that it does not name stay unchanged.
     fn over(mut self, seen: &[DiscordOverwrite]) -> Self {
         if let Some(old) = seen.iter().find(|old| old.id == self.id.get()) {
             (self.allow, self.deny) = (self.allow | old.allow & !self.deny, self.deny | old.deny & !self.allow);
@@ -50,7 +50,7 @@ impl OverwriteForm {
         self
     }
 
-    /// Whether a channel has it. One that says nothing is as good as none.
+    /// Whether a channel has it. An empty overwrite equals none.
     fn is_in(self, seen: &[DiscordOverwrite]) -> bool {
         match seen.iter().find(|old| old.id == self.id.get()) {
             Some(old) => *old == self.seen(),
@@ -58,7 +58,7 @@ impl OverwriteForm {
         }
     }
 
-    /// That it was set.
+    /// The progress step that records it as set.
     fn step(self, channel: Id<ChannelMarker>) -> ProgressStep {
         let (channel_id, id) = (channel.get(), self.id.get());
         match self.kind {
@@ -81,13 +81,12 @@ impl OverwriteForm {
     }
 }
 
-/// Overwrites as Discord takes them.
+/// Converts overwrites to Discord's format.
 pub(super) fn wired(overwrites: &[Overwrite]) -> Result<Vec<OverwriteForm>, ExecutionError> {
     overwrites.iter().map(OverwriteForm::of).collect()
 }
 
-/// Whether a channel has exactly these overwrites. Their order does not count, and one that says nothing is as good as
-/// none.
+/// Whether a channel has exactly these overwrites. The order does not matter, and an empty overwrite equals none.
 pub(super) fn same(wanted: &[OverwriteForm], seen: &[DiscordOverwrite]) -> bool {
     let sorted = |list: &mut dyn Iterator<Item = DiscordOverwrite>| {
         let mut kept: Vec<DiscordOverwrite> = list.filter(|one| one.allow | one.deny != 0).collect();
@@ -97,8 +96,8 @@ pub(super) fn same(wanted: &[OverwriteForm], seen: &[DiscordOverwrite]) -> bool 
     sorted(&mut wanted.iter().map(|wire| wire.seen())) == sorted(&mut seen.iter().copied())
 }
 
-/// Sets each overwrite by itself, so that those of others are left alone. Merging skips what is so already; what an earlier
-/// execution has set is not set again.
+/// Sets each overwrite with a call of its own, so that others stay unchanged. Merging skips those that are in place
+/// already. Those that an earlier execution has set are not set again.
 pub(super) async fn update(
     errand: &ExecutionContext<'_>,
     payload: &UpdatePermissions,
@@ -138,7 +137,7 @@ pub(super) async fn replace(
     Ok(ExecutionOutput { result, status: Some(answered.status.as_u16()), ..ExecutionOutput::default() })
 }
 
-/// The overwrites of a channel; nothing if there is no such channel.
+/// The overwrites of a channel; `None` if there is no such channel.
 async fn overwrites_of(
     errand: &ExecutionContext<'_>,
     channel: Id<ChannelMarker>,

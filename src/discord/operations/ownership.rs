@@ -1,4 +1,4 @@
-//! Whose an object is.
+//! Ownership of Discord objects.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use guildhall_core::access::Owner;
 use guildhall_core::operation::ManagedKind;
 use guildhall_core::operation::payload::Location;
 
-/// Tells objects that belong to an operation or have a key from strangers.
+/// Looks up which objects belong to an operation or have a key.
 pub trait ObjectOwnership: Send + Sync {
-    /// Which of these objects have a key, or were made by an operation.
+    /// Which of these objects have a key, or were created by an operation.
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
 
-    /// Whose these are, as far as it is known.
+    /// The owners of these, where known.
     fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
 
-    /// Keeps which guild one belongs to, or that it belongs to none, and tells whose it is.
+    /// Stores the guild that a location belongs to, or that it belongs to none, and returns its owner.
     fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
 }
 

@@ -1,4 +1,4 @@
-//! Calls that no other kind makes.
+//! Calls that no other kind of operation makes.
 
 use guildhall_actors::gate::RestResponse;
 use guildhall_actors::ports::ExecutionOutput;
@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use super::execution_context::ExecutionContext;
 use super::execution_error::{ExecutionError, RepeatSafety};
 
-/// Reads something, and keeps the answer.
+/// Reads from any path, and stores the response.
 pub(super) async fn read(errand: &ExecutionContext<'_>, payload: &Read) -> Result<ExecutionOutput, ExecutionError> {
     let request = errand.json(http::Method::GET, &payload.path, None::<&()>)?;
     let answered = errand.send(request, RepeatSafety::Harmless).await?;
     kept(errand, &answered)
 }
 
-/// Makes any call. Only a POST may not be repeated when in doubt; what it makes is told by the answer's `id`, if it has one.
+/// Makes any call. Only a POST must not be repeated when its outcome is unknown. The `id` of the response, if any, is
+/// the created object.
 pub(super) async fn request(
     errand: &ExecutionContext<'_>,
     payload: &Request,
@@ -47,13 +48,15 @@ pub(super) async fn request(
     }
 }
 
-/// The answer as a result, unless it is too large to keep.
+/// Converts the response to a result, unless it is too large to store.
 fn kept(errand: &ExecutionContext<'_>, answered: &RestResponse) -> Result<ExecutionOutput, ExecutionError> {
     let most = errand.config().most_result;
     if answered.body.len() > most {
         let size = answered.body.len();
-        let message =
-            format!("the answer has {size} bytes, and a result holds {most} at most: ask for less, with `limit`");
+        let message = format!(
+            "the response has {size} bytes, but a result can have at most {most}; request less data with \
+                `limit`"
+        );
         return Err(ExecutionError::failed(FailureClass::Validation, message));
     }
     Ok(ExecutionOutput {
@@ -63,7 +66,7 @@ fn kept(errand: &ExecutionContext<'_>, answered: &RestResponse) -> Result<Execut
     })
 }
 
-/// The answer as a result. What it tells of has happened, so one that is too large is left out.
+/// Converts the response to a result. The call has taken effect, so a response that is too large is omitted.
 fn shortened(errand: &ExecutionContext<'_>, answered: &RestResponse) -> ExecutionOutput {
     let size = answered.body.len();
     let result = if size > errand.config().most_result { json!({ "left_out_bytes": size }) } else { value(answered) };

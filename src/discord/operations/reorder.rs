@@ -15,7 +15,7 @@ use super::execution_error::ExecutionError;
 use super::model::{DiscordChannel, DiscordRole};
 use super::verify::found_if;
 
-/// Puts roles or channels in order, all in one call.
+/// Sets the order of roles or channels in one call.
 pub(super) async fn reorder(
     errand: &ExecutionContext<'_>,
     payload: &Reorder,
@@ -55,7 +55,7 @@ fn of_channel(place: &ReorderPosition) -> Result<Position, ExecutionError> {
     })
 }
 
-/// Channels of one parent have an order; those that are heard have one of their own.
+/// Channels of one parent are ordered together; voice and stage channels separately from the others.
 type ChannelGroup = (Option<u64>, bool);
 
 /// A role or a channel in a list.
@@ -104,8 +104,8 @@ fn listed_channel(channel: &DiscordChannel) -> ListedObject {
     ListedObject { id: channel.id, position: channel.position.unwrap_or_default(), group }
 }
 
-/// Whether all objects are where they should be. Discord may number them differently than it was asked to, so it is enough
-/// if moving them there would not change their order.
+/// Whether all objects are at their positions. Discord may number them differently than requested, so it is enough if
+/// moving them there would not change their order.
 fn is_in_order(mut listed: Vec<ListedObject>, wanted: &BTreeMap<u64, i64>) -> bool {
     let target = |one: &ListedObject| wanted.get(&one.id).copied().unwrap_or(one.position);
     let is_elsewhere = |one: &ListedObject| target(one) != one.position;
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn order_does_not_hold_where_one_would_pass_another() {
-        assert!(!in_order(&[0, 1, 2, 3], &[(2, 2)]), "it should have taken the place of the third");
+        assert!(!in_order(&[0, 1, 2, 3], &[(2, 2)]), "it should have taken the position of the third");
         assert!(!in_order(&[0, 1, 2, 3], &[(2, 3)]));
         assert!(!in_order(&[0, 1, 2, 3], &[(3, 20), (4, 10)]));
     }

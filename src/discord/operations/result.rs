@@ -1,4 +1,4 @@
-//! What an operation tells of the object that it made, saw to or deleted.
+//! Results of operations on objects.
 
 use guildhall_actors::ports::{Binding, ExecutionOutput};
 use guildhall_core::operation::{FailureClass, ManagedKind};
@@ -6,14 +6,14 @@ use serde_json::json;
 
 use super::execution_error::ExecutionError;
 
-/// How an object came to be what it is.
+/// How an object was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectOutcome {
     Created,
     Adopted,
     Updated,
     Unchanged,
-    /// It was made by an earlier try, whose answer was lost.
+    /// Created by an earlier attempt whose response was lost.
     Found,
 }
 
@@ -29,7 +29,7 @@ impl ObjectOutcome {
     }
 }
 
-/// What is told of a role or a channel that was made or seen to. With a key, it is known by that from now on.
+/// The result for a role or a channel that was created or ensured. A key is bound to it.
 pub(super) fn object(
     kind: ManagedKind,
     id: u64,
@@ -51,7 +51,7 @@ pub(super) fn object(
     }
 }
 
-/// What is told of a message that was sent or seen to.
+/// The result for a message that was sent or ensured.
 pub(super) fn message(channel: u64, id: u64, how: ObjectOutcome, key: Option<&str>, status: u16) -> ExecutionOutput {
     ExecutionOutput {
         result: json!({ "channel_id": channel.to_string(), "message_id": id.to_string(), "outcome": how.name() }),
@@ -71,7 +71,7 @@ fn bound(kind: ManagedKind, id: u64, channel: Option<u64>, how: ObjectOutcome, k
     key.map(bind).into_iter().collect()
 }
 
-/// What is told of something that was deleted, or was not there.
+/// The result for an object that was deleted, or did not exist.
 pub(super) fn deleted(
     answer: Result<u16, ExecutionError>,
     gone: Option<(ManagedKind, u64)>,
@@ -89,7 +89,7 @@ pub(super) fn deleted(
     })
 }
 
-/// What is told of something that is gone since an earlier attempt deleted it.
+/// The result for an object that an earlier attempt deleted.
 pub(super) fn was_deleted(gone: (ManagedKind, u64)) -> ExecutionOutput {
     ExecutionOutput {
         result: json!({ "deleted": true }),
@@ -99,25 +99,22 @@ pub(super) fn was_deleted(gone: (ManagedKind, u64)) -> ExecutionOutput {
     }
 }
 
-/// What a person is told who has to choose between several objects.
+/// The error when several objects match.
 pub(super) fn several_match(what: &str, name: &str, key: &str, ids: &[u64]) -> ExecutionError {
     let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
     let message = format!(
-        "{} {what} are named `{name}` and have no key ({}): rename or delete all but the one that `{key}` should be, or ask \
-         without `adopt` for a new one",
+        "{} {what} are named `{name}` and have no key ({}): rename or delete all but the one for `{key}`, or submit \
+         again without `adopt` to create a new one",
         ids.len(),
         shown.join(", "),
     );
     ExecutionError::failed(FailureClass::Conflict, message)
 }
 
-/// Something that was there a moment ago and is gone is looked for again.
+/// An object that disappeared during the operation is searched for again.
 pub(super) fn vanished(stop: ExecutionError, what: &str) -> ExecutionError {
     if stop.is_gone() {
-        return ExecutionError::failed(
-            FailureClass::Transient,
-            format!("{what} was deleted while it was being seen to"),
-        );
+        return ExecutionError::failed(FailureClass::Transient, format!("{what} was deleted during the operation"));
     }
     stop
 }

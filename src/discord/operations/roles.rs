@@ -1,4 +1,4 @@
-//! Roles, and who has them.
+//! Roles, and the members that have them.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ pub(super) async fn ensure(
     Ok(done)
 }
 
-/// The one role of the wanted name that has no key.
+/// Returns the only role with the requested name that has no key.
 async fn adoptable<'r>(
     errand: &ExecutionContext<'_>,
     payload: &EnsureRole,
@@ -93,7 +93,7 @@ async fn adoptable<'r>(
     }
 }
 
-/// Changes what differs; whether something did.
+/// Updates the fields that differ. Returns whether any did.
 async fn adjust(errand: &ExecutionContext<'_>, wanted: &NewRole, seen: &DiscordRole) -> Result<bool, ExecutionError> {
     if !differs(wanted, seen) {
         return Ok(false);
@@ -118,7 +118,7 @@ async fn adjust(errand: &ExecutionContext<'_>, wanted: &NewRole, seen: &DiscordR
     Ok(true)
 }
 
-/// Whether a role is not as it should be.
+/// Whether a role differs from the request.
 fn differs(wanted: &NewRole, seen: &DiscordRole) -> bool {
     wanted.name.trim() != seen.name.trim()
         || wanted.permissions.is_some_and(|permissions| permissions != seen.permissions)
@@ -127,7 +127,8 @@ fn differs(wanted: &NewRole, seen: &DiscordRole) -> bool {
         || wanted.mentionable.is_some_and(|mentionable| mentionable != seen.mentionable)
 }
 
-/// Whether the role of the key is as it should be, or the one that would be adopted; else whether one was made.
+/// Checks whether the role of the key, or the one that would be adopted, is as requested; without one, whether a role
+/// was created.
 pub(super) async fn verify_ensured(
     errand: &ExecutionContext<'_>,
     payload: &EnsureRole,
@@ -159,7 +160,7 @@ pub(super) async fn delete(
     result::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Role, role.get())))
 }
 
-/// A guild's roles are always listed whole.
+/// The list of a guild's roles is always complete.
 pub(super) async fn verify_deleted(
     errand: &ExecutionContext<'_>,
     payload: &DeleteRole,
@@ -187,7 +188,7 @@ fn of_member(user: Id<UserMarker>, role: Id<RoleMarker>, status: u16) -> Executi
     }
 }
 
-/// The roles of a member; nothing if there is no such member.
+/// The roles of a member; `None` if there is no such member.
 async fn roles_of(errand: &ExecutionContext<'_>, user: Id<UserMarker>) -> Result<Option<Vec<u64>>, ExecutionError> {
     match errand.look::<DiscordMember>(errand.builders().guild_member(errand.guild()?, user)).await {
         Ok(member) => Ok(Some(member.roles)),
@@ -205,7 +206,7 @@ pub(super) async fn verify_assigned(
     Ok(found_if(has, || of_member(user, role, 200)))
 }
 
-/// Somebody who is no member, or a role that is gone: nobody has it, and that was asked for.
+/// If the user is not a member, or the role is gone, the requested state is reached.
 pub(super) async fn remove(
     errand: &ExecutionContext<'_>,
     payload: &RemoveRole,

@@ -1,13 +1,13 @@
-//! When an object was made: its id tells.
+//! Creation times of objects, derived from their ids.
 
 use std::time::Duration;
 
 use guildhall_core::time::UnixMs;
 
-/// The first millisecond of 2015, from where Discord counts.
+/// Discord's epoch, the first millisecond of 2015.
 const EPOCH: u64 = 1_420_070_400_000;
 
-/// The lowest id that an object made so long before a point in time can have.
+/// Lowest id of an object that was created at `at` minus `slack`.
 pub(super) fn lowest_at(at: UnixMs, slack: Duration) -> u64 {
     at.before(slack).millis().saturating_sub(EPOCH) << 22
 }
@@ -16,7 +16,7 @@ pub(super) fn lowest_at(at: UnixMs, slack: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// When an object with this id was made.
+    /// When the object with this id was created.
     fn made_at(id: u64) -> UnixMs {
         UnixMs::new((id >> 22) + EPOCH)
     }
@@ -28,6 +28,6 @@ mod tests {
         assert_eq!(made_at(lowest_at(at, Duration::from_secs(60))).millis(), 1_699_999_940_123);
         // Discord's own example.
         assert_eq!(made_at(175_928_847_299_117_063).millis(), 1_462_015_105_796);
-        assert_eq!(lowest_at(UnixMs::new(5), Duration::ZERO), 0, "before there was a Discord");
+        assert_eq!(lowest_at(UnixMs::new(5), Duration::ZERO), 0, "before Discord's epoch");
     }
 }

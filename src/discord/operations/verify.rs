@@ -1,16 +1,16 @@
-//! Checks whether the effect of an operation is in place that will not be sent again. Nothing is changed by it.
+//! Checks whether the effect of an operation that will not be sent again is in place. It changes nothing.
 //!
-//! | kind | asked | in place if |
+//! | kind | reads | in place if |
 //! |---|---|---|
-//! | `assign_role`, `remove_role`, `set_member_roles` | the member | it has the role, has it not, has exactly these roles |
+//! | `assign_role`, `remove_role`, `set_member_roles` | the member | it has the role, does not have it, has exactly these roles |
 //! | `delete_role`, `delete_channel`, `delete_message` | the roles, the channel, the message | it is gone |
 //! | `update_permissions`, `replace_overwrites` | the channel | it has these overwrites |
 //! | `reorder` | the list | the objects are in this order |
-//! | `edit_message`, `edit_original` | the message | it says this |
-//! | `ensure_…` | the object of its key | it is as asked for; without one, as `create_…` and `send_message` |
-//! | `create_…`, `send_message`, `send_dm` | see [`super::reconcile`] | it was made |
-//! | `defer_reply` | the first response | there is one |
-//! | `send_followup`, `request` that writes | | Discord cannot tell |
+//! | `edit_message`, `edit_original` | the message | it has this content |
+//! | `ensure_…` | the object of its key | it is as requested; without one, as `create_…` and `send_message` |
+//! | `create_…`, `send_message`, `send_dm` | see [`super::reconcile`] | it was created |
+//! | `defer_reply` | the first response | it exists |
+//! | `send_followup`, `request` that writes | | unknown: Discord has no record of it |
 //! | `read`, `request` that reads | | never: it has no effect |
 
 use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
@@ -46,14 +46,14 @@ pub(super) async fn verify(errand: &ExecutionContext<'_>) -> Result<ReconcileRes
         | Payload::SendFollowup(_) => reconcile::reconcile(errand).await,
         Payload::Read(_) | Payload::Request(Request { method: Method::Get, .. }) => Ok(ReconcileResult::Absent),
         Payload::Request(Request { method, .. }) => Ok(ReconcileResult::Unclear(format!(
-            "the {} was sent without an answer that tells its outcome, and only its author knows what it changes: check \
+            "the {} request was sent, but its outcome is unknown, and only its author knows what it changes: check \
              whether it took effect",
             method.name()
         ))),
     }
 }
 
-/// Found if the effect is in place, else absent.
+/// Returns `Found` if the effect is in place, else `Absent`.
 pub(super) fn found_if(in_place: bool, done: impl FnOnce() -> ExecutionOutput) -> ReconcileResult {
     if in_place { ReconcileResult::Found(done()) } else { ReconcileResult::Absent }
 }

@@ -1,4 +1,4 @@
-//! A typed call: a request that is known to be valid, and what its answer holds. Nothing here touches the network.
+//! A typed call: a request that was validated, and the type of its response. Nothing here uses the network.
 
 use std::{error::Error, fmt, marker::PhantomData, time::Duration};
 
@@ -19,23 +19,23 @@ use twilight_model::id::{
 
 use super::raw;
 
-/// The header that a reason travels in.
+/// The header that carries the reason for the audit log.
 const REASON: HeaderName = HeaderName::from_static("x-audit-log-reason");
 
-/// The longest reason that Discord keeps, in characters.
+/// Maximum length of a reason in Discord, in characters.
 const LONGEST_REASON: usize = 512;
 
-/// A call whose answer holds a `T`.
+/// A call whose response contains a `T`.
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is sent"]
 pub struct Call<T> {
-    /// What is sent.
+    /// The request to send.
     pub request: RestRequest,
-    /// How to read what comes back.
+    /// Reads the response.
     pub answer: ResponseDecoder<T>,
 }
 
-/// Reads the answer to a [`Call`].
+/// Reads the response to a [`Call`].
 pub struct ResponseDecoder<T>(PhantomData<fn() -> T>);
 
 impl<T> Clone for ResponseDecoder<T> {
@@ -48,57 +48,57 @@ impl<T> Copy for ResponseDecoder<T> {}
 
 impl<T> fmt::Debug for ResponseDecoder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AnswerOf<{}>", std::any::type_name::<T>())
+        write!(f, "ResponseDecoder<{}>", std::any::type_name::<T>())
     }
 }
 
-/// A call that cannot be made as it is. Trying again cannot help.
+/// A call that cannot be made as it is. A retry cannot help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// A field is not as Discord takes it.
-    #[error("the call is not valid: {0}")]
+    /// Discord would reject a field.
+    #[error("invalid call: {0}")]
     Invalid(String),
     /// The reason is empty or too long.
-    #[error("a reason has 1 to {LONGEST_REASON} characters, not {0}")]
+    #[error("a reason must have 1 to 512 characters, not {0}")]
     Reason(usize),
     /// The nonce is empty or too long.
-    #[error("a nonce has 1 to 25 characters, not {0}")]
+    #[error("a nonce must have 1 to 25 characters, not {0}")]
     Nonce(usize),
-    /// A nonce beside uploaded files, which travel in another form.
+    /// A nonce together with uploaded files, which need a multipart body.
     #[error("a message that uploads files cannot carry a nonce")]
     NonceWithFiles,
 }
 
-/// Why an answer holds nothing to read.
+/// Why a response cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is a refusal.
-    #[error("Discord answered {status}, code {code:?}")]
+    /// The response is an error.
+    #[error("Discord returned {status}, code {code:?}")]
     Refused {
-        /// The status.
+        /// HTTP status.
         status: StatusCode,
-        /// What kind of answer it is.
+        /// Class of the response.
         class: ResponseClass,
         /// Discord's error code.
         code: Option<u32>,
     },
-    /// Its body is not what it should be.
-    #[error("Discord's answer is not as expected: {0}")]
+    /// The body does not have the expected form.
+    #[error("unexpected response from Discord: {0}")]
     Body(String),
 }
 
 impl<T> Call<T> {
-    /// A call as one of twilight's builders has it.
+    /// Builds a call from one of twilight's builders.
     ///
     /// # Errors
     ///
-    /// When a field is not as Discord takes it.
+    /// When Discord would reject a field.
     pub fn build(application: Id<ApplicationMarker>, builder: impl TryIntoRequest) -> Result<Self, CallError> {
         let built = builder.try_into_request().map_err(|error| invalid(&error))?;
         let method = Method::from_bytes(built.method().name().as_bytes()).map_err(|error| invalid(&error))?;
         let path = format!("/{}", built.path());
-        // An interaction's calls need no token of the bot. They go out as the application's own all the same, since that
-        // is how the gate knows its interactions' webhooks from others.
+        // An interaction's calls need no bot token. They use the application's credential all the same: the gate uses
+        // it to tell the webhooks of its own interactions from other webhooks.
         let own = format!("/webhooks/{application}/");
         let credential =
             if built.use_authorization_token() || path.starts_with("/interactions/") || path.starts_with(&own) {
@@ -122,7 +122,7 @@ impl<T> Call<T> {
         Ok(Self { request, answer: ResponseDecoder(PhantomData) })
     }
 
-    /// The same call with a reason for the audit log.
+    /// Adds a reason for the audit log.
     ///
     /// # Errors
     ///
@@ -132,19 +132,19 @@ impl<T> Call<T> {
         Ok(self)
     }
 
-    /// The same call on behalf of a guild that its path does not name.
+    /// Sets the guild that the call belongs to, for a path that does not name it.
     pub fn for_guild(mut self, guild: Id<GuildMarker>) -> Self {
         self.request.guild = Some(guild.get());
         self
     }
 
-    /// The same call on another lane.
+    /// Sets the lane.
     pub fn on(mut self, lane: Lane) -> Self {
         self.request.lane = lane;
         self
     }
 
-    /// The same call, waiting for its turn at most so long.
+    /// Sets the maximum time to wait for a permit.
     pub fn waiting(mut self, at_most: Duration) -> Self {
         self.request.max_wait = at_most;
         self
@@ -152,23 +152,23 @@ impl<T> Call<T> {
 }
 
 impl<T: DeserializeOwned> ResponseDecoder<T> {
-    /// What the answer holds.
+    /// Decodes the response.
     ///
     /// # Errors
     ///
-    /// When it is a refusal, or is not as expected.
+    /// When the response is an error, or does not have the expected form.
     pub fn read(self, answered: &RestResponse) -> Result<T, DecodeError> {
         let RestResponse { status, class, code, .. } = *answered;
         if class != ResponseClass::Success {
             return Err(DecodeError::Refused { status, class, code });
         }
-        // No content reads as nothing.
+        // An empty body decodes as `null`.
         let body: &[u8] = if answered.body.is_empty() { b"null" } else { &answered.body };
         serde_json::from_slice(body).map_err(|error| DecodeError::Body(error.to_string()))
     }
 }
 
-/// Gives a request a reason for the audit log.
+/// Adds a reason for the audit log to a request.
 ///
 /// # Errors
 ///
@@ -179,12 +179,12 @@ pub fn with_reason(request: &mut RestRequest, reason: &str) -> Result<(), CallEr
         return Err(CallError::Reason(length));
     }
     let encoded = utf8_percent_encode(reason, NON_ALPHANUMERIC).to_string();
-    let value = HeaderValue::from_str(&encoded).expect("invariant: percent-encoded text is plain");
+    let value = HeaderValue::from_str(&encoded).expect("invariant: percent-encoded text is ASCII");
     request.headers.insert(REASON, value);
     Ok(())
 }
 
-/// Twilight says what is wrong in an error's causes.
+/// Converts an error of twilight, with its causes: they name the invalid field.
 pub(super) fn invalid(error: &(dyn Error + 'static)) -> CallError {
     let mut why = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The calls that Guildhall makes itself, typed. Any other of twilight's builders goes through [`Calls::build`].
+//! Typed calls that Guildhall itself makes. Any other builder of twilight goes through [`CallBuilder::build`].
 
 use std::fmt;
 
@@ -31,33 +31,33 @@ use super::{
     nonce,
 };
 
-/// Which messages of a channel to list.
+/// Selects the messages of a channel to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessagePage {
-    /// The newest.
+    /// The newest messages.
     #[default]
     Newest,
-    /// Those right after this one.
+    /// The messages right after this one.
     After(Id<MessageMarker>),
-    /// Those right before this one.
+    /// The messages right before this one.
     Before(Id<MessageMarker>),
 }
 
-/// What to change of an interaction's first response; what is `None` stays as it is.
+/// Changes to the first response to an interaction. A field that is `None` stays unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OriginalEdit<'a> {
-    /// Its text.
+    /// New text.
     pub content: Option<&'a str>,
-    /// Its embeds.
+    /// New embeds.
     pub embeds: Option<&'a [Embed]>,
-    /// Its components.
+    /// New components.
     pub components: Option<&'a [Component]>,
-    /// Whom it may mention; nobody if it does not say.
+    /// Allowed mentions; none if absent.
     pub allowed_mentions: Option<&'a AllowedMentions>,
 }
 
-/// Builds and checks calls. It sends nothing: twilight's client inside has no token, no TLS and nowhere to go, and only
-/// lends its builders. Messages mention nobody unless they say whom they may.
+/// Builds and validates calls. It sends nothing: the twilight client inside has no token, no TLS and no reachable host;
+/// only its builders are used. Messages mention no one unless they list allowed mentions.
 ///
 /// ```
 /// # use guildhall::discord::rest::CallBuilder;
@@ -66,7 +66,7 @@ pub struct OriginalEdit<'a> {
 /// # async fn main() {
 /// let calls = CallBuilder::new(Id::new(5));
 /// let call = calls.create_role(Id::new(1), |role| role.name("helpers").hoist(true)).unwrap();
-/// let call = call.with_reason("asked for").unwrap();
+/// let call = call.with_reason("requested").unwrap();
 /// assert_eq!(call.request.path, "/guilds/1/roles");
 /// # }
 /// ```
@@ -82,40 +82,40 @@ impl fmt::Debug for CallBuilder {
 }
 
 impl CallBuilder {
-    /// The calls of this application. Needs a Tokio runtime around it.
+    /// Returns a builder for the calls of this application. Must be called within a Tokio runtime.
     #[must_use]
     pub fn new(application: Id<ApplicationMarker>) -> Self {
         let client = Client::builder()
-            // The builder has already started a limiter, which ends with this.
+            // The builder has already started a rate limiter; this stops it.
             .ratelimiter(None)
-            // A name that no resolver knows, by its standard.
+            // `.invalid` is a reserved domain that never resolves.
             .proxy("nowhere.invalid".to_owned(), true)
             .default_allowed_mentions(AllowedMentions::default())
             .build();
         Self { client, application }
     }
 
-    /// Twilight's client, for its builders. It cannot reach Discord.
+    /// Returns twilight's client, for its builders. It cannot reach Discord.
     #[must_use]
     pub fn builders(&self) -> &Client {
         &self.client
     }
 
-    /// Any call of twilight's, whose answer holds a `T`.
+    /// Builds any call of twilight whose response contains a `T`.
     ///
     /// # Errors
     ///
-    /// When a field is not as Discord takes it; so does every other call here.
+    /// When Discord would reject a field. The other methods return the same error.
     pub fn build<T>(&self, builder: impl TryIntoRequest) -> Result<Call<T>, CallError> {
         Call::build(self.application, builder)
     }
 
-    /// How to connect to the gateway, and how often that may be done.
+    /// Returns the URL of the gateway, and the limit on connections to it.
     pub fn gateway_bot(&self) -> Result<Call<BotConnectionInfo>, CallError> {
         self.build(self.client.gateway().authed())
     }
 
-    /// Makes a role.
+    /// Creates a role.
     pub fn create_role<'a>(
         &'a self,
         guild: Id<GuildMarker>,
@@ -129,7 +129,7 @@ impl CallBuilder {
         self.build(self.client.delete_role(guild, role))
     }
 
-    /// Gives a member a role.
+    /// Adds a role to a member.
     pub fn add_member_role(
         &self,
         guild: Id<GuildMarker>,
@@ -139,7 +139,7 @@ impl CallBuilder {
         self.build(self.client.add_guild_member_role(guild, user, role))
     }
 
-    /// Takes a role from a member.
+    /// Removes a role from a member.
     pub fn remove_member_role(
         &self,
         guild: Id<GuildMarker>,
@@ -149,7 +149,7 @@ impl CallBuilder {
         self.build(self.client.remove_guild_member_role(guild, user, role))
     }
 
-    /// Makes a channel.
+    /// Creates a channel.
     pub fn create_channel<'a>(
         &'a self,
         guild: Id<GuildMarker>,
@@ -159,7 +159,7 @@ impl CallBuilder {
         self.build(with(self.client.create_guild_channel(guild, name)))
     }
 
-    /// Changes a channel. With a name or a topic it falls under a limit of its own.
+    /// Changes a channel. A change of the name or the topic has a rate limit of its own.
     pub fn modify_channel<'a>(
         &'a self,
         channel: Id<ChannelMarker>,
@@ -173,7 +173,8 @@ impl CallBuilder {
         self.build(self.client.delete_channel(channel))
     }
 
-    /// Sends a message. With the same nonce again within a few minutes, Discord returns the first message instead.
+    /// Sends a message. If the same nonce is sent again within a few minutes, Discord returns the first message
+    /// instead.
     pub fn create_message<'a>(
         &'a self,
         channel: Id<ChannelMarker>,
@@ -185,12 +186,12 @@ impl CallBuilder {
         Ok(call)
     }
 
-    /// One message.
+    /// Returns one message.
     pub fn message(&self, channel: Id<ChannelMarker>, message: Id<MessageMarker>) -> Result<Call<Message>, CallError> {
         self.build(self.client.message(channel, message))
     }
 
-    /// Some messages of a channel, newest first, 1 to 100.
+    /// Lists 1 to 100 messages of a channel, newest first.
     pub fn messages(
         &self,
         channel: Id<ChannelMarker>,
@@ -205,7 +206,7 @@ impl CallBuilder {
         }
     }
 
-    /// A guild's audit log.
+    /// Returns a guild's audit log.
     pub fn audit_log<'a>(
         &'a self,
         guild: Id<GuildMarker>,
@@ -214,7 +215,7 @@ impl CallBuilder {
         self.build(with(self.client.audit_log(guild)))
     }
 
-    /// The first response to an interaction.
+    /// Sends the first response to an interaction.
     pub fn interaction_callback(
         &self,
         interaction: Id<InteractionMarker>,
@@ -222,7 +223,7 @@ impl CallBuilder {
         response: &InteractionResponse,
     ) -> Result<Call<()>, CallError> {
         let mut response = response.clone();
-        // Twilight sees to this everywhere but here.
+        // Twilight applies the default allowed mentions everywhere except here.
         if matches!(
             response.kind,
             InteractionResponseType::ChannelMessageWithSource | InteractionResponseType::UpdateMessage

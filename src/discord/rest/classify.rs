@@ -1,4 +1,4 @@
-//! What an answer is, read from its status, headers and body alone.
+//! Classifies a response by its status, headers and body alone.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,30 +8,30 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What there is to know of an answer.
+/// Class of a response, and the data that was read with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classification {
-    /// What kind of answer it is.
+    /// Class of the response.
     pub class: ResponseClass,
-    /// Discord's error code, if the body had one.
+    /// Discord's error code, if the body has one.
     pub code: Option<u32>,
-    /// The bucket's headers, if all were there and made sense.
+    /// Rate limit headers of the bucket, if all are present and valid.
     pub rate: Option<RateHeaders>,
 }
 
-/// Discord's error code for a token in the path that is no longer good.
+/// Discord's error code for an expired token in the path.
 const INVALID_WEBHOOK_TOKEN: u32 = 50_027;
 
-/// How long to wait after a 429 that does not say.
+/// How long to wait after a 429 without a retry time.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
-/// Waits past this are taken for nonsense. The longest that have been seen are of about a day.
+/// Longer waits are treated as invalid. The longest that have been observed are about a day.
 const LONGEST_WAIT: Duration = Duration::from_secs(31 * 86_400);
 
-/// A bucket's name is a short hash; anything longer is not kept.
+/// A bucket's id is a short hash; a longer value is ignored.
 const LONGEST_BUCKET: usize = 128;
 
-/// The parts of an error's body that say what it is. Any of them may be of a wrong type, and then says nothing.
+/// The fields of an error body that classify it. A field of the wrong type is ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ErrorBody {
@@ -46,7 +46,7 @@ impl ErrorBody {
     }
 }
 
-/// Says what an answer is. One that makes no sense has a class, too.
+/// Classifies a response. A malformed response gets a class, too.
 #[must_use]
 pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Classification {
     let rate = rate_headers(headers);
@@ -57,23 +57,23 @@ pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap,
     let code = error.as_ref().and_then(|error| error.code.as_u64()).and_then(|code| u32::try_from(code).ok());
     let class = match status {
         StatusCode::TOO_MANY_REQUESTS => too_many(headers, error.as_ref()),
-        // Without the bot's token in the call, its failure says nothing about that token.
+        // A call without the bot's token says nothing about that token when it fails.
         StatusCode::UNAUTHORIZED if code == Some(INVALID_WEBHOOK_TOKEN) || credential == Credential::Anonymous => {
             ResponseClass::InteractionEnded
         }
         StatusCode::UNAUTHORIZED => ResponseClass::Unauthorized,
-        // Not a ban, whoever sent it: Cloudflare also refuses single calls for what their body holds.
+        // Never a ban, no matter which server sent it: Cloudflare also rejects single calls because of their body.
         StatusCode::FORBIDDEN => ResponseClass::Forbidden,
         StatusCode::NOT_FOUND => ResponseClass::NotFound,
         status if status.is_server_error() => ResponseClass::ServerError,
-        // A redirect, too: none is followed.
+        // Includes redirects: none is followed.
         _ => ResponseClass::Rejected,
     };
     Classification { class, code, rate }
 }
 
-/// When Discord's API gave an answer, by its clock. A page of Cloudflare's, an error of a proxy and an answer out of a cache
-/// have the time of another clock, or of another moment.
+/// Returns the time at which Discord's API sent a response, by its own clock. A page from Cloudflare, an error of a
+/// proxy and a cached response carry the time of another clock, or of another moment.
 #[must_use]
 pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: ResponseClass) -> Option<UnixMs> {
     let is_from_api = match class {
@@ -99,15 +99,15 @@ pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: ResponseC
     Some(UnixMs::new(u64::try_from(since.as_millis()).ok()?))
 }
 
-/// A 429 is Discord's own if it names a limit of Discord's, or if it came through Discord's proxy (`Via`) and its body
-/// says how long to wait. Anything else is Cloudflare's: the 1015 page, or the JSON that never changes.
+/// A 429 is from Discord if it names a limit of Discord, or if it came through Discord's proxy (`Via`) and its body has
+/// a retry time. Any other is from Cloudflare: the 1015 page, or the fixed JSON body.
 fn too_many(headers: &HeaderMap, error: Option<&ErrorBody>) -> ResponseClass {
     let names_limit = ["x-ratelimit-scope", "x-ratelimit-global", "x-ratelimit-bucket"]
         .iter()
         .any(|name| headers.contains_key(*name));
     let in_body = error.and_then(ErrorBody::retry_after);
     let in_header = text(headers, header::RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).and_then(wait);
-    // An absent wait is less than any other.
+    // `None` is less than any wait.
     let retry_after = in_header.max(in_body);
     let genuine = error.is_some() && (names_limit || (headers.contains_key(header::VIA) && in_body.is_some()));
     if !genuine {
@@ -128,7 +128,7 @@ fn scope(headers: &HeaderMap, error: Option<&ErrorBody>) -> RateLimitScope {
     }
 }
 
-/// The five headers of a bucket: all of them, each making sense, or none.
+/// Reads the five headers of a bucket. Returns `None` unless all are present and valid.
 fn rate_headers(headers: &HeaderMap) -> Option<RateHeaders> {
     let bucket = text(headers, "x-ratelimit-bucket")?;
     if bucket.is_empty() || bucket.len() > LONGEST_BUCKET {
@@ -148,15 +148,16 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// Seconds as a time to wait; nothing if no sane server would say so.
+/// Converts seconds to a wait. Returns `None` for a value that no sane server sends.
 fn wait(seconds: f64) -> Option<Duration> {
     let wait = Duration::try_from_secs_f64(seconds).ok()?;
     (wait <= LONGEST_WAIT).then_some(wait)
 }
 
-/// Seconds since 1970 as milliseconds.
+/// Converts seconds since 1970 to milliseconds.
 fn epoch_ms(seconds: f64) -> Option<u64> {
-    // A double holds a time of these centuries to well below a microsecond, so the rounding finds Discord's millisecond.
+    // An `f64` represents a current timestamp to well below a microsecond, so rounding gives Discord's exact
+    // millisecond.
     let micros = Duration::try_from_secs_f64(seconds).ok()?.as_micros();
     u64::try_from((micros + 500) / 1_000).ok()
 }
@@ -207,12 +208,12 @@ mod tests {
         assert_eq!(date(204, &[DATE]), then);
         assert_eq!(date(404, &[DATE, JSON]), then);
         assert_eq!(date(429, &[DATE, JSON, ("x-ratelimit-scope", "user")]), then);
-        assert_eq!(date(200, &[JSON]), None, "there is none");
+        assert_eq!(date(200, &[JSON]), None, "no date");
         assert_eq!(date(200, &[("date", "yesterday"), JSON]), None);
-        assert_eq!(date(403, &[DATE, ("content-type", "text/html")]), None, "a page of Cloudflare's");
+        assert_eq!(date(403, &[DATE, ("content-type", "text/html")]), None, "a page from Cloudflare");
         assert_eq!(date(429, &[DATE, JSON]), None, "Cloudflare's limit");
-        assert_eq!(date(502, &[DATE, JSON]), None, "a server between");
-        assert_eq!(date(200, &[DATE, JSON, ("age", "30")]), None, "out of a cache");
+        assert_eq!(date(502, &[DATE, JSON]), None, "a server in between");
+        assert_eq!(date(200, &[DATE, JSON, ("age", "30")]), None, "from a cache");
         assert_eq!(date(200, &[DATE, JSON, ("cf-cache-status", "HIT")]), None);
     }
 
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(class_of(429, &[], page), blocked(None));
         assert_eq!(class_of(429, &[("retry-after", "3600")], page), blocked(Some(3_600)));
         assert_eq!(class_of(429, &[], fixed), blocked(None));
-        assert_eq!(class_of(429, &[("via", "1.1 google")], fixed), blocked(None), "no rate headers, and no wait");
+        assert_eq!(class_of(429, &[("via", "1.1 google")], fixed), blocked(None), "no rate limit headers, and no wait");
         assert_eq!(class_of(429, &[("via", "1.1 google")], page), blocked(None), "not JSON");
         assert!(matches!(class_of(429, &[], genuine), ResponseClass::Blocked { retry_after: Some(_) }), "no `Via`");
     }

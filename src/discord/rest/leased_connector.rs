@@ -1,7 +1,7 @@
-//! Connections that carry nothing once a right has ended.
+//! Connections that write nothing after a lease has expired.
 //!
-//! A call may be held up between the gate and the wire for as long as the process is frozen. So the right is looked at once
-//! more when its bytes are written: after that they are the kernel's.
+//! A call can be delayed between the gate and the network for as long as the process is frozen. The lease is therefore
+//! checked again when the bytes are written. After that, the kernel owns them.
 
 use std::{
     future::Future,
@@ -16,7 +16,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tower_service::Service;
 
-/// Makes connections that write only while the right holds.
+/// Creates connections that write only while the lease is valid.
 #[derive(Clone, Debug)]
 pub(super) struct LeasedConnector<C> {
     pub(super) inner: C,
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// A connection that writes only while the right holds.
+/// A connection that writes only while the lease is valid.
 #[derive(Debug)]
 pub(super) struct LeasedConnection<T> {
     inner: T,
@@ -51,7 +51,7 @@ pub(super) struct LeasedConnection<T> {
 
 impl<T> LeasedConnection<T> {
     fn check(&self) -> Result<(), Error> {
-        if self.right.holds() { Ok(()) } else { Err(Error::other("the lease ran out before the call was written")) }
+        if self.right.holds() { Ok(()) } else { Err(Error::other("the lease expired before the call was written")) }
     }
 }
 

@@ -1,12 +1,12 @@
-//! Discord's REST API: how calls are built, sent and read.
+//! Discord's REST API: builds and sends calls, and reads responses.
 //!
 //! ```text
-//!  Calls::create_role(…) ──▶ Call<Role> ──request──▶ gate ──Cleared──▶ HyperTransport ──https──▶ Discord
-//!                                ▲                                          │
-//!                              parse ◀────────────── Answered ◀── classify ◀┘
+//!  CallBuilder::create_role(…) ─▶ Call<Role> ─request─▶ gate ─ClearedRequest─▶ HyperTransport ─https─▶ Discord
+//!                                     ▲                                               │
+//!                                   parse ◀───────────── RestResponse ◀── classify ◀──┘
 //! ```
 //!
-//! Nothing here decides when a call may go, or whether it is made again: that is the gate's and the operations' business.
+//! Nothing here decides when a call is permitted or retried: the gate and the operations decide that.
 
 mod call;
 mod call_builder;

@@ -1,4 +1,5 @@
-//! A message's body with what twilight's builder lacks: a nonce of Discord's own length, and that it be enforced.
+//! Adds to a message's body what twilight's builder lacks: a nonce of the full length that Discord permits, and
+//! `enforce_nonce`.
 
 use bytes::Bytes;
 use guildhall_actors::gate::{RequestBody, RestRequest};
@@ -7,10 +8,11 @@ use serde_json::{Map, Value};
 
 use super::call::{CallError, invalid};
 
-/// The longest nonce that Discord takes, in characters.
+/// Maximum length of a nonce in Discord, in characters.
 const LONGEST_NONCE: usize = 25;
 
-/// Gives a message a nonce: sent again within a few minutes, it returns the first message instead of making another.
+/// Sets a message's nonce. If it is sent again within a few minutes, Discord returns the first message and creates no
+/// other.
 pub(super) fn with_nonce(request: &mut RestRequest, nonce: &str) -> Result<(), CallError> {
     let length = nonce.chars().count();
     if length == 0 || length > LONGEST_NONCE {

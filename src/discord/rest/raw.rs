@@ -1,38 +1,39 @@
-//! Calls by method and path, for what has no typed form: made sure of before anything else sees them.
+//! Calls by method and path, for calls without a typed builder. They are validated before any other code sees them.
 
 use guildhall_actors::gate::{RequestBody, RestRequest};
 use guildhall_core::{response::Credential, route::SublimitKind};
 use http::{HeaderMap, Method};
 use serde::{Deserialize, de::IgnoredAny};
 
-/// Why a path or a method cannot be taken.
+/// Why a path or a method is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RawRequestError {
-    /// It does not start with a slash.
-    #[error("a path starts with a slash and stands below the API's version, such as /users/@me")]
+    /// The path does not start with a slash.
+    #[error("the path must start with a slash and omit the API version, such as /users/@me")]
     NoSlash,
-    /// It holds `.` or `..`, plain or encoded: it would not go where it seems to.
-    #[error("a path holds no `.` or `..` segment, plain or encoded")]
+    /// The path contains a `.` or `..` segment, plain or encoded: it would lead to another resource than it seems to.
+    #[error("the path must not contain a `.` or `..` segment, plain or encoded")]
     DotSegment,
-    /// It holds a slash that a server may or may not take for one.
-    #[error("a path holds no encoded slash, and no backslash")]
+    /// The path contains a character that a server may or may not treat as a slash.
+    #[error("the path must not contain an encoded slash or a backslash")]
     EncodedSlash,
-    /// It holds two slashes in a row, or one at its end.
-    #[error("a path holds no empty segment: no two slashes in a row, and none at its end")]
+    /// The path contains two slashes in a row, or a trailing one.
+    #[error("the path must not contain an empty segment: no two slashes in a row, and no trailing slash")]
     EmptySegment,
-    /// It holds a character that has to be encoded.
-    #[error("a path holds printable ASCII without `#`; percent-encode anything else")]
+    /// The path contains a character that must be encoded.
+    #[error("the path must be printable ASCII without `#`; percent-encode other characters")]
     Character,
-    /// The method is none of a REST API.
-    #[error("the method is GET, HEAD, POST, PUT, PATCH or DELETE")]
+    /// The method is not supported.
+    #[error("the method must be GET, HEAD, POST, PUT, PATCH or DELETE")]
     Method,
 }
 
-/// A call by its method and path. A channel's name limit is found in a whole body only; a stream is not read here.
+/// Builds a call from its method and path. The sublimit on channel names is only detected in a complete body; a stream
+/// is not read here.
 ///
 /// # Errors
 ///
-/// When the path could be read in two ways, or the method is none of a REST API.
+/// When the path is ambiguous, or the method is not supported.
 pub fn raw(
     method: Method,
     path: &str,
@@ -51,14 +52,14 @@ pub fn raw(
     Ok(request)
 }
 
-/// Limits and permissions are decided by what the path says, so it may say one thing only.
+/// Limits and permissions follow from the path, so it must be unambiguous.
 fn check(path: &str) -> Result<(), RawRequestError> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
         return Err(RawRequestError::Character);
     }
     let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
     let below = path.strip_prefix('/').ok_or(RawRequestError::NoSlash)?;
-    // Encoded once more, a proxy that decodes twice would be needed to read it so; cheap to refuse, too.
+    // Double encoding matters only to a proxy that decodes twice, but is cheap to reject.
     if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
         return Err(RawRequestError::EncodedSlash);
     }
@@ -72,7 +73,7 @@ fn check(path: &str) -> Result<(), RawRequestError> {
     Ok(())
 }
 
-/// Fills in what follows from path and body: the guild that pays, and the limit within the limit.
+/// Sets what follows from path and body: the guild that the call counts for, and the sublimit.
 pub(super) fn complete(request: &mut RestRequest) {
     let path = request.path.split_once('?').map_or(request.path.as_str(), |(path, _)| path);
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -87,7 +88,7 @@ pub(super) fn complete(request: &mut RestRequest) {
     }
 }
 
-/// Whether a change of a channel sets its name or its topic, be it to nothing.
+/// Whether a change of a channel sets its name or its topic, including to null.
 fn renames(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Change {

@@ -1,7 +1,7 @@
-//! The way out: one call over one connection, at most once.
+//! The HTTP transport: sends one call over one connection, at most once.
 //!
-//! HTTP/1.1 only, on purpose. A lost connection then makes the outcome of one call unknown, and not of all that happened
-//! to share it; and a call that timed out takes its connection with it.
+//! HTTP/1.1 only, on purpose. A lost connection then makes the outcome of one call unknown, not of all the calls that
+//! share it. A call that times out closes its connection.
 
 use std::{
     error::Error,
@@ -38,14 +38,14 @@ use crate::{
     settings::{SecretValue, Settings},
 };
 
-/// Who we are, in the form that Discord asks for.
+/// User agent, in the format that Discord requires.
 const USER_AGENT: &str = concat!("DiscordBot (", env!("CARGO_PKG_REPOSITORY"), ", ", env!("CARGO_PKG_VERSION"), ")");
 
-/// Unused connections that are kept. The gate lets some 50 calls a second go, so more are never of use.
+/// Maximum number of idle connections. The gate permits about 50 calls a second, so more are never needed.
 const MAX_IDLE: usize = 64;
 
-/// What belongs to a connection or is the transport's own to say. A caller's word on it is dropped. `Accept-Encoding`
-/// is among them, since answers are read here.
+/// Headers that belong to a connection or that the transport sets itself. Values from a caller are removed. They
+/// include `Accept-Encoding`, because responses are read here.
 const OWN_HEADERS: [header::HeaderName; 15] = [
     header::ACCEPT_ENCODING,
     header::AUTHORIZATION,
@@ -64,33 +64,33 @@ const OWN_HEADERS: [header::HeaderName; 15] = [
     header::HeaderName::from_static("tracestate"),
 ];
 
-/// Which trace a call is a part of.
+/// Trace context of a call.
 const TRACEPARENT: header::HeaderName = header::HeaderName::from_static("traceparent");
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type OutgoingBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// What the transport needs to know.
+/// Configuration of the transport.
 #[derive(Clone, Debug)]
 pub struct TransportConfig {
-    /// The REST API, without a slash at its end.
+    /// URL of the REST API, without a trailing slash.
     pub api_url: String,
     /// The bot's token.
     pub token: SecretValue,
-    /// How long a call may wait for a connection, TLS included.
+    /// Maximum time to wait for a connection, including TLS.
     pub connect_timeout: Duration,
-    /// How long a call may take in all.
+    /// Maximum duration of a call in total.
     pub request_timeout: Duration,
-    /// The largest answer that is read.
+    /// Maximum size of a response.
     pub max_response_bytes: usize,
-    /// How long an unused connection is kept.
+    /// How long an idle connection stays open.
     pub pool_idle: Duration,
-    /// Whether Discord is told which trace a call is a part of.
+    /// Whether calls carry a `traceparent` header to Discord.
     pub traceparent: bool,
 }
 
 impl TransportConfig {
-    /// As the settings have it.
+    /// Creates the configuration from the settings.
     #[must_use]
     pub fn new(settings: &Settings, token: SecretValue) -> Self {
         Self {
@@ -105,20 +105,18 @@ impl TransportConfig {
     }
 }
 
-/// What the transport cannot work with.
+/// Invalid configuration of the transport.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportConfigError {
-    /// The API's address is none.
-    #[error(
-        "{0:?} cannot be the address of a REST API; give an http or https URL, such as https://discord.com/api/v10"
-    )]
+    /// The URL of the API is invalid.
+    #[error("{0:?} is not a valid REST API URL; use an http or https URL such as https://discord.com/api/v10")]
     Url(String),
-    /// The token cannot stand in a header.
-    #[error("the bot's token holds characters that no token has; copy it anew from Discord's developer portal")]
+    /// The token has characters that a header cannot contain.
+    #[error("the bot token contains invalid characters; copy it again from the Discord developer portal")]
     Token,
 }
 
-/// The token that calls carry. Clones are the same one.
+/// The token that calls carry. Clones share it.
 #[derive(Clone)]
 pub struct Authorization(Arc<RwLock<HeaderValue>>);
 
@@ -140,11 +138,11 @@ impl Authorization {
         Ok(header)
     }
 
-    /// Uses this token from the next call on.
+    /// Sets the token. It applies from the next call on.
     ///
     /// # Errors
     ///
-    /// When it can be no part of an HTTP request; nothing has changed then.
+    /// When the token cannot be an HTTP header value. The token is then unchanged.
     pub fn set(&self, token: &SecretValue) -> Result<(), TransportConfigError> {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Self::written(token)?;
         Ok(())
@@ -157,13 +155,13 @@ impl Authorization {
 
 type RestHttpClient = Client<LeasedConnector<HttpsConnector<HttpConnector>>, OutgoingBody>;
 
-/// Sends calls to Discord over pooled connections. It retries nothing and follows nothing.
+/// Sends calls to Discord over pooled connections. It does not retry calls and does not follow redirects.
 pub struct HyperTransport {
-    /// For calls that may always be made.
+    /// For calls that need no lease.
     client: RestHttpClient,
-    /// For calls by a right that may end.
+    /// For calls that need a valid lease.
     leased: RestHttpClient,
-    /// Whether all calls are such.
+    /// Whether all calls need a valid lease.
     leases_all: bool,
     pool_idle: Duration,
     api_url: String,
@@ -172,7 +170,7 @@ pub struct HyperTransport {
     request_timeout: Duration,
     max_response_bytes: usize,
     traceparent: bool,
-    /// Where the dates of answers are compared.
+    /// Clocks that the dates of responses are compared with.
     clocks: Option<Clocks>,
 }
 
@@ -183,11 +181,11 @@ impl fmt::Debug for HyperTransport {
 }
 
 impl HyperTransport {
-    /// A transport with no connection yet.
+    /// Creates a transport without connections.
     ///
     /// # Errors
     ///
-    /// When the API's URL or the token can be no part of an HTTP request.
+    /// When the URL of the API or the token cannot be part of an HTTP request.
     pub fn new(config: TransportConfig) -> Result<Self, TransportConfigError> {
         let base: Uri = config.api_url.parse().map_err(|_| TransportConfigError::Url(config.api_url.clone()))?;
         let plain = base.path_and_query().is_none_or(|path| path.query().is_none());
@@ -212,31 +210,31 @@ impl HyperTransport {
         })
     }
 
-    /// The same, but what is sent by a right that may end is written only while this process's lease holds.
+    /// Sets the lease of this process. Calls that depend on a lease are written only while it is valid.
     #[must_use]
     pub fn under(self, lease: LeaseGuard) -> Self {
         Self { leased: pooled(self.connect_timeout, self.pool_idle, lease), ..self }
     }
 
-    /// What calls are made as. A token that is set there is used from the next call on.
+    /// Returns the token that calls carry. A new token that is set there applies from the next call on.
     #[must_use]
     pub fn authorization(&self) -> Authorization {
         self.authorization.clone()
     }
 
-    /// The same, but the `Date` of every answer of Discord's API is compared with these clocks.
+    /// Compares the `Date` of every response of Discord's API with these clocks.
     #[must_use]
     pub fn reporting_dates_to(self, clocks: Clocks) -> Self {
         Self { clocks: Some(clocks), ..self }
     }
 
-    /// The same, but nothing at all is written unless this process may send.
+    /// Sets the lease of this process. No call is written unless it is valid.
     #[must_use]
     pub fn only_under(self, lease: LeaseGuard) -> Self {
         Self { leases_all: true, ..self.under(lease) }
     }
 
-    /// Sends a call once, and reads the whole answer.
+    /// Sends a call once, and reads the whole response.
     pub(crate) async fn exchange(&self, request: RestRequest) -> Result<RawResponse, TransportError> {
         let started = Instant::now();
         let sent = self.clocks.as_ref().map(Clocks::monotonic);
@@ -252,7 +250,7 @@ impl HyperTransport {
             biased;
             answered = &mut answer => Some(answered),
             () = connected(&mut connection) => None,
-            () = sleep_until(connect_by) => return Err(TransportError::Connect("no connection in time".to_owned())),
+            () = sleep_until(connect_by) => return Err(TransportError::Connect("connection timed out".to_owned())),
         };
         let answered = match answered {
             Some(answered) => answered,
@@ -270,25 +268,25 @@ impl HyperTransport {
         Ok(RawResponse { status: head.status, headers: head.headers, body, class, code, rate })
     }
 
-    /// The call as it goes on the wire.
+    /// Builds the HTTP request.
     fn prepare(&self, request: RestRequest) -> Result<http::Request<OutgoingBody>, TransportError> {
         let malformed = |why: &str| TransportError::Malformed(why.to_owned());
         if request.method == Method::CONNECT {
-            return Err(malformed("CONNECT is no method of a REST API"));
+            return Err(malformed("CONNECT is not a valid method for a REST API"));
         }
         if !request.path.starts_with('/') {
             return Err(malformed("the path does not start with a slash"));
         }
         let uri: Uri = format!("{}{}", self.api_url, request.path)
             .parse()
-            .map_err(|_| malformed("the path is no part of a URL"))?;
+            .map_err(|_| malformed("the path cannot be part of a URL"))?;
         let mut out = http::Request::new(out_body(request.body));
         *out.headers_mut() = self.out_headers(request.headers, request.credential);
         if let Some(trace) = request.trace.filter(|_| self.traceparent) {
-            let trace = HeaderValue::from_str(&trace.to_string()).map_err(|_| malformed("its trace is none"))?;
+            let trace = HeaderValue::from_str(&trace.to_string()).map_err(|_| malformed("invalid trace context"))?;
             out.headers_mut().insert(TRACEPARENT, trace);
         }
-        // Left to itself, hyper says nothing about a body that is empty, and some servers then wait for one (411).
+        // By default, hyper sends no `Content-Length` for an empty body, and some servers then expect one (411).
         if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) && out.body().is_end_stream() {
             out.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(0));
         }
@@ -316,7 +314,10 @@ impl HyperTransport {
             Ok(whole) => Ok(whole.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
                 let most = self.max_response_bytes;
-                Err(TransportError::Broken(format!("the answer is larger than {most} bytes (rest.max_response_bytes)")))
+                Err(TransportError::Broken(format!(
+                    "the response is larger than {most} bytes \
+                    (rest.max_response_bytes)"
+                )))
             }
             Err(error) => Err(TransportError::Broken(chain(error.as_ref()))),
         }
@@ -332,17 +333,17 @@ impl Transport for HyperTransport {
     }
 }
 
-/// Connections that are kept for a while.
+/// Creates a client with pooled connections.
 fn pooled(connect_timeout: Duration, idle: Duration, right: LeaseGuard) -> RestHttpClient {
     let mut tcp = HttpConnector::new();
-    // The connector around it sees to the scheme.
+    // The outer connector checks the scheme.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    // Among several addresses it is divided, so that a dead one does not use up the time of the others.
+    // The timeout is divided among several addresses, so that one dead address does not use all of it.
     tcp.set_connect_timeout(Some(connect_timeout));
     let connector = HttpsConnectorBuilder::new()
         .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))
-        .expect("invariant: ring supports the default versions of TLS")
+        .expect("invariant: ring supports the default TLS versions")
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
@@ -350,8 +351,8 @@ fn pooled(connect_timeout: Duration, idle: Duration, right: LeaseGuard) -> RestH
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle)
         .pool_max_idle_per_host(MAX_IDLE)
-        // It tries again only what a connection has handed back unread: its task had not yet taken the call from the queue
-        // when the other side hung up, so no byte of it was written.
+        // Retries only calls that a connection has returned unread: its task had not yet taken the call from the queue
+        // when the peer closed the connection, so no byte of the call was written.
         .retry_canceled_requests(true)
         .build(LeasedConnector { inner: connector, right })
 }
@@ -364,12 +365,13 @@ fn out_body(body: RequestBody) -> OutgoingBody {
     }
 }
 
-/// Waits until the call has a connection, and so may be on its way.
+/// Waits until the call has a connection. From then on it may be in flight.
 async fn connected(connection: &mut CaptureConnection) {
     drop(connection.wait_for_connection_metadata().await);
 }
 
-/// Whether a failed call may have left. It never did if it had no connection, or if the connection gave it back.
+/// Classifies a failed call by whether it may have been sent. It was never sent if it had no connection, or if the
+/// connection returned it.
 fn failure(error: &hyper_util::client::legacy::Error, connection: &CaptureConnection) -> TransportError {
     let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     let given_back = cause.is_some_and(hyper::Error::is_canceled);

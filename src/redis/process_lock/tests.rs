@@ -19,7 +19,7 @@ fn take(folder: &TempDir) -> ProcessLock {
     ProcessLock::take(&folder.path().join("42")).unwrap()
 }
 
-/// Lets go of a seat as the kernel does when its process dies. Its id.
+/// Releases a lock as the kernel does when its process dies. Returns its id.
 fn die(seat: ProcessLock) -> String {
     seat.id
 }
@@ -202,10 +202,10 @@ fn a_folder_belongs_to_one_application_and_one_user() {
     assert!(default.parent().unwrap().ends_with(format!("guildhall-seats-{}", user())));
 }
 
-/// Names the folder in which a child takes its seat.
+/// Names the folder in which a child takes its lock file.
 const CHILD: &str = "GUILDHALL_TEST_SEAT_FOLDER";
 
-/// Not a test: the life of a process with a seat, until it is killed.
+/// Not a test: a process with a lock file, until it is killed.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child() {

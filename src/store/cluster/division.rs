@@ -1,4 +1,5 @@
-//! The share of a rate limit that this process has: what the keeper, which talks to the store, and the gate tell each other.
+//! The share of a rate limit that this process has: state that the heartbeat task, which talks to the store, and the
+//! gate exchange.
 
 use std::{
     collections::BTreeSet,
@@ -20,28 +21,28 @@ use tokio::sync::watch;
 use super::ClusterMember;
 use crate::clock::boot_time;
 
-/// How a limit is to be divided.
+/// How to divide a limit.
 #[derive(Clone, Debug)]
 pub struct DivisionRequest {
-    /// The rules. Its lease is the one of the store's settings.
+    /// The rules. The lease is replaced by that of the store's settings.
     pub config: DivisionConfig,
-    /// Names the limit: processes with the same name divide it.
+    /// Name of the limit: processes with the same name divide it.
     pub scope: String,
-    /// The lock that shows on this machine whether the process lives, if it has one; else empty.
+    /// Name of the lock that shows on this machine whether the process is alive. Empty if it has none.
     pub seat: String,
 }
 
-/// What keeper and gate tell each other.
+/// State that the heartbeat task and the gate exchange.
 #[derive(Debug)]
 pub(in crate::store) struct DivisionState {
     request: OnceLock<DivisionRequest>,
     allowance: watch::Sender<Allowance>,
     usage: watch::Sender<ShareUsage>,
-    /// Until when this process may send, in microseconds of the boot clock.
+    /// Time until which this process may send, in microseconds of the boot clock.
     until: AtomicU64,
-    /// Seats of processes that are certainly dead.
+    /// Locks of processes that are certainly dead.
     dead: Mutex<BTreeSet<String>>,
-    /// How long the row stays after the goodbye, once nothing more is sent.
+    /// How long the row stays after the departure. Set once nothing more is sent.
     hold: Mutex<Option<Duration>>,
 }
 
@@ -75,7 +76,7 @@ impl DivisionState {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the gate what it may do: nothing after the goodbye. What has changed, if anything has.
+    /// Publishes to the gate what it may use: nothing after the departure. Returns the allowance if it has changed.
     pub(super) fn publish(&self, share: &LimitShare) -> Option<Allowance> {
         let has_left = self.departure_hold().is_some();
         let until = share.sends_until().filter(|_| !has_left);
@@ -84,7 +85,7 @@ impl DivisionState {
         self.allowance.send_if_modified(|told| std::mem::replace(told, allowance) != allowance).then_some(allowance)
     }
 
-    /// Nothing may be sent any more, whatever is in flight.
+    /// From now on nothing may be sent, whatever is in flight.
     pub(super) fn end(&self) {
         let config = self.request().map(|request| &request.config);
         self.depart(config.map_or(Duration::ZERO, |config| config.hold_after_goodbye(1)));
@@ -102,7 +103,7 @@ impl LeaseCheck for DivisionState {
     }
 }
 
-/// The present time as a divided limit counts it.
+/// Present time on the clock of divided limits.
 pub(super) fn now() -> Timestamp {
     timestamp(boot_time())
 }
@@ -111,7 +112,7 @@ pub(super) fn timestamp(time: Duration) -> Timestamp {
     Timestamp::from_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A rate limit that this process divides with the others of its store.
+/// A rate limit that this process divides with the other processes of its store.
 #[derive(Clone, Debug)]
 pub struct LimitDivision {
     members: Arc<ClusterMember>,
@@ -119,7 +120,7 @@ pub struct LimitDivision {
 }
 
 impl LimitDivision {
-    /// Joins the others that divide a limit. Once for each process: a second request changes nothing.
+    /// Joins the processes that divide a limit. Only the first request of a process has an effect.
     pub(in crate::store) fn join(members: Arc<ClusterMember>, request: DivisionRequest) -> Self {
         let config = request.config.clone();
         let _ = members.division.request.set(request);
@@ -127,20 +128,20 @@ impl LimitDivision {
         Self { members, config }
     }
 
-    /// What the token bucket needs.
+    /// Input of the token bucket.
     #[must_use]
     pub fn limit(&self) -> DividedLimit {
         let division = &self.members.division;
         DividedLimit { allowance: division.allowance.subscribe(), usage: division.usage.clone() }
     }
 
-    /// The right to send: it ends with the lease, and when the share is lost.
+    /// The right to send. It ends with the lease, and when the share is lost.
     #[must_use]
     pub fn right(&self) -> LeaseGuard {
         LeaseGuard::while_held(Arc::clone(&self.members.division) as Arc<_>)
     }
 
-    /// Seats of processes of this machine that are certainly dead: no one has to wait for their leases.
+    /// Reports the locks of processes of this machine that are certainly dead: no process has to wait for their leases.
     pub fn report_dead(&self, seats: Vec<String>) {
         let mut dead = self.members.division.dead.lock().unwrap_or_else(PoisonError::into_inner);
         let is_news = seats.iter().any(|seat| !dead.contains(seat));
@@ -150,7 +151,7 @@ impl LimitDivision {
         }
     }
 
-    /// Nothing is sent any more; so many calls have no response yet. The store is told when it is closed.
+    /// Nothing more is sent; `in_flight` calls have no response yet. The store is notified when it is closed.
     pub fn depart(&self, in_flight: u32) {
         self.members.division.depart(self.config.hold_after_goodbye(in_flight));
     }

@@ -1,4 +1,4 @@
-//! Says again and again that this process lives, and takes over from those that do not say so any more.
+//! Renews the lease of this process, and takes over the queues of processes whose leases have expired.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -32,42 +32,42 @@ use crate::{
     },
 };
 
-/// The present time by the database's clock, in milliseconds.
+/// Present time of the database's clock, in milliseconds.
 pub(in crate::store) const NOW: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
-/// So long after somebody's lease has ended it is looked at again, so that it has.
+/// Delay of the next check after the end of another process's lease, so that the lease has expired by then.
 const AFTER_END: Duration = Duration::from_millis(20);
 
-/// What one look at the others has shown.
+/// State of the other processes, as read from the store.
 #[derive(Debug)]
 struct ClusterSnapshot {
-    /// Those that live, and whether they are here to work.
+    /// Processes with a valid lease, and whether they take work.
     live: BTreeSet<(Uuid, bool)>,
-    /// When the next lease of another ends, if it is not renewed.
+    /// Time until the next lease of another process ends, if it is not renewed.
     next_end: Option<Duration>,
     /// The table of shares, if this process divides a limit.
     shares: Option<Vec<ShareRow>>,
 }
 
-/// Actions on shares in a row, before anything else is looked at.
+/// Maximum number of consecutive actions on shares before other work is done.
 const MOST_ACTIONS: usize = 64;
 
-/// The share of a limit, and the row that says so.
+/// The share of a limit, and its row.
 struct HeldShare {
     machine: LimitShare,
     request: DivisionRequest,
-    /// Of the last renewal that was tried, and of the last that was committed.
+    /// Sequence numbers of the last renewal that was tried, and of the last one that was committed.
     beat: u64,
     renewed: u64,
 }
 
-/// The name that this process has among those of a store.
+/// Name of this process among those of a store.
 pub(in crate::store) fn instance_name(settings: &Settings) -> String {
     let own = || format!("{}-{}", host_name(), std::process::id());
     settings.instance.clone().unwrap_or_else(own)
 }
 
-/// Keeps this process among the living.
+/// Renews the lease of this process.
 pub(in crate::store) struct HeartbeatTask {
     members: Arc<ClusterMember>,
     clocks: Clocks,
@@ -80,14 +80,14 @@ pub(in crate::store) struct HeartbeatTask {
     timeout: Duration,
     live: BTreeSet<(Uuid, bool)>,
     beaten: Option<Instant>,
-    /// What the others know.
+    /// Phase that is stored, so that the other processes know it.
     said: Option<MemberPhase>,
-    /// The part of a limit that this process has, once it divides one.
+    /// The share of a limit, once this process divides one.
     share: Option<HeldShare>,
 }
 
 impl HeartbeatTask {
-    /// Says for the first time that this process lives.
+    /// Takes the first lease of this process.
     pub(in crate::store) async fn start(
         settings: &Settings,
         members: Arc<ClusterMember>,
@@ -102,14 +102,14 @@ impl HeartbeatTask {
         Ok(keeper)
     }
 
-    /// Says goodbye over a connection of its own, for a process whose writer or heartbeat may be what has failed.
+    /// Gives up the lease over a connection of its own, for a process whose writer or heartbeat may have failed.
     pub(in crate::store) async fn leave_at_once(
         settings: &Settings,
         members: Arc<ClusterMember>,
         clocks: Clocks,
         channel: String,
     ) {
-        // Without a connection its lease ends by itself.
+        // Without a connection the lease ends by itself.
         if let Ok(connection) = connect::writing(settings).await {
             Self::new(settings, members, clocks, connection, TransactionSetup::of(settings), channel)
                 .say_goodbye()
@@ -142,7 +142,7 @@ impl HeartbeatTask {
         }
     }
 
-    /// Goes on until it is told to stop; then says goodbye.
+    /// Runs until it is stopped; then gives up the lease.
     pub(in crate::store) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut usage = self.members.division.usage();
         let mut look_at = Instant::now() + self.lease.heartbeat;
@@ -181,7 +181,7 @@ impl HeartbeatTask {
         self.say_goodbye().await;
     }
 
-    /// Renews the lease if it is time, and looks around.
+    /// Renews the lease if it is due, and reads the state of the other processes.
     async fn look(&mut self) -> Result<ClusterSnapshot, EngineError> {
         let is_new = self.share.is_none() && self.begin_share();
         let hurry = is_new || self.said != Some(self.members.standing());
@@ -196,7 +196,7 @@ impl HeartbeatTask {
         self.beaten.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()))
     }
 
-    /// Begins to divide a limit if it was asked to.
+    /// Starts to divide a limit if that was requested.
     fn begin_share(&mut self) -> bool {
         let Some(mut request) = self.members.division.request().cloned() else { return false };
         request.config.lease = self.lease.lasts;
@@ -205,7 +205,7 @@ impl HeartbeatTask {
         true
     }
 
-    /// Waits until time alone lets something be done about shares.
+    /// Waits until an action on shares becomes possible by time alone.
     async fn share_wakes(&self) {
         let now = division::now();
         match self.share.as_ref().and_then(|share| share.machine.next_wake(now)) {
@@ -228,11 +228,11 @@ impl HeartbeatTask {
         }
     }
 
-    /// Does what is to be done about shares now.
+    /// Performs the actions on shares that are due now.
     async fn settle_shares(&mut self) {
         for _ in 0..MOST_ACTIONS {
             let action = self.share.as_mut().and_then(|share| share.machine.next_action(division::now()));
-            // What it may use has perhaps become less.
+            // The allowance may have decreased.
             self.publish_share();
             let Some(action) = action else { return };
             let done = self.within(self.change_share(action)).await;
@@ -242,7 +242,7 @@ impl HeartbeatTask {
                 Ok(true) => share.machine.on_done(action, now),
                 Ok(false) => {
                     share.machine.on_refused(action, now);
-                    // The table is not as it was.
+                    // The table has changed.
                     if matches!(action, ShareAction::Lower { .. }) {
                         self.beaten = None;
                         self.members.hurry.notify_one();
@@ -253,7 +253,7 @@ impl HeartbeatTask {
                 }
                 Err(trouble) => {
                     share.machine.on_failed(action, now);
-                    // The next renewal tells what became of it.
+                    // The next renewal shows the outcome.
                     self.beaten = None;
                     self.members.hurry.notify_one();
                     self.publish_share();
@@ -276,9 +276,9 @@ impl HeartbeatTask {
         Ok(changed)
     }
 
-    /// Renews the lease, and looks around.
+    /// Renews the lease, and reads the state of the other processes.
     async fn beat(&mut self, first: bool) -> Result<ClusterSnapshot, EngineError> {
-        // The lease counts from before it was asked for, on a clock that also counts while the machine sleeps.
+        // The lease counts from before the request, on a clock that also counts while the machine sleeps.
         let (asked, standing) = (boot_time(), self.members.standing());
         if let Some(share) = &mut self.share {
             share.beat += 1;
@@ -303,7 +303,8 @@ impl HeartbeatTask {
         seen
     }
 
-    /// Extends the lease; `false` if there was none any more, and a new one has begun. The share of a limit is renewed with it.
+    /// Extends the lease, and renews the share of a limit with it. Returns `false` if the lease had expired and a new
+    /// one has started.
     async fn renew(&self, standing: MemberPhase) -> Result<(bool, Option<Renewal>), EngineError> {
         let renew = format!(
             "UPDATE instances SET seen_at = {NOW}, lease_until = {NOW} + $2, leaving = $3 WHERE id = $1
@@ -324,7 +325,8 @@ impl HeartbeatTask {
         let has_changed = match renewed.first() {
             Some(row) => row.try_get_by_index::<i64>(0)? > 0,
             None => {
-                // Whoever took it for dead has freed its queues. Before it can claim any anew, it forgets them.
+                // The process that removed this lease has freed its queues. This process must forget them before it can
+                // claim any again.
                 self.members.tenure.clear();
                 let more = [self.name.clone().into(), self.started_at.into()];
                 query(&on, &begin, values.into_iter().chain(more).collect()).await?;
@@ -342,7 +344,7 @@ impl HeartbeatTask {
         Ok((!renewed.is_empty(), renewal))
     }
 
-    /// Sees who lives, and takes over from those that do not.
+    /// Reads which processes are alive, and takes over from those that are not.
     async fn look_around(&mut self) -> Result<ClusterSnapshot, EngineError> {
         let (mut seen, dead) = self.within(self.see()).await?;
         if !dead.is_empty() {
@@ -356,7 +358,7 @@ impl HeartbeatTask {
         Ok(seen)
     }
 
-    /// Finds out which queues are this process's own among those that live.
+    /// Computes which queues belong to this process, from the processes that are alive.
     fn settle(&self) {
         let me = self.members.me;
         let here: Vec<Uuid> = self.live.iter().filter(|(_, here)| *here).map(|(id, _)| *id).collect();
@@ -395,8 +397,8 @@ impl HeartbeatTask {
         Ok((seen, dead))
     }
 
-    /// Frees the queues of processes whose leases have ended. Their fences grow, so that nothing that they still write
-    /// changes anything.
+    /// Frees the queues of processes whose leases have ended. Their fences increase, so that later writes of these
+    /// processes have no effect.
     async fn take_over(&self) -> Result<(), EngineError> {
         let bury = format!(
             "DELETE FROM instances WHERE id IN
@@ -409,7 +411,7 @@ impl HeartbeatTask {
             let freed = self.free(&on, "owner = $1", vec![id.into()]).await?;
             emit(QueuesTakenOver { from: &name, queues: freed });
         }
-        // One that is in the middle of something, frozen perhaps, is buried when its connection has been ended.
+        // A process that is inside a transaction, perhaps frozen, is removed after its connection has been ended.
         if !buried.is_empty() {
             self.say(&on, &Notification::members()).await?;
         }
@@ -417,7 +419,7 @@ impl HeartbeatTask {
         Ok(())
     }
 
-    /// Frees queues of processes that have left no trace but these.
+    /// Frees queues and shards whose owner has no row in `instances`.
     async fn free_orphans(&self) -> Result<(), EngineError> {
         let on = self.begin().await?;
         let orphans = "owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = owner)";
@@ -426,22 +428,22 @@ impl HeartbeatTask {
         Ok(())
     }
 
-    /// Frees queues; how many.
+    /// Frees queues and shards. Returns the number of queues.
     async fn free(
         &self,
         on: &DatabaseTransaction,
         which: &str,
         values: Vec<sea_orm::Value>,
     ) -> Result<u64, EngineError> {
-        // Shards go with them.
+        // Shards are freed together with the queues.
         let shards = format!(
             "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {NOW} WHERE (shards, shard) IN
             (SELECT shards, shard FROM shard_owners WHERE {which} ORDER BY shards, shard FOR UPDATE)"
         );
         query(on, &shards, values.clone()).await?;
-        // Locked by a statement of their own: the next one also sees what was submitted by those whom this one waits for. One
-        // statement that did both would read operations as they were before it waited, and a queue that it then takes to be
-        // empty would be due for nobody.
+        // The queues are locked by a statement of their own, so that the next statement also sees the operations that
+        // were submitted by the transactions that this one waited for. A single statement would read operations as they
+        // were before it waited; a queue that it then considers empty would never become due.
         let lock = format!("SELECT queue FROM guild_queues WHERE {which} ORDER BY queue FOR UPDATE");
         let rows = query(on, &lock, values).await?;
         let line = |row: &QueryResult| Ok::<_, EngineError>(RowValue::Number(row.try_get_by_index(0)?));
@@ -457,7 +459,7 @@ impl HeartbeatTask {
     }
 
     async fn say_goodbye(&self) {
-        // Nothing may be sent for what is somebody else's from now on.
+        // From now on nothing may be sent for these queues: other processes can own them.
         self.members.tenure.clear();
         self.members.division.end();
         let goodbye = async {
@@ -472,7 +474,7 @@ impl HeartbeatTask {
             on.commit().await?;
             Ok::<_, EngineError>(())
         };
-        // If it cannot, its lease ends by itself.
+        // If this fails, the lease ends by itself.
         let _ = self.within(goodbye).await;
         let _ = timeout(Duration::from_secs(1), self.connection.clone().close()).await;
     }

@@ -1,4 +1,4 @@
-//! What this process may do, and until when: asked before every send, so it waits for nothing.
+//! What this process may do, and until when. It is checked before every send, so it does not wait for anything.
 
 use std::{
     collections::HashMap,
@@ -14,24 +14,24 @@ use guildhall_actors::shard::ShardClaim;
 
 use crate::{clock::boot_time, store::write::signed};
 
-/// The lease of this process, and the queues that it has.
+/// Lease of this process, and the queues and shards that it owns.
 #[derive(Debug)]
 pub(in crate::store) struct ProcessLease {
-    /// Until when it may send, in microseconds of the boot clock.
+    /// Time until which it may send, in microseconds of the boot clock.
     until: AtomicU64,
-    /// Queues and their fences.
+    /// Owned queues and their fences.
     held: Mutex<HashMap<i64, i64>>,
-    /// Shards and theirs: of how many, and which one.
+    /// Owned shards, as shard count and shard ID, and their fences.
     shards: Mutex<HashMap<(u32, u32), i64>>,
 }
 
 impl ProcessLease {
-    /// Of a process that nobody can take anything from.
+    /// Lease of a process that does not share its store.
     pub(super) fn forever() -> Self {
         Self { until: AtomicU64::new(u64::MAX), held: Mutex::default(), shards: Mutex::default() }
     }
 
-    /// Of a process that has no lease yet.
+    /// Lease of a process that has not renewed it yet.
     pub(super) fn none() -> Self {
         Self { until: AtomicU64::new(0), held: Mutex::default(), shards: Mutex::default() }
     }
@@ -40,13 +40,13 @@ impl ProcessLease {
         self.until.store(u64::try_from(until.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// It is over, and nothing may be sent any more.
+    /// Ends the lease: from now on nothing may be sent.
     pub(super) fn end(&self) {
         self.extend(Duration::ZERO);
         self.clear();
     }
 
-    /// How long it lasts from now; nothing if it is over.
+    /// Remaining time of the lease. `None` if it has ended.
     pub(super) fn left(&self) -> Option<Duration> {
         let until = Duration::from_micros(self.until.load(Ordering::Acquire));
         until.checked_sub(boot_time()).filter(|left| !left.is_zero())
@@ -82,7 +82,7 @@ impl ProcessLease {
         self.shards().get(&which) == Some(&fence)
     }
 
-    /// Everything is somebody else's.
+    /// Forgets all queues and shards: other processes may own them.
     pub(super) fn clear(&self) {
         self.held().clear();
         self.shards().clear();

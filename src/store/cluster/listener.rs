@@ -1,4 +1,4 @@
-//! Hearing what the other processes say.
+//! Receives notifications of the other processes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,10 +13,11 @@ use crate::{
     store::events::{ListenerConnected, ListenerDisconnected},
 };
 
-/// How long to wait before listening again that came to nothing. Until then the slow poll finds what is new.
+/// Delay before the next attempt to listen. Until then the slow poll finds changes.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Listens for as long as it runs. What was said while nobody listened may have been anything.
+/// Listens until it is aborted. After each connect it assumes that anything may have changed, since notifications were
+/// missed.
 pub(in crate::store) async fn listen(
     members: Arc<ClusterMember>,
     pool: Pool<Postgres>,
@@ -33,7 +34,7 @@ pub(in crate::store) async fn listen(
                 hear(&members, &mut listener).await
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "it does not answer in time".to_owned(),
+            Err(_) => "no response within the timeout".to_owned(),
         };
         emit(ListenerDisconnected { error: &error });
         sleep(AGAIN).await;
@@ -47,7 +48,7 @@ async fn tune_in(pool: &Pool<Postgres>, channel: &str) -> Result<PgListener, Err
     Ok(listener)
 }
 
-/// Passes on what is heard until the connection is lost.
+/// Forwards notifications until the connection is lost. Returns the error.
 async fn hear(members: &ClusterMember, listener: &mut PgListener) -> String {
     loop {
         match listener.try_recv().await {
@@ -58,14 +59,14 @@ async fn hear(members: &ClusterMember, listener: &mut PgListener) -> String {
                 }
                 for notice in Notification::heard(heard.payload()) {
                     if notice == ClusterEvent::Members {
-                        // The keeper finds out who came or went, and tells.
+                        // The heartbeat task finds out which processes joined or left, and reports it.
                         members.hurry.notify_one();
                     } else {
                         members.tell(notice);
                     }
                 }
             }
-            Ok(None) => return "the connection is lost".to_owned(),
+            Ok(None) => return "connection lost".to_owned(),
             Err(error) => return error.to_string(),
         }
     }

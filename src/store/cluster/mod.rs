@@ -1,14 +1,14 @@
-//! The processes that share a PostgreSQL: who lives, which queues belong to whom, and what they tell each other.
+//! The processes that share a PostgreSQL store: which are alive, which queues they own, and their notifications.
 //!
 //! ```text
-//!  keeper ──heartbeat──▶ instances ◀──heartbeat── keepers of the others
-//!    │ who lives                                        │
+//!  heartbeat task ──heartbeat──▶ instances ◀──heartbeat── heartbeat tasks of the others
+//!    │ live processes                                   │
 //!    ├──▶ slots: which queues this process claims       │
-//!    ├──▶ tenure: until when it may send                ▼
-//!    └──▶ notices ◀── ear ◀──NOTIFY── what the others wrote, and that they come and go
+//!    ├──▶ lease: until when it may send                 ▼
+//!    └──▶ events ◀── listener ◀──NOTIFY── writes of the others, joins and leaves
 //! ```
 //!
-//! A store that serves one process has none of this: it has every slot, and its tenure never ends.
+//! A store that serves one process needs none of this: the process has every slot, and its lease never ends.
 
 mod division;
 mod heartbeat;
@@ -46,23 +46,23 @@ pub(super) use self::{
 };
 use super::write::signed;
 
-/// Notices that may wait to be heard. Whoever is further behind looks at everything.
+/// Capacity of the event channel. A receiver that lags behind further checks everything.
 const NOTICES: usize = 1_024;
 
-/// What another process did, or became of it.
+/// A change that another process made, or a change of membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterEvent {
-    /// Something is new of these queues, and what was done to an operation of them.
+    /// These queues have changed. Contains what was done to an operation of each, if anything.
     Queues(Vec<(Queue, Option<QueueSignal>)>),
-    /// Something was paused or goes on.
+    /// Something was paused or resumed.
     Pauses,
-    /// Processes have come or gone.
+    /// Processes have joined or left.
     Members,
-    /// Shards are free, or sought.
+    /// Shards were freed, or are requested.
     Shards,
-    /// This process was taken for dead, and its queues belong to nobody or others.
+    /// This process was considered dead, and its queues are free or belong to others.
     Disowned,
-    /// Something may be new, and nobody can say what.
+    /// Anything may have changed.
     Anything,
 }
 
@@ -78,13 +78,13 @@ pub(super) enum MemberPhase {
 }
 
 impl MemberPhase {
-    /// What the store calls it.
+    /// The stored value.
     pub(super) const fn number(self) -> i64 {
         self as i64
     }
 }
 
-/// What this process knows of itself among the others.
+/// Membership state of this process.
 #[derive(Debug)]
 pub(super) struct ClusterMember {
     me: Uuid,
@@ -92,27 +92,28 @@ pub(super) struct ClusterMember {
     /// The share of a rate limit that this process has, if it divides one.
     division: Arc<DivisionState>,
     slots: RwLock<Slots>,
-    /// Whether there are others.
+    /// Whether there are other processes.
     shared: AtomicBool,
     standing: AtomicU8,
-    /// Whether this process has given everything up. Held while something is written, so that nothing is claimed afterwards.
+    /// Whether this process has given up everything. Locked for reading during writes, so that nothing is claimed
+    /// afterwards.
     given_up: RwLockAsync<bool>,
-    /// Whether the others know that it is leaving.
+    /// Whether the other processes know that it is leaving.
     left: watch::Sender<bool>,
-    /// The next heartbeat should come now.
+    /// Requests a heartbeat now.
     hurry: Notify,
     notices: broadcast::Sender<ClusterEvent>,
-    /// Grows when operations may have changed.
+    /// Increments when operations may have changed.
     ticks: watch::Sender<u64>,
 }
 
 impl ClusterMember {
-    /// A process that nobody shares the store with.
+    /// A process that does not share its store.
     pub(super) fn alone() -> Arc<Self> {
         Self::new(ProcessLease::forever(), Slots::ALL, MemberPhase::Here)
     }
 
-    /// A process that may have others beside it. It may do nothing before its first heartbeat.
+    /// A process that may share its store. It may do nothing before its first heartbeat.
     pub(super) fn among_others(standing: MemberPhase) -> Arc<Self> {
         Self::new(ProcessLease::none(), Slots::NONE, standing)
     }
@@ -141,13 +142,13 @@ impl ClusterMember {
         &self.tenure
     }
 
-    /// To be held while something is written; nothing once everything was given up.
+    /// Guard to hold during a write. `None` once everything was given up.
     pub(super) async fn writes(&self) -> Option<RwLockReadGuard<'_, bool>> {
         let given_up = self.given_up.read().await;
         (!*given_up).then_some(given_up)
     }
 
-    /// From now on this process sends nothing and writes nothing more. Waits for what is being written.
+    /// From now on this process sends and writes nothing. Waits for the write in progress.
     pub(super) async fn give_up(&self) {
         self.tenure.end();
         self.division.end();
@@ -171,7 +172,7 @@ impl ClusterMember {
         self.slots.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a queue belongs to this process rather than to another.
+    /// Whether this process should own a queue.
     pub(super) fn is_ours(&self, queue: i64) -> bool {
         self.slots.read().unwrap_or_else(PoisonError::into_inner).has(queue)
     }
@@ -180,7 +181,7 @@ impl ClusterMember {
         *self.slots.write().unwrap_or_else(PoisonError::into_inner) = slots;
     }
 
-    /// Whether somebody else may want to hear of what this process does.
+    /// Whether other processes may need notifications of what this process does.
     pub(super) fn has_others(&self) -> bool {
         self.shared.load(Ordering::Acquire)
     }
@@ -189,14 +190,14 @@ impl ClusterMember {
         [MemberPhase::Here, MemberPhase::Leaving, MemberPhase::Arriving]
             .into_iter()
             .find(|standing| *standing as u8 == self.standing.load(Ordering::Acquire))
-            .expect("invariant: only these are kept")
+            .expect("invariant: only these values are stored")
     }
 
     pub(super) fn notices(&self) -> broadcast::Receiver<ClusterEvent> {
         self.notices.subscribe()
     }
 
-    /// Operations may have changed, here or elsewhere.
+    /// Signals that operations may have changed, here or in another process.
     pub(super) fn tick(&self) {
         self.ticks.send_modify(|tick| *tick = tick.wrapping_add(1));
     }
@@ -205,7 +206,7 @@ impl ClusterMember {
         self.ticks.subscribe()
     }
 
-    /// Something in these queues may be due because of what this process has done in others.
+    /// Signals that operations in these queues may be due because of what this process has done in other queues.
     pub(super) fn wake(&self, queues: BTreeSet<i64>) {
         if !queues.is_empty() {
             let queues = queues.into_iter().map(|queue| (Queue::from_number(queue), None)).collect();
@@ -214,7 +215,7 @@ impl ClusterMember {
     }
 
     fn tell(&self, notice: ClusterEvent) {
-        // Nobody listens in a process that carries out nothing.
+        // Without a receiver this process executes nothing.
         let _ = self.notices.send(notice);
     }
 
@@ -226,8 +227,8 @@ impl ClusterMember {
         }
     }
 
-    /// Tells the others that this process is about to end, so that they take what it gives back; waits until they can know,
-    /// but not for long.
+    /// Notifies the other processes that this one is about to end, so that they take the queues that it releases. Waits
+    /// until they can know it, up to the timeout.
     pub(super) async fn leave(&self, within: Duration) {
         if !self.has_others() {
             return;
@@ -235,7 +236,7 @@ impl ClusterMember {
         self.standing.store(MemberPhase::Leaving as u8, Ordering::Release);
         self.hurry.notify_one();
         let mut left = self.left.subscribe();
-        // If they cannot be told, they find out later.
+        // If the notification fails, they find out later.
         let _ = tokio::time::timeout(within, left.wait_for(|left| *left)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What processes tell each other, as it travels over PostgreSQL.
+//! Messages that processes send each other with PostgreSQL's NOTIFY.
 
 use guildhall_actors::supervisor::QueueSignal;
 use guildhall_core::operation::{OperationId, Queue};
@@ -7,19 +7,19 @@ use uuid::Uuid;
 
 use super::ClusterEvent;
 
-/// How many queues are named in one message; PostgreSQL takes less than 8,000 bytes.
+/// Maximum number of queues in one message; PostgreSQL accepts less than 8,000 bytes.
 const MOST: usize = 100;
 
-/// What a process did that others should hear of.
+/// Changes of a process that are relevant to other processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::store) struct Notification {
-    /// Queues that something is new of.
+    /// Queues that have changed.
     #[serde(default, rename = "q", skip_serializing_if = "Vec::is_empty")]
     queues: Vec<i64>,
-    /// Operations that were taken back, with their queues.
+    /// Operations that were cancelled, with their queues.
     #[serde(default, rename = "c", skip_serializing_if = "Vec::is_empty")]
     cancelled: Vec<(i64, Uuid)>,
-    /// Operations that were made due.
+    /// Operations that were expedited, with their queues.
     #[serde(default, rename = "h", skip_serializing_if = "Vec::is_empty")]
     hastened: Vec<(i64, Uuid)>,
     #[serde(default, rename = "p", skip_serializing_if = "is_false")]
@@ -31,12 +31,12 @@ pub(in crate::store) struct Notification {
     /// Operations have changed.
     #[serde(default, rename = "x", skip_serializing_if = "is_false")]
     changes: bool,
-    /// More than can be said.
+    /// More changes than fit in one message.
     #[serde(default, rename = "a", skip_serializing_if = "is_false")]
     anything: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "signature that serde requires")]
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -85,20 +85,20 @@ impl Notification {
         !self.anything
     }
 
-    /// As it is sent; nothing if there is nothing to say.
+    /// The serialized message. `None` if it is empty.
     pub(in crate::store) fn payload(&self) -> Option<String> {
         if *self == Self::default() {
             return None;
         }
-        Some(serde_json::to_string(self).expect("invariant: numbers and names are JSON"))
+        Some(serde_json::to_string(self).expect("invariant: numbers and UUIDs serialize to JSON"))
     }
 
-    /// Whether operations have changed, for whoever follows them. What cannot be read may mean anything.
+    /// Whether operations have changed, for change feeds. A message that cannot be read may mean anything.
     pub(super) fn tells_of_changes(payload: &str) -> bool {
         serde_json::from_str::<Self>(payload).map_or(true, |said| said.changes || said.anything)
     }
 
-    /// What it means for whoever hears it. What cannot be read may mean anything.
+    /// Events that a message stands for. A message that cannot be read may mean anything.
     pub(super) fn heard(payload: &str) -> Vec<ClusterEvent> {
         let Ok(said) = serde_json::from_str::<Self>(payload) else { return vec![ClusterEvent::Anything] };
         let mut notices = Vec::new();

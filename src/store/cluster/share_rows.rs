@@ -1,4 +1,4 @@
-//! The table of shares: what a [`LimitShare`](guildhall_core::limit::division::LimitShare) asks of the store.
+//! The table of shares: the statements of a [`LimitShare`](guildhall_core::limit::division::LimitShare).
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use uuid::Uuid;
 use super::division::{DivisionRequest, DivisionState};
 use crate::store::{error::EngineError, rows::query, write::signed};
 
-/// Reservations of one limit are made one after the other. What holds this lock only ever delays others' growth: renewals do
-/// not need it.
+/// Serializes reservations of one limit. Its holder delays only the growth of other shares: renewals do not need it.
 const LOCK: &str =
     "SELECT pg_try_advisory_xact_lock(hashtextextended('guildhall limit ' || current_schema() || $1, 0))";
 
@@ -26,7 +25,7 @@ fn share(row: &QueryResult, column: usize) -> Result<u32, EngineError> {
     Ok(u32::try_from(number(row, column)?).unwrap_or(u32::MAX))
 }
 
-/// Renews the row of this process, or makes one.
+/// Renews the row of this process, or inserts one.
 pub(super) async fn renew(
     on: &DatabaseTransaction,
     request: &DivisionRequest,
@@ -68,8 +67,8 @@ pub(super) async fn read(
     Ok(rows)
 }
 
-/// Does what was decided; `false` if the table is no longer as it was, or another process is just reserving. Nothing is done
-/// to a row that has been renewed since: so nothing that is late can undo what came after it.
+/// Performs an action. Returns `false` if the table has changed since it was decided, or another process is reserving.
+/// Does not change a row that has been renewed since: so a late action cannot undo a later one.
 pub(super) async fn change(
     on: &DatabaseTransaction,
     request: &DivisionRequest,
@@ -80,7 +79,7 @@ pub(super) async fn change(
     let own = vec![request.scope.clone().into(), me.into(), signed(beat).into()];
     let changed = match action {
         ShareAction::Reserve { share } => {
-            // A statement of its own: the next one then sees what was committed before the lock was free.
+            // A statement of its own: the next one then sees everything that was committed before the lock was free.
             let locked = query(on, LOCK, vec![request.scope.clone().into()]).await?;
             if !locked.first().map_or(Ok(false), |row| row.try_get_by_index(0))? {
                 return Ok(false);
@@ -98,7 +97,7 @@ pub(super) async fn change(
             query(on, LOWER, own.into_iter().chain(more).collect()).await?
         }
         ShareAction::Remove { member, beat } => {
-            // One that is just being renewed, by a process that is frozen perhaps, is left alone.
+            // A row that is being renewed, perhaps by a frozen process, is skipped.
             const REMOVE: &str =
                 "DELETE FROM limit_shares WHERE (scope, instance) IN (SELECT scope, instance FROM limit_shares
                 WHERE scope = $1 AND instance = $2 AND beat = $3 FOR UPDATE SKIP LOCKED) RETURNING share";
@@ -109,7 +108,7 @@ pub(super) async fn change(
     Ok(!changed.is_empty())
 }
 
-/// Says that this process sends nothing any more.
+/// Records that this process sends nothing more.
 pub(super) async fn depart(
     on: &DatabaseTransaction,
     request: &DivisionRequest,

@@ -1,32 +1,34 @@
-//! Which process a queue belongs to: every process finds the same answer, and few queues move when one comes or goes.
+//! Assignment of queues to processes. Every process computes the same result, and few queues move when a process joins
+//! or leaves.
 //!
-//! Queues fall into slots by their numbers, and each slot belongs to the process that scores highest with it.
+//! Queues are divided into slots by their numbers, and each slot belongs to the process with the highest score for it.
 
 use uuid::Uuid;
 
-/// How many slots there are: many more than processes, so that each has about as many as any other.
+/// Number of slots. Much greater than the number of processes, so that each has about the same number of slots.
 pub(in crate::store) const SLOTS: usize = 1_024;
 
-/// The slot of a queue, in PostgreSQL's words. Ids of Discord differ by time above the 22nd bit; those made up by people
-/// differ at the end.
+/// SQL expression for the slot of a queue. Discord's IDs differ by time above bit 22; IDs that people choose differ in
+/// the low bits.
 pub(in crate::store) const SLOT: &str = "(((queue >> 22) # queue) & 1023)::int";
 
-/// The slot of a queue, as [`SLOT`] finds it.
+/// The slot of a queue. Computes the same as [`SLOT`].
 pub(in crate::store) fn slot(queue: i64) -> usize {
     usize::try_from(((queue >> 22) ^ queue) & 1_023).unwrap_or(0)
 }
 
-/// The slots that belong to one process: a bit each, the first one lowest in the first byte, as PostgreSQL counts them.
+/// The slots of one process as a bit set. The first slot is the lowest bit of the first byte, as PostgreSQL counts
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Slots([u8; SLOTS / 8]);
 
 impl Slots {
-    /// All of them: for a process that is alone.
+    /// All slots, for a process that is alone.
     pub(in crate::store) const ALL: Self = Self([u8::MAX; SLOTS / 8]);
-    /// None: for a process that is leaving, or not ready yet.
+    /// No slots, for a process that is leaving or not ready yet.
     pub(in crate::store) const NONE: Self = Self([0; SLOTS / 8]);
 
-    /// Those of `me` among these processes.
+    /// The slots of one process among these processes.
     pub(in crate::store) fn of(me: Uuid, all: &[Uuid]) -> Self {
         let mut slots = Self::NONE;
         for slot in 0..SLOTS {
@@ -48,7 +50,7 @@ impl Slots {
     }
 }
 
-/// How much a slot and a process belong together. Must never change: processes of two versions have to agree.
+/// Score of a process for a slot. Must never change: processes of two versions have to agree.
 fn score(slot: usize, id: Uuid) -> u64 {
     let (high, low) = id.as_u64_pair();
     let mut mixed = high ^ low.rotate_left(32) ^ (slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);

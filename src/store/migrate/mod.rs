@@ -1,4 +1,5 @@
-//! The schema: which migrations a store has, whether they are those of this program, and bringing it to another version.
+//! The schema: which migrations a store has, whether they match those of this program, and migration to another
+//! version.
 
 mod record;
 #[cfg(test)]
@@ -20,27 +21,27 @@ use crate::{
     settings::{StoreSettings as Settings, StoreUrl},
 };
 
-/// The migrations that a program knows, the oldest first.
+/// Migrations of a program, oldest first.
 type KnownMigrations = [Box<dyn Migration>];
 
-/// One migration, and whether the store has it.
+/// A migration, and whether the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationStatus {
-    /// Its name. They sort by age.
+    /// Its name. Names sort by age.
     pub name: String,
     /// Whether the store has it.
     pub applied: bool,
-    /// The hash of its SQL for the store's engine as this program would run it; nothing if this program does not know it.
+    /// Hash of its SQL for the store's engine in this program; `None` if this program does not have it.
     pub known_hash: Option<String>,
-    /// The hash of the SQL that was run; nothing until it is recorded.
+    /// Hash of the SQL that was run; `None` until it is recorded.
     pub stored_hash: Option<String>,
-    /// A program can work with it if it knows this migration or a newer one; nothing until it is recorded.
+    /// A program can use the store if it has this migration or a newer one; `None` until it is recorded.
     pub compatible_from: Option<u32>,
-    /// The newest migration that this program knows.
+    /// The newest migration of this program.
     pub newest_known: u32,
 }
 
-/// Whether this program can work with a store that has, or lacks, a migration.
+/// Whether this program can use a store that has, or lacks, a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compatibility<'a> {
     /// The store lacks it.
@@ -49,22 +50,22 @@ pub enum Compatibility<'a> {
     Applied,
     /// The store has it, but other SQL was run.
     Changed {
-        /// The hash of what was run.
+        /// Hash of the SQL that was run.
         stored: &'a str,
-        /// The hash of what this program would run.
+        /// Hash of the SQL of this program.
         known: &'a str,
     },
-    /// A newer program applied it, and declares that this one can work with it.
+    /// A newer program applied it, and declares it compatible with this one.
     Newer,
-    /// A newer program applied it, and this one cannot work with it, or nothing says that it can.
+    /// A newer program applied it, and this one is incompatible with it, or no compatibility is recorded.
     Incompatible {
-        /// The migration that a program has to know.
+        /// The migration that a program must have.
         needs: Option<u32>,
     },
 }
 
 impl MigrationStatus {
-    /// Whether this program can work with it.
+    /// Whether this program can use the store with it.
     #[must_use]
     pub fn fit(&self) -> Compatibility<'_> {
         match (self.applied, &self.known_hash, &self.stored_hash) {
@@ -78,18 +79,18 @@ impl MigrationStatus {
         }
     }
 
-    /// Whether this program knows it.
+    /// Whether this program has it.
     #[must_use]
     pub const fn is_known(&self) -> bool {
         self.known_hash.is_some()
     }
 
-    /// Applied before hashes were recorded.
+    /// Whether it was applied before hashes were recorded.
     const fn is_unrecorded(&self) -> bool {
         self.applied && self.is_known() && self.stored_hash.is_none()
     }
 
-    /// Why this program cannot work with a store that has it.
+    /// Why this program cannot use a store that has it.
     pub(super) fn refusal(&self) -> Option<OpenError> {
         match self.fit() {
             Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => None,
@@ -101,12 +102,12 @@ impl MigrationStatus {
     }
 }
 
-/// Brings a store up to date. Gives the migrations it now has.
+/// Applies all missing migrations. Returns the migrations that the store now has.
 ///
 /// # Errors
 ///
-/// When it cannot be opened, another process uses its file, its migrations are not those of this program, or it is newer than
-/// this program can work with.
+/// When the store cannot be opened, another process uses its file, its migrations are not those of this program, or it
+/// is too new for this program.
 pub async fn up(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenError> {
     up_with(settings, &Migrator::migrations()).await
 }
@@ -124,11 +125,11 @@ async fn up_with(settings: &Settings, history: &KnownMigrations) -> Result<Vec<M
     applied.and(steps)
 }
 
-/// Takes back the newest migrations, with all that they hold. Gives those that are left.
+/// Reverts the newest migrations, with all their data. Returns those that remain.
 ///
 /// # Errors
 ///
-/// As [`up`]; also when the store has a migration that this program does not know.
+/// As [`up`]; also when the store has a migration that this program does not have.
 pub async fn down(settings: &Settings, count: u32) -> Result<Vec<MigrationStatus>, OpenError> {
     let history = Migrator::migrations();
     let _file = lock_file(settings)?;
@@ -157,7 +158,8 @@ async fn take_back(on: &DatabaseConnection, history: &KnownMigrations, count: u3
     Ok(())
 }
 
-/// Applies what the store lacks, and records what was applied before hashes were. Only for whoever is [`alone`].
+/// Applies missing migrations, and records those that were applied before hashes were recorded. Requires the migration
+/// lock.
 async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Result<(), OpenError> {
     record::install(on).await.map_err(OpenError::migration)?;
     let steps = steps_of(on, history).await?;
@@ -169,7 +171,7 @@ async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Re
     let missing: Vec<_> = all().filter(|one| of_store(*one).is_some_and(|step| !step.applied)).collect();
     let newest_applied = steps.iter().filter(|step| step.applied && step.is_known());
     let newest_applied = newest_applied.filter_map(|step| guildhall_migrations::number(&step.name)).max();
-    // Whoever is at work with the store now knows what it has, and perhaps no more.
+    // Running processes know the migrations that the store has now, and perhaps no others.
     if missing.iter().any(|migration| Some(migration.compatible_from()) > newest_applied) {
         refuse_living(on).await?;
     }
@@ -182,8 +184,8 @@ async fn apply_missing(on: &DatabaseConnection, history: &KnownMigrations) -> Re
     Ok(())
 }
 
-/// A connection of whoever migrates: nobody else does at the same time, and it may take as long as it takes. The lock ends
-/// with the connection.
+/// A connection with the migration lock: no other process migrates at the same time. It has no statement timeout. The
+/// lock ends with the connection.
 async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
     let on = connect::direct(settings).await.map_err(OpenError::engine)?;
     if on.get_database_backend() != DbBackend::Postgres {
@@ -204,11 +206,11 @@ async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
     }
 }
 
-/// Every migration that this program knows or the store has. Changes nothing, and disturbs nobody who uses the store.
+/// All migrations that this program or the store has. Changes nothing, and does not disturb users of the store.
 ///
 /// # Errors
 ///
-/// When it cannot be opened.
+/// When the store cannot be opened.
 pub async fn status(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenError> {
     if let StoreUrl::Sqlite(path) = &settings.url
         && !path.exists()
@@ -221,7 +223,7 @@ pub async fn status(settings: &Settings) -> Result<Vec<MigrationStatus>, OpenErr
     read
 }
 
-/// Makes sure that this program can work with a store; migrates it if it should.
+/// Ensures that this program can use a store; migrates it if the settings permit that.
 pub(super) async fn prepare(settings: &Settings) -> Result<(), OpenError> {
     prepare_with(settings, &Migrator::migrations()).await
 }
@@ -245,14 +247,14 @@ async fn prepare_with(settings: &Settings, history: &KnownMigrations) -> Result<
     if missing.is_empty() && !steps.iter().any(MigrationStatus::is_unrecorded) {
         return Ok(());
     }
-    // Another process may have done it by the time it is this one's turn.
+    // Another process may have migrated it by the time this one gets the lock.
     let on = alone(settings).await?;
     let migrated = apply_missing(&on, history).await;
     let_go(on).await;
     migrated
 }
 
-/// What processes are at work with is not taken from under them.
+/// Returns an error if other processes use the store.
 async fn refuse_living(on: &DatabaseConnection) -> Result<(), OpenError> {
     const LIVING: &str = "SELECT COUNT(*) FROM instances
         WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
@@ -264,7 +266,7 @@ async fn refuse_living(on: &DatabaseConnection) -> Result<(), OpenError> {
     if count > 0 { Err(OpenError::Alive { count: count.unsigned_abs() }) } else { Ok(()) }
 }
 
-/// Whether processes say in this schema that they live.
+/// Whether processes have leases in this schema.
 async fn has_instances(on: &DatabaseConnection) -> Result<bool, DbErr> {
     const COLUMN: &str = "SELECT 1 FROM information_schema.columns WHERE table_schema = current_schema()
         AND table_name = 'instances' AND column_name = 'lease_until'";
@@ -287,8 +289,8 @@ async fn steps_of(
     Ok(compare(history, connection.get_database_backend(), applied))
 }
 
-/// Every migration that the program knows or the store has, by age. One that has another name in the store is the same if it
-/// has the same number.
+/// All migrations that the program or the store has, by age. Migrations with the same number are the same, even if
+/// their names differ.
 fn compare(
     history: &KnownMigrations,
     engine: DbBackend,

@@ -1,7 +1,7 @@
-//! What a store records of its migrations: `seaql_migrations` has their names, `applied_migrations` the hash of the SQL that
-//! was run and which programs can work with it.
+//! What a store records about its migrations: `seaql_migrations` has their names, `applied_migrations` the hash of the
+//! SQL that was run and the compatible programs.
 //!
-//! Both tables belong to whoever applies migrations, and are no migration's: they have to be there before the first.
+//! Both tables belong to the migration tool, not to a migration: they must exist before the first one.
 
 use guildhall_migrations::{Migration, SchemaManager};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, TransactionTrait as _};
@@ -33,12 +33,12 @@ pub(super) struct AppliedMigration {
     /// Its name when it was applied.
     pub(super) name: String,
     pub(super) number: Option<u32>,
-    /// The hash of its SQL, once recorded.
+    /// Hash of its SQL, once recorded.
     pub(super) hash: Option<String>,
     pub(super) compatible_from: Option<u32>,
 }
 
-/// Creates the tables that records go to.
+/// Creates the tables for the records.
 pub(super) async fn install(on: &DatabaseConnection) -> Result<(), DbErr> {
     for table in TABLES {
         on.execute_unprepared(table).await?;
@@ -46,12 +46,12 @@ pub(super) async fn install(on: &DatabaseConnection) -> Result<(), DbErr> {
     Ok(())
 }
 
-/// The wall clock of this machine: there is no store time before there is a store.
+/// The wall clock of this machine: store time does not exist before the store.
 fn now() -> i64 {
     signed(SystemTimeSource.wall().millis())
 }
 
-/// Applies a migration and records it: both, or neither.
+/// Applies a migration and records it, in one transaction.
 pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) -> Result<(), DbErr> {
     const APPLIED: &str = "INSERT INTO seaql_migrations (version, applied_at) VALUES ($1, $2)";
     let transaction = on.begin().await?;
@@ -61,7 +61,7 @@ pub(super) async fn apply(on: &DatabaseConnection, migration: &dyn Migration) ->
     transaction.commit().await
 }
 
-/// Takes a migration back that has this name in the store, with its records: all of it, or nothing.
+/// Reverts a migration that has this name in the store, and removes its records, in one transaction.
 pub(super) async fn take_back(on: &DatabaseConnection, migration: &dyn Migration, stored: &str) -> Result<(), DbErr> {
     let transaction = on.begin().await?;
     migration.down(&SchemaManager::new(&transaction)).await?;
@@ -75,7 +75,7 @@ pub(super) async fn take_back(on: &DatabaseConnection, migration: &dyn Migration
 
 /// Records the hash of a migration that the store has.
 pub(super) async fn write(on: &impl ConnectionTrait, migration: &dyn Migration) -> Result<(), DbErr> {
-    // A record may be left of a migration that a program took back which knew nothing of records.
+    // A program that knew no records may have reverted the migration and left its record.
     const RECORD: &str =
         "INSERT INTO applied_migrations (number, name, sql_hash, compatible_from, program, recorded_at)
         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (number) DO UPDATE SET name = excluded.name,
@@ -93,7 +93,7 @@ pub(super) async fn write(on: &impl ConnectionTrait, migration: &dyn Migration) 
     Ok(())
 }
 
-/// Every migration that the store has.
+/// All migrations that the store has.
 pub(super) async fn applied(on: &impl ConnectionTrait) -> Result<Vec<AppliedMigration>, DbErr> {
     const RECORDS: &str = "SELECT number, sql_hash, compatible_from FROM applied_migrations";
     if !has_table(on, "seaql_migrations").await? {

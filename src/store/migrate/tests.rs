@@ -1,4 +1,4 @@
-//! Stores of other versions: what the program accepts, what it refuses, and what it records.
+//! Stores of other versions: what the program accepts, refuses and records.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ const EXPAND: NewStep = NewStep {
     down: &["DROP INDEX operations_extra", "ALTER TABLE operations DROP COLUMN extra_count", "DROP TABLE extra"],
 };
 
-/// One that takes something away that this program uses.
+/// A migration that removes something that this program uses.
 const BREAK: NewStep =
     NewStep { name: "9002_break", up: &["ALTER TABLE operations RENAME COLUMN trace TO traceparent"], down: &[] };
 
@@ -47,7 +47,7 @@ fn newest_known() -> u32 {
     Migrator::migrations().iter().map(|migration| migration.number()).max().unwrap()
 }
 
-/// Where a store of each engine can be.
+/// Locations for a store of each engine.
 struct Places {
     folder: TempDir,
     server: PostgresServer,
@@ -96,7 +96,7 @@ async fn a_store_of_a_newer_compatible_version_is_used() {
         assert_eq!(status(&settings).await.unwrap(), steps);
         let error = down(&settings, 1).await.unwrap_err();
         assert_eq!(error, OpenError::Newer { unknown: "9001_expand".to_owned(), needs: None });
-        // The newer version goes on with what this one wrote.
+        // The newer version continues with what this one wrote.
         prepare_with(&settings, &next).await.unwrap();
     }
 }
@@ -153,7 +153,7 @@ async fn a_changed_migration_is_refused_with_both_hashes() {
         assert_eq!(up_with(&settings, &other).await, Err(changed.clone()));
         let says = changed.to_string();
         assert!(says.contains(&EXPAND.hash(engine)) && says.contains(&OTHER.hash(engine)), "{says}");
-        // A migration with another number that comes between is applied, and nothing else is.
+        // A migration with another number in between is applied, and no other.
         let between = NewStep { name: "9000_between", up: &["CREATE TABLE late (id {uuid})"], down: &[] };
         let steps = up_with(&settings, &newer(vec![Box::new(between), Box::new(EXPAND)])).await.unwrap();
         assert!(steps.iter().all(|step| step.fit() == Compatibility::Applied), "{steps:?}");
@@ -174,7 +174,7 @@ async fn hashes_are_recorded_for_a_store_that_has_none() {
         };
         let read_only = Settings { migrate: false, ..settings.clone() };
         Store::open(&read_only).await.unwrap().close().await;
-        assert_eq!(recorded().await, 0, "nothing is changed without leave");
+        assert_eq!(recorded().await, 0, "nothing changes without permission");
         Store::open(&settings).await.unwrap().close().await;
         assert_eq!(recorded().await, Migrator::migrations().len());
     }
@@ -189,14 +189,14 @@ async fn a_breaking_migration_waits_until_older_processes_end() {
     assert_eq!(up_with(&settings, &next).await, Err(OpenError::Alive { count: 1 }));
     let applied = status(&settings).await.unwrap();
     assert!(applied.iter().all(MigrationStatus::is_known), "nothing of it was applied");
-    // What only expands is applied under a process at work.
+    // A migration that only expands is applied while a process uses the store.
     up_with(&settings, &newer(vec![Box::new(EXPAND)])).await.unwrap();
     work_with(&store, 1).await;
     store.close().await;
     up_with(&settings, &next).await.unwrap();
 }
 
-/// A migration with code has to declare the statements in its code: they are part of its hash.
+/// A migration with code must declare the statements in its code: they are part of its hash.
 #[tokio::test]
 async fn migrations_run_no_statement_that_their_hash_does_not_cover() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Keys, notes, and whose a guild is.
+//! API keys, audit records, and tenants of guilds.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Resul
     rows.first().map(read_key).transpose()
 }
 
-/// The keys with these ids.
+/// The keys with these IDs.
 pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<ApiKey>, EngineError> {
     const IDS: Columns = Columns(&[("id", ColumnType::Text)]);
-    // A cross join, so that SQLite searches the keys by id, whatever it believes about their number.
+    // A cross join, so that SQLite searches the keys by ID, whatever it estimates about their number.
     let sql = format!("{KEY_COLUMNS} FROM {{v}} CROSS JOIN api_keys k WHERE k.id = v.id");
     let rows = Rows::of(ids.iter().map(|id| RowValue::Text(id.as_str())));
     with_rows(on, &sql, IDS, rows, Vec::new()).await?.iter().map(read_key).collect()
 }
 
-/// The ids of the newest keys.
+/// IDs of the newest keys.
 pub(in crate::store) async fn key_ids(
     on: &impl ConnectionTrait,
     since: UnixMs,
@@ -48,7 +48,7 @@ pub(in crate::store) async fn key_ids(
     let rows = query(on, IDS, vec![signed(since.millis()).into(), limit.into()]).await?;
     let read = |row: &QueryResult| {
         let id: String = row.try_get_by_index(0)?;
-        id.parse().map_err(|_| EngineError::Corrupt(format!("the key {id:?} has an id that cannot be read")))
+        id.parse().map_err(|_| EngineError::Corrupt(format!("API key {id:?} has an invalid ID")))
     };
     rows.iter().map(read).collect()
 }
@@ -59,7 +59,7 @@ pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter
         conditions.and("k.tenant = ?", tenant.to_string());
     }
     if let Some((at, id)) = &filter.before {
-        // Those of the same millisecond go by their ids, which are plain letters and digits.
+        // Keys of the same millisecond are ordered by their IDs, which are plain letters and digits.
         conditions.and(&format!("(k.created_at, k.id) < (?, '{id}')"), signed(at.millis()));
     }
     let (rest, values) = conditions.ordered("k.created_at DESC, k.id DESC", filter.limit);
@@ -68,8 +68,8 @@ pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter
 
 fn read_key(row: &QueryResult) -> Result<ApiKey, EngineError> {
     let id: String = row.try_get_by_index(0)?;
-    let corrupt = |what: &str| EngineError::Corrupt(format!("the key {id:?} has {what} that cannot be read"));
-    let named = |name: &str| name.parse::<KeyId>().map_err(|_| corrupt("an id"));
+    let corrupt = |what: &str| EngineError::Corrupt(format!("API key {id:?} has an invalid value: {what}"));
+    let named = |name: &str| name.parse::<KeyId>().map_err(|_| corrupt("ID"));
     let tenant: String = row.try_get_by_index(1)?;
     let digest: Vec<u8> = row.try_get_by_index(3)?;
     let scopes: String = row.try_get_by_index(4)?;
@@ -80,7 +80,7 @@ fn read_key(row: &QueryResult) -> Result<ApiKey, EngineError> {
             id: named(&id)?,
             tenant: Arc::from(tenant),
             name: row.try_get_by_index(2)?,
-            digest: digest.try_into().map_err(|_| corrupt("a digest"))?,
+            digest: digest.try_into().map_err(|_| corrupt("digest"))?,
             grant: Grant::read(scopes.split(' ')).map_err(|_| corrupt("scopes"))?,
             created_at: time(row.try_get_by_index(5)?),
             expires_at: moment(6)?,
@@ -92,7 +92,7 @@ fn read_key(row: &QueryResult) -> Result<ApiKey, EngineError> {
 
 const NOTE: &str = "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request";
 
-/// Notes, the newest first.
+/// Audit records, newest first.
 pub(in crate::store) async fn audit(
     on: &impl ConnectionTrait,
     filter: &AuditFilter,
@@ -124,12 +124,12 @@ fn narrow(conditions: &mut WhereClause, filter: &AuditFilter) {
     }
 }
 
-/// How many notes lie together on SQLite, by their guilds; its index says the same.
+/// Number of audit records in one piece of the SQLite index; the index uses the same number.
 const PIECE: i64 = 1_024;
-/// In how many pieces one statement looks for a guild's notes.
+/// Number of pieces that one statement searches for a guild's records.
 const PIECES: i64 = 256;
 
-/// Notes of guilds on SQLite: piece by piece, until there are enough.
+/// Audit records of guilds on SQLite: piece by piece, until there are enough.
 async fn audit_of_guilds(
     on: &impl ConnectionTrait,
     filter: &AuditFilter,
@@ -154,7 +154,7 @@ async fn audit_of_guilds(
     Ok(found)
 }
 
-/// The statement that finds a guild's notes from one piece down to another.
+/// The statement that finds a guild's records from one piece down to another.
 fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), most: usize) -> (String, Vec<sea_orm::Value>) {
     let mut conditions = WhereClause::after(vec![from.into(), to.into()]);
     narrow(&mut conditions, filter);
@@ -169,7 +169,7 @@ fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), most: usize) -> (Stri
 fn read_note(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
     let text = |column| row.try_get_by_index::<String>(column);
     let (place, action): (i64, String) = (row.try_get_by_index(0)?, text(4)?);
-    let unknown = || EngineError::Corrupt(format!("the note {place} is about {action:?}, which nobody knows"));
+    let unknown = || EngineError::Corrupt(format!("audit record {place} has an unknown action: {action:?}"));
     let note = AuditRecord {
         at: time(row.try_get_by_index(1)?),
         tenant: Arc::from(text(2)?),
@@ -183,7 +183,7 @@ fn read_note(row: &QueryResult) -> Result<StoredAuditRecord, EngineError> {
     Ok(StoredAuditRecord { place, note })
 }
 
-/// Whose a guild is, if it is in the store.
+/// Tenant of a guild, if the guild is in the store.
 pub(in crate::store) async fn tenant(on: &impl ConnectionTrait, guild: u64) -> Result<Option<Arc<str>>, EngineError> {
     let select = "SELECT tenant FROM guild_queues WHERE queue = $1";
     let rows = query(on, select, vec![guild.cast_signed().into()]).await?;
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::store::{Store, connect, query_plan_tests::settings};
 
-    /// Notes 1 to 9,000, of which every thousandth is guild 7's, and the last pieces nobody's.
+    /// Records 1 to 9,000. Every thousandth belongs to guild 7, except in the last pieces.
     const FILL: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
         WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 9000)
         SELECT n, 'default', 'k', 'refused', CASE WHEN n % 1000 = 0 AND n < 6000 THEN 7 ELSE 8 END, '', '', '' FROM count";

@@ -1,4 +1,4 @@
-//! Operations as they change.
+//! Changes of operations.
 
 use guildhall_actors::ports::{ChangePage, ChangedOperation, OperationFilter};
 use guildhall_core::operation::{ChangeCursor, VisibleChanges};
@@ -15,7 +15,7 @@ use crate::store::{
     write::{FORGOTTEN, signed},
 };
 
-/// What can be seen at the moment of a statement, in the engine's words: as PostgreSQL tells it, and the highest change.
+/// SQL for what is visible at the time of a statement: PostgreSQL's snapshot, and the highest change.
 fn moment(engine: DbBackend) -> String {
     let seen = match engine {
         DbBackend::Postgres => "pg_current_snapshot()::text AS seen, CAST(0 AS BIGINT) AS highest",
@@ -28,11 +28,11 @@ pub(in crate::store) async fn seen(on: &impl ConnectionTrait) -> Result<VisibleC
     let select =
         format!("SELECT moment.seen, moment.highest, moment.forgotten FROM {}", moment(on.get_database_backend()));
     let rows = query(on, &select, Vec::new()).await?;
-    let row = rows.first().ok_or_else(|| EngineError::Corrupt("nothing can be seen at all".to_owned()))?;
+    let row = rows.first().ok_or_else(|| EngineError::Corrupt("the engine returned no snapshot".to_owned()))?;
     Ok(read_moment(row, 0)?.0)
 }
 
-/// The statement that finds what there is after a frontier.
+/// The statement that finds changes after a cursor.
 pub(in crate::store) fn follow_sql(
     engine: DbBackend,
     from: &ChangeCursor,
@@ -40,7 +40,7 @@ pub(in crate::store) fn follow_sql(
     most: usize,
 ) -> (String, Vec<Value>) {
     let (next, open, within) = (from.next(), from.open(), from.within());
-    // Where nothing is open, and nothing else was begun, all that follows lies in one piece.
+    // If no change is open, and no other change was started, all later changes are in one piece.
     let begun = within.filter(|(change, _)| change + 1 == next);
     let mut pieces = ChangesQuery { engine, filter, most, sql: Vec::new(), values: Vec::new() };
     pieces.add(|piece| match begun {
@@ -64,7 +64,8 @@ pub(in crate::store) fn follow_sql(
     (select, values)
 }
 
-/// Pieces of what follows, each with as much as is asked for in all: which of them come first is found out afterwards.
+/// Pieces of the later changes. Each has as many rows as are requested in total: which of them come first is determined
+/// afterwards.
 struct ChangesQuery<'a> {
     engine: DbBackend,
     filter: &'a OperationFilter,
@@ -79,7 +80,7 @@ impl ChangesQuery<'_> {
         which(&mut piece);
         narrow(&mut piece, self.filter);
         if self.engine == DbBackend::Postgres {
-            // What was copied from another server may have numbers that nothing has here yet.
+            // Operations that were copied from another server may have numbers that are not in use here yet.
             piece.and_that("o.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
         }
         let (rest, values) = piece.ordered("o.changed, o.id", self.most);
@@ -97,8 +98,8 @@ pub(in crate::store) async fn follow(
 ) -> Result<ChangePage, EngineError> {
     let (sql, values) = follow_sql(on.get_database_backend(), from, filter, most);
     let rows = query(on, &sql, values).await?;
-    let first = rows.first().ok_or_else(|| EngineError::Corrupt("nothing can be seen at all".to_owned()))?;
-    // After the operation come the change, what could be seen, and what was forgotten.
+    let first = rows.first().ok_or_else(|| EngineError::Corrupt("the engine returned no snapshot".to_owned()))?;
+    // After the operation come the change, the snapshot, and the highest removed change.
     let (seen, forgotten) = read_moment(first, AFTER_SHOWN + 1)?;
     let mut changed = Vec::new();
     let mut found = 0;
@@ -111,19 +112,19 @@ pub(in crate::store) async fn follow(
     }
     changed.sort_by_key(|one| from.order(one.change, one.shown.stored.operation.id.uuid()));
     let most = usize::try_from(limit(most)).unwrap_or(most);
-    // A page of nothing that can be shown ends here: it would be asked for again and again.
+    // A page without readable operations ends here: it would be requested again and again.
     let mut more = found >= most && !changed.is_empty();
     changed.truncate(most);
     let seen = seen.bounded();
     if let Some(first) = changed.iter().position(|one| one.change >= seen.next && one.change >= from.next()) {
-        // They come after more open changes than can be kept in mind, and wait for those.
+        // They follow more open changes than a cursor can hold, and have to wait for those.
         changed.truncate(first);
         more = false;
     }
     Ok(ChangePage { seen, forgotten, changed, more })
 }
 
-/// What could be seen, and what was forgotten, from this column on.
+/// Reads the visible changes and the highest removed change, starting at this column.
 fn read_moment(row: &QueryResult, from: usize) -> Result<(VisibleChanges, Option<u64>), EngineError> {
     let seen: Option<String> = row.try_get_by_index(from)?;
     let highest: Option<i64> = row.try_get_by_index(from + 1)?;
@@ -131,7 +132,7 @@ fn read_moment(row: &QueryResult, from: usize) -> Result<(VisibleChanges, Option
     let forgotten = forgotten.map(i64::unsigned_abs);
     let seen = match seen {
         Some(text) => {
-            of_snapshot(&text).ok_or_else(|| EngineError::Corrupt(format!("a snapshot that is none: {text:?}")))?
+            of_snapshot(&text).ok_or_else(|| EngineError::Corrupt(format!("invalid PostgreSQL snapshot: {text:?}")))?
         }
         None => {
             let last = highest.map(i64::unsigned_abs).max(forgotten);
@@ -141,7 +142,8 @@ fn read_moment(row: &QueryResult, from: usize) -> Result<(VisibleChanges, Option
     Ok((seen, forgotten))
 }
 
-/// Reads `xmin:xmax:xip,xip`: all below xmin has ended, nothing from xmax on, and of the others these have not.
+/// Reads `xmin:xmax:xip,xip`: all transactions below xmin have ended, none from xmax on, and of the others all except
+/// these.
 fn of_snapshot(text: &str) -> Option<VisibleChanges> {
     let mut parts = text.split(':');
     let (_, next, open) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
@@ -177,6 +179,6 @@ mod tests {
         let mut from = ChangeCursor::at(VisibleChanges { next: 10, open: [5, 7].into() });
         assert_eq!(pieces(&from).0, 2);
         from.on_told(&VisibleChanges { next: 20, ..VisibleChanges::default() }, 5, Uuid::nil());
-        assert_eq!(pieces(&from).0, 3, "5 was begun, 7 was open, and there is what comes after 10");
+        assert_eq!(pieces(&from).0, 3, "5 was started, 7 was open, and there are changes after 10");
     }
 }

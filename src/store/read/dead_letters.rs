@@ -18,19 +18,19 @@ use crate::store::{
     write::signed,
 };
 
-/// Which letters: what stands after `dead_letters l`, and its values.
+/// Selects dead letters: the SQL after `dead_letters l`, and its values.
 pub(in crate::store) struct DeadLetterCondition {
     pub(in crate::store) sql: String,
     pub(in crate::store) values: Vec<Value>,
 }
 
 impl DeadLetterCondition {
-    /// The newest first.
+    /// Newest first.
     pub(in crate::store) fn of(filter: &DeadLetterFilter) -> Self {
         Self::ordered(filter, "l.id DESC")
     }
 
-    /// The oldest first.
+    /// Oldest first.
     pub(in crate::store) fn from_the_oldest(filter: &DeadLetterFilter) -> Self {
         Self::ordered(filter, "l.id")
     }
@@ -74,7 +74,7 @@ impl DeadLetterCondition {
     }
 }
 
-/// A pattern for whatever holds these words. Letters' words are kept in small letters.
+/// A pattern that matches texts with these words. Messages of dead letters are stored in lower case.
 fn containing(words: &str) -> String {
     let mut pattern = String::from("%");
     for letter in kept(&words.to_lowercase()).chars() {
@@ -114,9 +114,7 @@ fn letter(row: &QueryResult) -> Result<DeadLetter, EngineError> {
         bounds: Bounds::from_number(row.try_get_by_index(13)?),
         scopes: ScopeSet::from_number(row.try_get_by_index(15)?),
         kind: OperationKind::from_name(&kind).ok_or_else(|| {
-            EngineError::Corrupt(format!(
-                "the dead letter {id} has the kind {kind:?}, which this version does not know"
-            ))
+            EngineError::Corrupt(format!("dead letter {id} has the kind {kind:?}, which this version does not know"))
         })?,
         payload: row.try_get_by_index(5)?,
         error: failure(&error)?,

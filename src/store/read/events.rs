@@ -1,4 +1,4 @@
-//! Sessions, what was done with which event, and events that wait.
+//! Sessions, handled events, and the inbox.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,14 +35,14 @@ pub(in crate::store) async fn sessions(on: &impl ConnectionTrait) -> Result<Vec<
 pub(in crate::store) const HANDLED_AFTER: &str = "SELECT seq, handler FROM handled WHERE session = $1
     AND (seq, handler) > ($2, $3) ORDER BY seq, handler LIMIT $4 + 0";
 
-/// All of them, page by page: with one missing, a handler would be told an event twice.
+/// Reads all of them, page by page: if one was missing, a handler would get an event twice.
 pub(in crate::store) async fn handled_after(
     on: &impl ConnectionTrait,
     session: &str,
     seq: u64,
 ) -> Result<Vec<(u64, Arc<str>)>, EngineError> {
     let mut found: Vec<(u64, Arc<str>)> = Vec::new();
-    // No handler sorts after the first number that is meant, and before its first handler.
+    // The empty string sorts before every handler of the first sequence number to read.
     let mut after = (signed(seq.saturating_add(1)), String::new());
     loop {
         let values = vec![kept(session).into(), after.0.into(), after.1.clone().into(), limit(MOST).into()];
@@ -105,7 +105,7 @@ pub(in crate::store) const NAMED: Columns = Columns(&[("its_key", ColumnType::Te
 pub(in crate::store) const VALUES: &str = "SELECT s.key, s.value FROM {v} JOIN state s ON s.key = v.its_key
     WHERE s.expires_at IS NULL OR s.expires_at > $2";
 
-/// Values by their keys, unless their time is up.
+/// Values by their keys, unless they have expired.
 pub(in crate::store) async fn values(
     on: &impl ConnectionTrait,
     keys: &[String],

@@ -15,7 +15,7 @@ use crate::store::{
     write::signed,
 };
 
-/// How many are shown.
+/// Maximum number of processes in a list.
 const MOST: i64 = 1_000;
 
 pub(in crate::store) async fn instances(
@@ -23,7 +23,7 @@ pub(in crate::store) async fn instances(
     me: Uuid,
     now: UnixMs,
 ) -> Result<Vec<Instance>, EngineError> {
-    // Leases are by the database's clock, and a file of SQLite has none of its own.
+    // Leases use the clock of the database; an SQLite file has none of its own.
     let clock = match on.get_database_backend() {
         DbBackend::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
         _ => "CAST($2 AS BIGINT)",
@@ -52,7 +52,7 @@ pub(in crate::store) async fn instances(
             name: row.try_get_by_index(1)?,
             is_self: id == me,
             started_at: time(row.try_get_by_index(2)?),
-            // Nobody waits for the heartbeat of a process that is alone.
+            // A process that is alone needs no heartbeat.
             lag: if alone { Duration::ZERO } else { millis(lag) },
             lease_left: (!alone).then(|| millis(left)),
             arriving: standing == MemberPhase::Arriving.number(),
@@ -65,7 +65,7 @@ pub(in crate::store) async fn instances(
     Ok(instances)
 }
 
-/// The shards of each, in order.
+/// The shards of each process, in order.
 async fn shards(on: &impl ConnectionTrait) -> Result<HashMap<Uuid, Vec<u32>>, EngineError> {
     const OWNED: &str = "SELECT owner, shard FROM shard_owners WHERE owner IS NOT NULL ORDER BY shard";
     let mut owned: HashMap<Uuid, Vec<u32>> = HashMap::new();

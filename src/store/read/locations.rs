@@ -1,4 +1,4 @@
-//! Whose channels, webhooks and guilds are.
+//! Owners of channels, webhooks and guilds.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use crate::store::{
     rows::{ColumnType, Columns, RowValue, Rows, with_rows},
 };
 
-/// What [`WHOSE`] takes.
+/// Parameter columns of the owner query.
 pub(in crate::store) const NAMED: Columns = Columns(&[("its_id", ColumnType::Number), ("its_kind", ColumnType::Text)]);
 
-/// Finds their guilds, and the tenants of those. A channel that an operation has made under a key is known by that.
+/// Finds their guilds, and the tenants of those. A channel that an operation created under a key is found by that key.
 pub(in crate::store) const WHOSE: &str = "SELECT v.its_kind, v.its_id,
     COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END), q.tenant FROM {v}
     LEFT JOIN channel_guilds c ON c.kind = v.its_kind AND c.id = v.its_id
@@ -46,7 +46,7 @@ pub(in crate::store) async fn whose(
     Ok(locations.iter().map(answer).collect())
 }
 
-/// Whose something is that belongs to this guild; 0 is none.
+/// Owner of an object in this guild; 0 means no guild.
 fn in_guild(guild: i64, tenant: Option<String>) -> Owner {
     let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
     Owner { guild: (guild != 0).then(|| guild.cast_unsigned()), tenant }

@@ -1,4 +1,4 @@
-//! What only reads: several connections, each on its own.
+//! Reads. They use several connections, independent of each other.
 
 pub(super) mod access;
 pub(super) mod changes;
@@ -14,15 +14,15 @@ pub(super) mod totals;
 pub(super) mod usage;
 mod wait_reasons;
 
-/// How much one read gives at most, whatever was asked for.
+/// Maximum number of rows that one read returns, whatever was requested.
 pub(super) const MOST: usize = 10_000;
 
-/// A limit as the engines take it.
+/// A limit as an SQL value.
 pub(super) fn limit(asked: usize) -> i64 {
     i64::try_from(asked.min(MOST)).unwrap_or(i64::MAX)
 }
 
-/// Conditions and the values that they need, put together one by one.
+/// Conditions with their values, added one by one.
 #[derive(Debug, Default)]
 pub(super) struct WhereClause {
     sql: String,
@@ -30,7 +30,7 @@ pub(super) struct WhereClause {
 }
 
 impl WhereClause {
-    /// Conditions that stand after others, which have these values.
+    /// Conditions that follow others with these values.
     pub(super) fn after(values: Vec<sea_orm::Value>) -> Self {
         Self { sql: String::new(), values }
     }
@@ -43,7 +43,7 @@ impl WhereClause {
         self.sql.push_str(&condition.replace('?', &place));
     }
 
-    /// Adds a condition with two values, each of which has its `?`.
+    /// Adds a condition with two values, each with a `?` of its own.
     pub(super) fn and_pair(
         &mut self,
         condition: &str,
@@ -55,19 +55,19 @@ impl WhereClause {
         self.and(&half, other);
     }
 
-    /// Adds a condition that needs no value.
+    /// Adds a condition without a value.
     pub(super) fn and_that(&mut self, condition: &str) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
         self.sql.push_str(condition);
     }
 
-    /// Adds the condition that a column holds one of these.
+    /// Adds the condition that a column has one of these values.
     pub(super) fn among(&mut self, column: &str, ids: &[u64]) {
         match ids {
-            // Nothing is in an empty list.
+            // An empty list matches nothing.
             [] => self.and_that("1 = 0"),
             [only] => self.and(&format!("{column} = ?"), only.cast_signed()),
-            // Numbers need no place of their own.
+            // Numbers need no parameters.
             many => {
                 let many: Vec<_> = many.iter().map(ToString::to_string).collect();
                 self.and_that(&format!("{column} IN ({})", many.join(", ")));
@@ -75,8 +75,8 @@ impl WhereClause {
         }
     }
 
-    /// What stands after the tables, with an order and a limit; and the values. The limit is a sum here and elsewhere,
-    /// because SQLite makes a statement anew for each limit that is a parameter alone.
+    /// The SQL after the tables, with an order and a limit; and the values. Here and elsewhere the limit is a sum,
+    /// because SQLite prepares a statement again when a limit that is a plain parameter changes.
     pub(super) fn ordered(mut self, order: &str, asked: usize) -> (String, Vec<sea_orm::Value>) {
         self.values.push(limit(asked).into());
         (format!("{} ORDER BY {order} LIMIT ${} + 0", self.sql, self.values.len()), self.values)

@@ -1,4 +1,4 @@
-//! Operations, for their guilds and for people.
+//! Operations, for their guilds and for display.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::store::{
     write::{FIRST_SCHEDULED, signed},
 };
 
-/// How many tries are shown of one operation.
+/// Maximum number of attempts that are returned for one operation.
 const MOST_ATTEMPTS: i64 = 1_000;
 
-/// The operations of a queue that are not done and not scheduled, and when the first scheduled one is due.
+/// Operations of a queue that are neither finished nor scheduled, and the time when the first scheduled one is due.
 pub(in crate::store) fn load_sql() -> String {
     format!(
         "SELECT {STORED}, ({FIRST_SCHEDULED}) FROM operations o LEFT JOIN intents i ON i.operation_id = o.id
@@ -54,7 +54,7 @@ pub(in crate::store) async fn load(
     Ok(page)
 }
 
-/// How many of a queue are scheduled, up to a bound.
+/// Number of scheduled operations of a queue, up to a limit.
 pub(in crate::store) async fn scheduled(
     on: &impl ConnectionTrait,
     queue: Queue,
@@ -68,7 +68,7 @@ pub(in crate::store) async fn scheduled(
     Ok(count.unsigned_abs())
 }
 
-/// What [`SHOWN`] needs beside `operations o`.
+/// Joins that the display columns need in addition to `operations o`.
 pub(super) const BESIDE: &str =
     "LEFT JOIN intents i ON i.operation_id = o.id LEFT JOIN idempotency k ON k.operation_id = o.id";
 
@@ -90,10 +90,10 @@ pub(in crate::store) async fn show(
     Ok(Some(shown))
 }
 
-/// What [`ENDED`] and others take.
+/// Parameter columns of statements that take operation IDs.
 pub(in crate::store) const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
-/// Those that are done, or are not there any more.
+/// Operations that are finished, or no longer exist.
 pub(in crate::store) const ENDED: &str = "SELECT v.op FROM {v} LEFT JOIN operations o ON o.id = v.op
     WHERE o.id IS NULL OR o.finished_at IS NOT NULL";
 
@@ -109,7 +109,7 @@ pub(in crate::store) async fn ended(
     Ok(rows.iter().map(|row| row.try_get_by_index(0).map(OperationId::from_uuid)).collect::<Result<_, _>>()?)
 }
 
-/// Operations with their tries.
+/// Operations with their attempts.
 pub(in crate::store) async fn show_all(
     on: &impl ConnectionTrait,
     ids: &[OperationId],
@@ -131,7 +131,7 @@ pub(in crate::store) async fn show_all(
     Ok(all)
 }
 
-/// What a filter asks of operations, whichever way they are found.
+/// Conditions of a filter that apply to lists and to change feeds.
 pub(super) fn narrow(conditions: &mut WhereClause, filter: &OperationFilter) {
     if let Some(tenant) = &filter.tenant {
         conditions.and("o.tenant = ?", tenant.to_string());
@@ -159,16 +159,16 @@ pub(super) fn narrow(conditions: &mut WhereClause, filter: &OperationFilter) {
     }
 }
 
-/// Names are given by the clock, so that the time narrows down which rows are looked at. A clock that is set back makes names
-/// that are ahead of it, by as much: so much is allowed for.
+/// IDs contain the time, so that a time range limits the rows to read. A clock that is set back leaves IDs that are
+/// ahead of it by as much: this much is allowed for.
 const NAMES_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The lowest name that can have been given then.
+/// The lowest ID that can have been assigned at this time.
 fn first_name(at: UnixMs) -> Uuid {
     Uuid::from_u128(u128::from(at.millis()) << 80)
 }
 
-/// What a filter asks of operations when they are listed, the newest first.
+/// Conditions of a filter for lists, newest first.
 fn narrow_list(conditions: &mut WhereClause, filter: &OperationFilter) {
     narrow(conditions, filter);
     if let Some(after) = filter.created_after {
@@ -182,7 +182,7 @@ fn narrow_list(conditions: &mut WhereClause, filter: &OperationFilter) {
     }
 }
 
-/// The statement that lists what a filter lets through.
+/// The statement that lists the operations of a filter.
 pub(in crate::store) fn list_sql(engine: DbBackend, filter: &OperationFilter) -> (String, Vec<sea_orm::Value>) {
     match &filter.among {
         Some(guilds) if engine == DbBackend::Sqlite => list_of_guilds(guilds, filter),
@@ -195,8 +195,8 @@ pub(in crate::store) fn list_sql(engine: DbBackend, filter: &OperationFilter) ->
     }
 }
 
-/// The same of guilds on SQLite, where operations that are done, those that wait in their guild's own queue and those that wait
-/// in others each have an index. The newest of all are among the newest of each.
+/// The same for guilds on SQLite. There finished operations, pending operations in the guild's own queue, and pending
+/// ones in other queues each have an index. The newest of all are among the newest of each.
 fn list_of_guilds(guilds: &[u64], filter: &OperationFilter) -> (String, Vec<sea_orm::Value>) {
     type Which = fn(&mut WhereClause, &[u64]);
     const DONE: (&str, Which) = ("operations_guild", |done, _| done.and_that("o.finished_at IS NOT NULL"));

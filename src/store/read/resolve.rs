@@ -1,4 +1,4 @@
-//! What references stand for, and which objects are our own.
+//! Resolves references, and finds objects that operations created.
 
 use std::collections::{HashMap, HashSet};
 
@@ -62,7 +62,7 @@ async fn operations(
     wanted: &[UnresolvedReference],
 ) -> Result<HashMap<OperationId, ResolvedReference>, EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid)]);
-    // A message that was made is known with its channel if it has a key.
+    // The channel of a created message is known if the message has a key.
     const SELECT: &str = "SELECT o.id, o.guild_id, o.state, o.made, m.channel_id FROM {v}
         JOIN operations o ON o.id = v.op
         LEFT JOIN managed_objects m ON m.kind = 'message' AND m.discord_id = o.made";
@@ -98,15 +98,15 @@ async fn operations(
     Ok(found)
 }
 
-/// What [`BOUND`] takes.
+/// Columns of [`BOUND`].
 pub(in crate::store) const OBJECTS: Columns = Columns(&[("object", ColumnType::Number)]);
 
-/// Finds objects that have a key, or were made by an operation.
+/// Finds objects that have a key, or were created by an operation.
 pub(in crate::store) const BOUND: &str = "SELECT v.object FROM {v}
     WHERE EXISTS (SELECT 1 FROM managed_objects m WHERE m.kind = $2 AND m.discord_id = v.object)
     OR EXISTS (SELECT 1 FROM operations o WHERE o.made = v.object AND o.made IS NOT NULL)";
 
-/// Which of these objects have a key, or were made by an operation.
+/// Which of these objects have a key, or were created by an operation.
 pub(in crate::store) async fn bound(
     on: &impl ConnectionTrait,
     kind: ManagedKind,

@@ -1,4 +1,4 @@
-//! What was spent of named budgets.
+//! Spend of named budgets.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use sea_orm::ConnectionTrait;
 use super::{MOST, limit};
 use crate::store::{error::EngineError, rows::query, write::signed};
 
-/// By hour, and by whether this process spent it.
+/// Spend by hour, split into that of this process and that of others.
 pub(in crate::store) async fn since(
     on: &impl ConnectionTrait,
     process: &str,
     name: &BudgetName,
     since: Hour,
 ) -> Result<BTreeMap<Hour, HourlySpend>, EngineError> {
-    // PostgreSQL's sums are of another type than what they add up.
+    // PostgreSQL's sums have another type than their operands.
     const SPENT: &str = "SELECT hour, CASE WHEN process = $3 THEN 1 ELSE 0 END, CAST(SUM(micros) AS BIGINT),
         CAST(SUM(calls) AS BIGINT) FROM budget_spend WHERE name = $1 AND hour >= $2
         GROUP BY 1, 2 ORDER BY 1 DESC LIMIT $4 + 0";

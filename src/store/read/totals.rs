@@ -1,4 +1,4 @@
-//! How much there is, what is paused, and what is due.
+//! Totals, paused queues, and the next due time.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::store::{
     write::{PAUSED, signed},
 };
 
-/// What dead letters are called among the depths.
+/// Name of dead letters among the depths.
 const DEAD_LETTERS: &str = "dead_letters";
-/// And events that were given up.
+/// Name of dead events among the depths.
 const DEAD_EVENTS: &str = "dead_events";
 
 pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, EngineError> {
@@ -44,7 +44,7 @@ pub(in crate::store) async fn paused(
 
 pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeMap<&'static str, u64>, EngineError> {
     let pending = OperationState::ALL.into_iter().filter(|state| !state.is_final());
-    // One count a state, each out of the index by state: grouping would look at those that are done, too.
+    // One count for each state, each from the index by state: grouping would also read finished operations.
     let count =
         |state: OperationState| format!("SELECT '{0}', COUNT(*) FROM operations WHERE state = '{0}'", state.name());
     let select = pending.map(count).collect::<Vec<_>>().join(" UNION ALL ");
@@ -54,7 +54,7 @@ pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeM
         let count: i64 = row.try_get_by_index(1)?;
         depths.insert(state.name(), count.unsigned_abs());
     }
-    // A letter that another operation does again waits for nobody any more.
+    // A dead letter that was redriven no longer needs attention.
     for (name, select) in [
         (DEAD_LETTERS, "SELECT COUNT(*) FROM dead_letters WHERE redriven_as IS NULL"),
         (DEAD_EVENTS, "SELECT COUNT(*) FROM inbox WHERE dead IS NOT NULL"),
@@ -66,7 +66,7 @@ pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeM
     Ok(depths)
 }
 
-/// A value, unless its time is up.
+/// A state value, unless it has expired.
 pub(in crate::store) async fn state(
     on: &impl ConnectionTrait,
     key: &str,

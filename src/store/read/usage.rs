@@ -1,4 +1,4 @@
-//! What is used of the store, by caller and tenant.
+//! Usage of the store, by caller and tenant.
 
 use guildhall_actors::ports::{FileUsage, ScopeUsage, StoreUsage};
 use guildhall_core::usage::{Usage, UsageLimits, UsageScope};
@@ -10,7 +10,7 @@ use crate::store::{
     write::{FileCapacity, measure_file, used},
 };
 
-/// How many scopes are told of at most.
+/// Maximum number of scopes in a result.
 const MOST: i64 = 10_000;
 
 pub(in crate::store) async fn usage(

@@ -1,4 +1,4 @@
-//! What scheduled and queued operations wait for.
+//! Wait reasons of scheduled and queued operations.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::store::{
     write::{PAUSED, signed},
 };
 
-/// Finds out what each of these waits for, in one statement for the queued ones and one for the scheduled ones.
+/// Sets the wait reason of each operation, with one statement for the queued ones and one for the scheduled ones.
 pub(super) async fn fill_in(on: &impl ConnectionTrait, shown: &mut [OperationDetails]) -> Result<(), EngineError> {
     let (queued, scheduled) = (queued(on, shown).await?, scheduled(on, shown).await?);
     for one in shown {
@@ -46,7 +46,7 @@ async fn queued(
 ) -> Result<HashMap<Uuid, WaitReason>, EngineError> {
     const SHAPE: Columns =
         Columns(&[("op", ColumnType::Uuid), ("line", ColumnType::Number), ("place", ColumnType::Number)]);
-    // The first one before it that holds it up; parked ones do so only if nothing else does.
+    // The first operation before it that blocks it; parked ones block only if nothing else does.
     const SELECT: &str = "SELECT v.op, q.paused, q.owner,
         (SELECT COUNT(*) FROM switches s WHERE s.name = $2 AND s.is_on = 1),
         (SELECT b.id FROM operations b WHERE b.queue = v.line AND b.seq > 0 AND b.seq < v.place AND b.finished_at IS NULL

@@ -1,4 +1,4 @@
-//! Keys, and notes of who did what.
+//! API keys and audit records.
 
 use guildhall_actors::access::AuditRecord;
 use guildhall_actors::ports::{AddKeyResult, NewApiKey, RevokeResult, RotateResult};
@@ -12,7 +12,7 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 use super::{Context, EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows};
 
-/// How much of a kind one sweep removes at most.
+/// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
 
 /// The queues of the guilds that a key is for.
@@ -23,7 +23,7 @@ pub(super) fn lines(new: &NewApiKey) -> Vec<i64> {
     }
 }
 
-/// Keeps a key, if no guild that it is for belongs to another tenant.
+/// Stores a key, if none of its guilds belongs to another tenant.
 pub(super) async fn add(
     on: &DatabaseTransaction,
     context: &Context,
@@ -57,7 +57,7 @@ pub(super) async fn add(
     Ok(AddKeyResult::Done)
 }
 
-/// Takes a key back.
+/// Revokes a key.
 pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> Result<RevokeResult, EngineError> {
     const REVOKE: &str = "UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND (revoked_at IS NULL OR revoked_at > $2)
         RETURNING id";
@@ -69,7 +69,7 @@ pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> 
     Ok(if there.is_empty() { RevokeResult::Unknown } else { RevokeResult::Before })
 }
 
-/// Keeps a key in the place of another, which ends soon.
+/// Stores a key that replaces another one, which ends soon.
 pub(super) async fn rotate(
     on: &DatabaseTransaction,
     context: &Context,
@@ -88,14 +88,14 @@ pub(super) async fn rotate(
     }
     match add(on, context, new).await? {
         AddKeyResult::Done => Ok(RotateResult::Done),
-        // Its guilds are those of the key before it, which took them.
+        // Its guilds are those of the replaced key, which already belong to its tenant.
         AddKeyResult::GuildTaken(guild) => {
-            Err(EngineError::Corrupt(format!("guild {guild} left the tenant of key {old}")))
+            Err(EngineError::Corrupt(format!("guild {guild} no longer belongs to the tenant of key {old}")))
         }
     }
 }
 
-/// Keeps notes, in their order.
+/// Stores audit records, in order.
 pub(super) async fn note<'a>(
     on: &DatabaseTransaction,
     context: &Context,
@@ -111,7 +111,7 @@ pub(super) async fn note<'a>(
         ("detail", ColumnType::Text),
         ("request", ColumnType::Text),
     ]);
-    // What whoever runs the daemon does in somebody's guild is for that somebody to see, and for no other tenant.
+    // What the operator does in a guild is visible to the tenant of that guild, and to no other.
     const INSERT: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
         SELECT v.at, COALESCE(q.tenant, v.tenant), v.api_key, v.action, v.guild_id, v.target, v.detail, v.request
         FROM {v} LEFT JOIN guild_queues q ON q.queue = v.guild_id";
@@ -135,7 +135,7 @@ pub(super) async fn note<'a>(
     Ok(())
 }
 
-/// Forgets notes from before this, and keys that have been over for as long.
+/// Removes audit records before this time, and keys that ended before it.
 pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: UnixMs) -> Result<u64, EngineError> {
     const FORGET: &str = "DELETE FROM audit WHERE place IN
         (SELECT place FROM audit WHERE at <= $1 ORDER BY at LIMIT $2 + 0) RETURNING api_key";
@@ -154,7 +154,7 @@ pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: U
     Ok((notes + keys) as u64)
 }
 
-/// Removes the oldest rows of a key that has more than it may.
+/// Removes the oldest audit records of a key that has more than the limit.
 async fn trim(on: &DatabaseTransaction, context: &Context) -> Result<Vec<QueryResult>, EngineError> {
     const OVER: &str =
         "SELECT scope, CAST(SUM(operations) AS BIGINT) FROM usage WHERE scope LIKE 'audit:%' GROUP BY scope

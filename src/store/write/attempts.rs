@@ -1,4 +1,4 @@
-//! Attempts of operations: what happened each time, for people. The first and the last of each operation are stored.
+//! Attempts of operations, for display. The first and the last attempts of each operation are stored.
 
 use guildhall_actors::ports::OperationUpdate;
 use guildhall_core::usage::{FIRST_ATTEMPTS, LAST_ATTEMPTS, attempt_bytes};
@@ -7,12 +7,12 @@ use sea_orm::DatabaseTransaction;
 use super::{EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
-/// Attempts and delays of an operation up to and with this change.
+/// Number of attempts and delays of an operation, including this change.
 fn count(change: &OperationUpdate) -> u32 {
     change.attempts.saturating_add(change.delays)
 }
 
-/// By how many bytes an operation grows with a change.
+/// Number of bytes by which an operation grows with a change.
 pub(super) fn grown(change: &OperationUpdate, error: Option<&str>) -> i64 {
     let attempt = change.attempt.as_ref().map_or(0, |_| attempt_bytes(count(change)));
     let end = match change.state.is_final() {

@@ -1,4 +1,4 @@
-//! A batch of jobs in one transaction: all that are alike go together.
+//! A batch of jobs in one transaction. Jobs of the same kind run together.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,13 +22,13 @@ use crate::store::{cluster::Notification, rows::query};
 #[derive(Debug)]
 pub(super) struct BatchResult {
     pub(super) answers: Vec<JobResult>,
-    /// Queues in which scheduled operations may join now because of what was done in another.
+    /// Queues in which scheduled operations may join now because of a change in another queue.
     pub(super) woken: BTreeSet<i64>,
-    /// Operations that ended processes, and were ended instead of being claimed.
+    /// Operations that ended processes. They were finished instead of being claimed.
     pub(super) set_aside: Vec<SetAsideOperation>,
 }
 
-/// Does all jobs. They were asked at one time, so in any order; those that are alike keep theirs.
+/// Runs all jobs. They were requested concurrently, so they may run in any order; jobs of the same kind keep theirs.
 pub(super) async fn carry_out(
     on: &DatabaseTransaction,
     context: &Context,
@@ -82,7 +82,7 @@ pub(super) async fn carry_out(
     });
     state::set(on, values.iter().map(|(_, set)| *set)).await?;
     values.iter().for_each(|(place, _)| put(*place, JobResult::Kept));
-    // After what handlers have done: what a session is confirmed past is in the store by then.
+    // After the commits of handlers: everything up to the confirmed position of a session is in the store by then.
     let sessions = pick(jobs, |job| match job {
         Job::KeepSessions(sessions) => Some(sessions.as_slice()),
         _ => None,
@@ -180,13 +180,13 @@ pub(super) async fn carry_out(
             }
         }
     }
-    // What all processes take in turn comes last: nobody waits for a process that waits for another.
+    // Jobs for which all processes take turns come last, so that no process waits for one that waits for another.
     for (place, job) in jobs.iter().enumerate() {
         if let Job::Identify(ask) = job {
             put(place, JobResult::Identified(identify::ask(on, *ask).await?));
         }
     }
-    let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has its answer"));
+    let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has a result"));
     let answers: Vec<JobResult> = answered.collect();
     let notes = asked.iter().zip(&answers).filter(|(_, answer)| answer.is_change());
     access::note(on, context, notes.filter_map(|(asked, _)| asked.note)).await?;
@@ -198,7 +198,7 @@ pub(super) async fn carry_out(
     Ok(BatchResult { answers, woken, set_aside })
 }
 
-/// Locks every queue that the jobs are about, before anything else is locked; and tells whose each is.
+/// Locks all queues that the jobs change, before anything else is locked. Returns the owner of each.
 async fn lock(
     on: &DatabaseTransaction,
     homes: &GuildTenants,
@@ -212,7 +212,7 @@ async fn lock(
             Job::Submit(_) | Job::Redrive(_) | Job::Commit(_) => {
                 for new in job.operations() {
                     lines.push(homes.queue(new).number());
-                    // Whether these are scheduled must not change meanwhile.
+                    // Whether these operations are scheduled must not change during the transaction.
                     operations.extend(&new.refers_to);
                 }
             }
@@ -249,7 +249,7 @@ async fn lock(
     queues::lock(on, lines).await
 }
 
-/// What telling the other processes needs to know.
+/// Data that is needed to notify the other processes.
 #[derive(Clone, Copy)]
 struct NotifyContext<'a> {
     homes: &'a GuildTenants,
@@ -257,7 +257,7 @@ struct NotifyContext<'a> {
     woken: &'a BTreeSet<i64>,
 }
 
-/// Tells the other processes what concerns them: with the commit, or not at all.
+/// Notifies the other processes of changes in their queues. Notifications are sent by the commit.
 async fn tell(
     on: &DatabaseTransaction,
     context: &Context,
@@ -268,7 +268,8 @@ async fn tell(
     let members = &context.members;
     let concerns_others = |line: i64| match owners.get(&line).copied().flatten() {
         Some(owner) => owner != members.me(),
-        // Even one that should be ours: it may have become another's a moment ago, who has looked before this and will not again.
+        // Even a queue that should be ours: another process may have become its owner a moment ago, checked it before
+        // this change, and will not check it again.
         None => true,
     };
     let mut said = Notification::default();
@@ -284,11 +285,11 @@ async fn tell(
                 let lines = kept.flat_map(|(done, _)| &done.operations).map(|new| homes.queue(new).number());
                 new.extend(lines.filter(|line| concerns_others(*line)));
             }
-            // It was this process's own until now.
+            // This process owned the queue until now.
             (Job::Release(queue, _), JobResult::Released(true)) if !members.is_ours(queue.number()) => {
                 new.insert(queue.number());
             }
-            // One that was not taken back or made due goes on as before: whoever looks after it must hear nothing else.
+            // An operation that was not cancelled or expedited continues as before: its owner must not be notified.
             (Job::Cancel(id, _), JobResult::Moved(Some((OperationState::Cancelled, queue))))
                 if concerns_others(queue.number()) =>
             {
@@ -310,7 +311,7 @@ async fn tell(
     say(on, context, &said).await
 }
 
-/// Says something to the other processes, with the commit.
+/// Sends a notification to the other processes when the transaction commits.
 pub(super) async fn say(on: &DatabaseTransaction, context: &Context, said: &Notification) -> Result<(), EngineError> {
     if let Some(payload) = said.payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
@@ -318,7 +319,7 @@ pub(super) async fn say(on: &DatabaseTransaction, context: &Context, said: &Noti
     Ok(())
 }
 
-/// The jobs of one kind, with their places.
+/// The jobs of one kind, with their positions in the batch.
 fn pick<'a, T>(jobs: &[&'a Job], of: impl Fn(&'a Job) -> Option<T>) -> Vec<(usize, T)> {
     jobs.iter().enumerate().filter_map(|(place, job)| of(job).map(|found| (place, found))).collect()
 }

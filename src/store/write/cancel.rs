@@ -1,4 +1,4 @@
-//! What concerns one operation, and is rare.
+//! Cancels or expedites one operation.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::store::{operation_row::state_named, rows::query};
 
-/// Takes an operation back, if it was never sent, or is known not to have happened.
+/// Cancels an operation, if it was never sent, or is known to have had no effect.
 pub(super) async fn cancel(
     on: &DatabaseTransaction,
     context: &Context,
@@ -44,12 +44,13 @@ pub(super) async fn cancel(
     }
     finish::all(on, context, &[FinishedOperation { id, queue, state, result: None, at: now }]).await?;
     schedule::release(on, &[id.uuid()], signed(now.millis()), woken).await?;
-    // What waited behind it may be due long before it would have been.
+    // Operations behind it may be due long before it would have been.
     queues::look_again(on, queue).await?;
     Ok(Some((state, queue)))
 }
 
-/// Makes an operation that waits due now. One that is to be looked for is not hastened: its call may still be under way.
+/// Makes a waiting operation due now. Does not expedite an operation that is to be reconciled: its call may still be in
+/// flight.
 pub(super) async fn hasten(
     on: &DatabaseTransaction,
     context: &Context,
@@ -80,7 +81,7 @@ pub(super) async fn hasten(
     Ok(Some((state, queue)))
 }
 
-/// Which operation, when, and whose it has to be.
+/// The operation, the time, and the tenant that it must belong to.
 fn values(id: OperationId, now: UnixMs, of: Option<&str>) -> Vec<Value> {
     vec![id.uuid().into(), signed(now.millis()).into(), of.map(str::to_owned).into()]
 }

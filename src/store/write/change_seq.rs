@@ -1,39 +1,40 @@
-//! The number of a change.
+//! Change sequence numbers.
 //!
-//! Every transaction has one, and every operation that it touches keeps it: whoever follows the operations goes by these
-//! numbers ([`guildhall_core::operation::Frontier`]). PostgreSQL numbers its transactions itself, and tells whoever reads
-//! which of them have not ended. A file of SQLite has one writer, so it counts: by the clock, so that the numbers also go
-//! on where a copy from yesterday was put in the place of the file.
+//! Every transaction has one, and every operation that it changes stores it: change feeds follow operations by these
+//! numbers (`guildhall_core::operation::ChangeCursor`). PostgreSQL numbers its transactions itself, and tells readers
+//! which of them have not ended. An SQLite file has one writer, so it counts: by the clock, so that the numbers also
+//! increase after the file was replaced by an older copy.
 
 use sea_orm::{ConnectionTrait, Value};
 
 use super::EngineError;
 use crate::store::rows::query;
 
-/// What stands for the number in a statement.
+/// Placeholder for the number in a statement.
 const PLACE: &str = "{changed}";
 
-/// The number of the present transaction, in PostgreSQL's words; found once a statement.
+/// SQL expression for the number of the present transaction; evaluated once for each statement.
 const OF_POSTGRES: &str = "(SELECT pg_current_xact_id()::text::bigint)";
 
-/// The name of the mark that is the highest change of all operations that were removed.
+/// Name of the mark with the highest change of all operations that were removed.
 pub(in crate::store) const FORGOTTEN: &str = "forgotten";
 
-/// The highest change of all that are in the store, and of all that were.
+/// The highest change of all operations in the store, and of all that were removed.
 const HIGHEST: &str = "SELECT MAX(COALESCE((SELECT MAX(changed) FROM operations), 0),
     COALESCE((SELECT at FROM marks WHERE name = $1), 0))";
 
 /// How the present transaction is numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum ChangeSeq {
-    /// As PostgreSQL does.
+    /// PostgreSQL's transaction ID.
     Postgres,
-    /// With this number.
+    /// This number.
     Counted(i64),
 }
 
 impl ChangeSeq {
-    /// A statement with the number in its place; its values with what that needs. `before` values stand before these.
+    /// Replaces the placeholder in a statement, and adds the value that it needs. `before` is the number of parameters
+    /// before `values`.
     pub(in crate::store) fn put(self, sql: &str, mut values: Vec<Value>, before: usize) -> (String, Vec<Value>) {
         match self {
             Self::Postgres => (sql.replace(PLACE, OF_POSTGRES), values),
@@ -44,7 +45,7 @@ impl ChangeSeq {
         }
     }
 
-    /// The number after this one. `now` is in microseconds.
+    /// The next number. `now` is in microseconds.
     pub(super) fn next(self, now: i64) -> Self {
         match self {
             Self::Postgres => Self::Postgres,
@@ -52,15 +53,16 @@ impl ChangeSeq {
         }
     }
 
-    /// Where a file's own numbers stand.
+    /// The last number of a file.
     pub(super) async fn of_file(on: &impl ConnectionTrait) -> Result<Self, EngineError> {
         let rows = query(on, HIGHEST, vec![FORGOTTEN.into()]).await?;
         Ok(Self::Counted(rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?))
     }
 }
 
-/// Takes the numbers of operations back that are ahead of PostgreSQL's own: they were copied from another server, and nobody
-/// could tell them from what has not begun. What was told of there is not known here.
+/// Lowers the numbers of operations that are ahead of PostgreSQL's own: they were copied from another server, and
+/// readers could not tell them from transactions that have not started. What was reported on the other server is
+/// unknown here.
 pub(super) async fn mend(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
     const AHEAD: &str = "SELECT 1 FROM operations WHERE changed > (SELECT pg_current_xact_id()::text::bigint) LIMIT 1";
     const MEND: &str = "UPDATE operations SET changed = (SELECT pg_current_xact_id()::text::bigint)
@@ -74,7 +76,7 @@ pub(super) async fn mend(on: &impl ConnectionTrait) -> Result<u64, EngineError> 
     Ok(query(on, MEND, Vec::new()).await?.len() as u64)
 }
 
-/// Remembers that operations were removed, the last of which had this change.
+/// Records that operations were removed, of which the highest change is this one.
 pub(super) async fn forget(on: &impl ConnectionTrait, change: i64) -> Result<(), EngineError> {
     const MARK: &str = "INSERT INTO marks (name, at) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE
         SET at = CASE WHEN excluded.at > marks.at THEN excluded.at ELSE marks.at END";

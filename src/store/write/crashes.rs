@@ -1,5 +1,5 @@
-//! Inputs that ended processes: operations are ended when their queue is claimed, others are forgotten once they were set
-//! aside by what handles events.
+//! Inputs that ended processes. Operations are finished when their queue is claimed. The counts of other inputs are
+//! removed after the event supervisor has set them aside.
 
 use std::collections::HashMap;
 
@@ -19,10 +19,10 @@ use crate::store::{
     rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
 };
 
-/// How much of a kind one sweep removes at most.
+/// Maximum number of rows that one sweep removes.
 const SWEEP: i64 = 500;
 
-/// Operations that ended processes often enough, and are not done. There are seldom any.
+/// Operations that ended enough processes and are not finished. There are seldom any.
 pub(in crate::store) const CRASHED: &str =
     "SELECT c.operation, c.crashes, c.part, c.cause, o.queue, o.state, o.attempts,
     o.delays, o.eligible_at, o.guild_id, o.kind, CAST(CASE WHEN o.unknown_outcome IS NOT NULL
@@ -30,7 +30,7 @@ pub(in crate::store) const CRASHED: &str =
     FROM crashed_inputs c JOIN operations o ON o.id = c.operation
     WHERE c.kind = $1 AND c.crashes >= $2 AND o.finished_at IS NULL";
 
-/// An operation that was ended because it ended processes.
+/// An operation that was finished because it ended processes.
 #[derive(Debug)]
 pub(super) struct SetAsideOperation {
     crashed: CrashedInput,
@@ -39,14 +39,15 @@ pub(super) struct SetAsideOperation {
 }
 
 impl SetAsideOperation {
-    /// What there is to say of it.
+    /// The telemetry event for it.
     pub(super) fn told(&self) -> OperationSetAside<'_> {
         let Self { crashed, kind, change } = self;
         OperationSetAside { crashed, kind: *kind, guild: change.guild, result: change.state }
     }
 }
 
-/// Ends operations of queues that were just claimed if they ended processes before, so that they are not continued here.
+/// Finishes operations of queues that were just claimed if they ended processes before, so that they are not continued
+/// here.
 pub(super) async fn set_aside(
     on: &DatabaseTransaction,
     context: &Context,
@@ -71,7 +72,7 @@ pub(super) async fn set_aside(
             part: row.try_get_by_index(2)?,
             cause: row.try_get_by_index(3)?,
         };
-        // A value that makes no sense must not keep the queue from being claimed.
+        // An invalid value must not prevent the claim of the queue.
         let state = OperationState::from_name(&row.try_get_by_index::<String>(5)?);
         let started = state.is_none_or(|state| matches!(state, OperationState::Running | OperationState::Reconciling));
         let sent = started || row.try_get_by_index::<i64>(11)? != 0;
@@ -112,7 +113,7 @@ pub(super) async fn set_aside(
     Ok(ended)
 }
 
-/// How an operation ends that ended processes: one whose call may have left has to be looked at by a person.
+/// Final state of an operation that ended processes. It needs review if its call may have been sent.
 fn verdict(crashed: &CrashedInput, sent: bool) -> (OperationState, Failure) {
     let reason = crashed.reason();
     if sent {
@@ -123,7 +124,7 @@ fn verdict(crashed: &CrashedInput, sent: bool) -> (OperationState, Failure) {
     }
 }
 
-/// Forgets how often inputs ended processes.
+/// Removes the crash counts of inputs.
 pub(super) async fn forget<'a>(
     on: &DatabaseTransaction,
     inputs: impl IntoIterator<Item = &'a Input>,
@@ -151,7 +152,7 @@ pub(super) async fn forget<'a>(
     Ok(())
 }
 
-/// Removes crashes that were not repeated since then; how many.
+/// Removes crashes that did not recur since then. Returns their number.
 pub(super) async fn sweep(on: &DatabaseTransaction, before: i64) -> Result<usize, EngineError> {
     const DELETE: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
         (SELECT kind, operation, session, seq, handler FROM crashed_inputs WHERE last_at < $1

@@ -1,4 +1,4 @@
-//! Dead letters: done again, or thrown away.
+//! Redrives and discards dead letters.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -23,7 +23,7 @@ use crate::store::{
 const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 const PAIRS: Columns = Columns(&[("op", ColumnType::Uuid), ("again", ColumnType::Uuid)]);
 
-/// Accepts operations that do again what nothing does again yet.
+/// Stores the operations of dead letters that are not redriven yet.
 pub(super) async fn redrive(
     on: &DatabaseTransaction,
     context: &Context,
@@ -45,7 +45,7 @@ pub(super) async fn redrive(
                 origins.insert(origin, Some(operation.id));
                 wanted.push(operation.clone());
             }
-            // It was kept before, and its caller did not hear of it.
+            // It was stored before, and its caller did not get the result.
             Some(Some(again)) if *again == operation.id && !kept.contains(&operation.id) => kept.push(operation.id),
             Some(Some(_)) | None => {}
         }
@@ -65,7 +65,7 @@ pub(super) async fn redrive(
             SubmitResult::Accepted { .. } => operation.id,
             SubmitResult::Existing { id, .. } => id,
         };
-        let origin = operation.redrive_of.expect("invariant: what is wanted does something again");
+        let origin = operation.redrive_of.expect("invariant: an operation to store is a redrive");
         pairs.push(&[RowValue::Uuid(origin.uuid()), RowValue::Uuid(id.uuid())]);
         kept.push(id);
     }
@@ -75,7 +75,7 @@ pub(super) async fn redrive(
     Ok(Ok(kept))
 }
 
-/// The letters and operations that the batch does again, and what does each of them again already.
+/// Dead letters and operations that the batch redrives, and the operation that already redrives each of them, if any.
 async fn origins(
     on: &DatabaseTransaction,
     batch: &[NewOperation],
@@ -107,7 +107,7 @@ async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), EngineError> 
     Ok(())
 }
 
-/// Throws letters away, the oldest first.
+/// Removes dead letters, the oldest first.
 pub(super) async fn discard(
     on: &DatabaseTransaction,
     context: &Context,

@@ -1,7 +1,7 @@
-//! Erasing what is stored about a user or a guild, a bounded number of rows at a time.
+//! Erases data about a user or a guild, a bounded number of rows at a time.
 //!
-//! Rows are examined in the order of their keys. The engine passes on the text of those that contain the id at all; whether it
-//! is a number of its own there is decided here, since one id may be a part of another.
+//! Rows are examined in the order of their keys. The engine returns the text of rows that contain the ID anywhere;
+//! whether the ID is a separate number there is decided here, since one ID may be a part of another.
 
 use guildhall_actors::access::{DataSubject, ErasureCursor, ErasureStep};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::{Context, EngineError, change_seq, sweep};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// How many rows one step examines: few enough not to delay other writes.
+/// Number of rows that one step examines: few enough not to delay other writes.
 const STEP: i64 = 1_000;
 
-/// A table that holds data about users or guilds.
+/// A table that contains data about users or guilds.
 #[derive(Clone, Copy, Debug)]
 enum ErasureTable {
     Operations,
@@ -25,7 +25,7 @@ enum ErasureTable {
     Channels,
 }
 
-/// In the order in which they are examined. A cursor counts on it.
+/// In the order in which they are examined. Cursors depend on this order.
 const TABLES: [ErasureTable; 7] = [
     ErasureTable::Operations,
     ErasureTable::DeadLetters,
@@ -38,13 +38,13 @@ const TABLES: [ErasureTable; 7] = [
 
 const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
-/// What was found among the rows of one step.
+/// Result of one step on a table.
 struct ErasurePage<K> {
-    /// The keys of rows to remove.
+    /// Keys of rows to remove.
     remove: Vec<K>,
-    /// How many mention the subject and stay.
+    /// Number of rows that mention the subject and stay.
     kept: u64,
-    /// The last key that was examined, unless these were the last rows.
+    /// The last key that was examined, unless the table is finished.
     last: Option<K>,
 }
 
@@ -74,7 +74,8 @@ pub(super) async fn step(
     Ok(erased)
 }
 
-/// Reads rows of key, text (NULL without the id), whether the guild's column names the subject, and whether the row has to stay.
+/// Evaluates rows with a key, a text (NULL without the ID), whether the guild's column names the subject, and whether
+/// the row must stay.
 fn page<K>(
     subject: DataSubject,
     rows: &[QueryResult],
@@ -99,7 +100,7 @@ fn page<K>(
     Ok(page)
 }
 
-/// The pattern of rows that may be about the subject, and the guild whose column is compared: 0 is none.
+/// The pattern of rows that may be about the subject, and the guild to compare with; 0 means none.
 fn values(subject: DataSubject) -> [Value; 2] {
     let guild = match subject {
         DataSubject::User(_) => 0,
@@ -116,7 +117,7 @@ fn uuid_of(row: &QueryResult) -> Result<Uuid, EngineError> {
     Ok(row.try_get_by_index(0)?)
 }
 
-/// Finished operations that nothing pending refers to. Others stay until they have ended.
+/// Finished operations to which no pending operation refers. Others stay until they are finished.
 async fn operations(
     on: &DatabaseTransaction,
     context: &Context,
@@ -173,7 +174,8 @@ async fn dead_letters(
     Ok(page.last.map(|id| id.to_string()))
 }
 
-/// Results that outlive their operations beside an idempotency key. The key itself stays, so that nothing is done twice.
+/// Results that outlive their operations together with an idempotency key. The key itself stays, so that nothing is
+/// done twice.
 async fn results(
     on: &DatabaseTransaction,
     subject: DataSubject,
@@ -201,7 +203,7 @@ async fn results(
     Ok(page.last.map(|(scope, key)| format!("{scope}\n{key}")))
 }
 
-/// Events that were given up. Those that wait are handled soon, and removed then.
+/// Dead events. Waiting events are handled soon, and removed then.
 async fn events(
     on: &DatabaseTransaction,
     subject: DataSubject,
@@ -224,7 +226,7 @@ async fn events(
     Ok(page.last.map(|place| place.to_string()))
 }
 
-/// Values that bots store, by their key or content. What the daemon stores for itself is not about people.
+/// Values that bots store, by key or content. Values of the daemon itself are not about people.
 async fn state(
     on: &DatabaseTransaction,
     subject: DataSubject,
@@ -245,7 +247,7 @@ async fn state(
     Ok(page.last)
 }
 
-/// What the keys of a guild's roles, channels and messages stand for. They stay while operations of the guild are pending.
+/// Keys of a guild's roles, channels and messages. They stay while operations of the guild are pending.
 async fn managed_objects(
     on: &DatabaseTransaction,
     subject: DataSubject,
@@ -267,7 +269,7 @@ async fn managed_objects(
     Ok(None)
 }
 
-/// Which channels and webhooks belong to a guild. They are looked up again when they are needed.
+/// Channels and webhooks of a guild. They are looked up again when they are needed.
 async fn channels(
     on: &DatabaseTransaction,
     subject: DataSubject,

@@ -1,4 +1,5 @@
-//! What handlers have done with events: their rows, with all that they gave, each as a whole or not at all.
+//! Commits of event handlers: the row of each handled event, with everything that its handler produced. Each commit is
+//! stored completely or not at all.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -16,10 +17,10 @@ use super::{
 };
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows};
 
-/// Which event and which handler, as the engines keep it.
+/// Session, sequence number and handler, as the engines store them.
 pub(super) type HandledKey = (String, i64, String);
 
-/// The columns of such keys. No table has columns of these names.
+/// Columns of such keys. No table has columns with these names.
 pub(in crate::store) const KEYS: Columns =
     Columns(&[("its_session", ColumnType::Text), ("its_seq", ColumnType::Number), ("its_handler", ColumnType::Text)]);
 
@@ -30,8 +31,8 @@ pub(in crate::store) const HANDLED: Columns = Columns(&[
     ("its_time", ColumnType::Number),
 ]);
 
-/// Gives handlers their rows; those that it gives back had none. A session that is confirmed past an event has forgotten its
-/// rows, and an event in the inbox may have outlived its own.
+/// Inserts the rows of handlers. Returns those that did not exist. For events up to the confirmed position of a session
+/// the rows are already removed, and the inbox entry of an event may outlive its row.
 pub(in crate::store) const INSERT: &str = "INSERT INTO handled (session, seq, handler, at)
     SELECT its_session, its_seq, its_handler, its_time FROM {v}
     WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session = its_session AND s.confirmed >= its_seq)
@@ -41,10 +42,10 @@ pub(in crate::store) const INSERT: &str = "INSERT INTO handled (session, seq, ha
 pub(in crate::store) const REMOVE: &str =
     "DELETE FROM handled WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
 
-/// What came of the requests to accept operations, and of what handlers have done.
+/// Results of submissions, and of handler commits.
 type BatchCommitResults = (Vec<Result<Vec<SubmitResult>, SubmitError>>, Vec<CommitResult>);
 
-/// Accepts operations for whoever asks for it and for handlers, in one go.
+/// Stores operations of callers and of handlers together.
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
@@ -66,7 +67,7 @@ pub(super) async fn all(
     }
     let mut submitted = None;
     while submitted.is_none() || !left.is_empty() {
-        // Of those with one key, each has to see what became of the one before.
+        // Of several commits with one key, each must see the result of the one before.
         let mut seen = HashSet::new();
         let (first, later) = left.into_iter().partition(|item| seen.insert(item.key.clone()));
         left = later;
@@ -78,7 +79,7 @@ pub(super) async fn all(
     Ok((submitted.unwrap_or_default(), answers.into_values().collect()))
 }
 
-/// What a handler has done, and its place among all answers.
+/// A commit of a handler, and its position in the results.
 struct CommitItem<'a> {
     place: usize,
     key: HandledKey,
@@ -91,7 +92,7 @@ impl<'a> CommitItem<'a> {
     }
 }
 
-/// Keeps what no two of have one key.
+/// Stores commits with distinct keys.
 async fn at_once<'a>(
     on: &DatabaseTransaction,
     context: &Context,
@@ -104,7 +105,7 @@ async fn at_once<'a>(
     let mut wanted = insert(on, &fresh).await?;
     wanted.extend(inbox::present(on, from_inbox.iter().map(|item| &item.key)).await?);
     let gives = |item: &&CommitItem<'_>| wanted.contains(&item.key) && !item.done.operations.is_empty();
-    // Handlers are the operator's.
+    // Handlers belong to the operator.
     let given = items.iter().filter(gives).map(|item| SubmitBatch { operations: &item.done.operations, of: None });
     let batches: Vec<SubmitBatch<'_>> = requests.iter().copied().chain(given).collect();
     let mut submitted = submit::all(on, context, homes, &batches, woken).await?;
@@ -119,7 +120,7 @@ async fn at_once<'a>(
         } else if item.done.operations.is_empty() {
             CommitResult::Done(Vec::new())
         } else {
-            let accepted = accepted.next().expect("invariant: every batch has its answer");
+            let accepted = accepted.next().expect("invariant: every batch has a result");
             accepted.map_or_else(CommitResult::Refused, CommitResult::Done)
         };
         match &answer {
@@ -144,9 +145,9 @@ async fn at_once<'a>(
     Ok((submitted, committed))
 }
 
-/// Gives handlers their rows, and tells which had none.
+/// Inserts the rows of handlers. Returns the keys that did not exist.
 async fn insert(on: &DatabaseTransaction, items: &[&CommitItem<'_>]) -> Result<HashSet<HandledKey>, EngineError> {
-    // In order, so that no two processes wait for each other's rows.
+    // Sorted, so that no two processes wait for each other's rows.
     let in_order: BTreeMap<&HandledKey, i64> =
         items.iter().map(|item| (&item.key, signed(item.done.at.millis()))).collect();
     let mut rows = Rows::new();

@@ -1,4 +1,5 @@
-//! Room in a file of SQLite: new operations are refused before it is full, so that everything else can still be written.
+//! Free space in an SQLite file: new operations are refused before the file is full, so that all other writes still
+//! succeed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,40 +9,40 @@ use sea_orm::ConnectionTrait;
 use super::EngineError;
 use crate::store::{events::FileMeasured, rows::query};
 
-/// New operations may fill this part of a file. An operation that dies is stored twice, as itself and as a dead letter: what was
-/// accepted can always end, whatever its end is.
+/// New operations may fill this fraction (1/n) of a file. An operation that dies is stored twice, as itself and as a
+/// dead letter: an accepted operation can always finish, whatever its final state.
 const ACCEPTED_PART: u64 = 2;
-/// The file is measured again after this part of it was accepted.
+/// The file is measured again after this fraction (1/n) of it was accepted.
 const MEASURE_PART: u64 = 128;
 
-/// Room in a file of bounded size.
+/// Space in a file of bounded size.
 #[derive(Debug)]
 pub(in crate::store) struct FileCapacity {
-    /// How large the file may grow.
+    /// Maximum size of the file.
     most: u64,
     measured: Mutex<Measurement>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Measurement {
-    /// Bytes in use, when the file was measured.
+    /// Bytes in use at the last measurement.
     used: u64,
-    /// What was accepted since; nothing is known before the first measurement.
+    /// Bytes accepted since then; `None` before the first measurement.
     accepted: Option<u64>,
 }
 
 impl FileCapacity {
-    /// Room in a file that may have so many bytes; nothing if it has no bound.
+    /// Space in a file of at most this many bytes. `None` if the file has no bound.
     pub(in crate::store) fn new(most: u64) -> Option<Self> {
         (most > 0).then(|| Self { most, measured: Mutex::default() })
     }
 
-    /// What new operations may fill.
+    /// Bytes that new operations may fill.
     pub(in crate::store) const fn for_operations(most: u64) -> u64 {
         most / ACCEPTED_PART
     }
 
-    /// Bytes in use. Measured again after enough was accepted, and for each submission while there is little room.
+    /// Bytes in use. Measured again after enough was accepted, and for each submission while space is short.
     pub(super) async fn used(&self, on: &impl ConnectionTrait) -> Result<u64, EngineError> {
         let known = *self.lock();
         let step = self.most / MEASURE_PART;
@@ -57,7 +58,7 @@ impl FileCapacity {
 
     /// Counts bytes that are about to be accepted.
     ///
-    /// `used` is what [`Self::used`] gave for this transaction.
+    /// `used` is the result of [`Self::used`] for this transaction.
     pub(super) fn reserve(&self, used: u64, more: u64) -> Result<(), UsageBoundExceeded> {
         let most = Self::for_operations(self.most);
         let mut measured = self.lock();
@@ -74,7 +75,7 @@ impl FileCapacity {
     }
 }
 
-/// Bytes of all pages that hold something.
+/// Bytes of all pages in use.
 pub(in crate::store) async fn measure(on: &impl ConnectionTrait) -> Result<u64, EngineError> {
     const USED: &str = "SELECT (c.page_count - f.freelist_count) * s.page_size
         FROM pragma_page_count() c, pragma_freelist_count() f, pragma_page_size() s";

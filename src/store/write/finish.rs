@@ -1,4 +1,4 @@
-//! What goes with the end of an operation, whoever ends it.
+//! Writes that belong to the end of an operation, whatever ends it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{Context, EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
-/// An operation that has just ended.
+/// An operation that has just finished.
 #[derive(Debug)]
 pub(super) struct FinishedOperation<'a> {
     pub(super) id: OperationId,
@@ -24,7 +24,7 @@ pub(super) struct FinishedOperation<'a> {
 }
 
 impl FinishedOperation<'_> {
-    /// By how many bytes its idempotency key grows.
+    /// Number of bytes by which its idempotency key grows.
     fn grown(&self) -> i64 {
         signed(self.result.map_or(0, str::len) as u64)
     }
@@ -48,14 +48,14 @@ fn count_results(
     Ok(())
 }
 
-/// What there is about an operation in other tables. Most have nothing there, and are spared a look.
+/// Which related rows of an operation exist in other tables. Most have none, so their statements are skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RelatedRows(i64);
 
 impl RelatedRows {
     const ANY: Self = Self(7);
 
-    /// From a sum: a key is 1, what it refers to is 2, an intent is 4.
+    /// From a bit mask: 1 is an idempotency key, 2 is references, 4 is an intent.
     pub(super) fn from_number(number: i64) -> Self {
         Self(number)
     }
@@ -75,7 +75,7 @@ impl RelatedRows {
 
 const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 
-/// Counts operations out of their queues, tells their keys, and lets go of what they referred to.
+/// Decrements the pending counts of queues, stores the results with idempotency keys, and removes references.
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
@@ -85,7 +85,7 @@ pub(super) async fn all(
     with_traces(on, context, &ended).await
 }
 
-/// As [`all`], for operations of which it is known what there is about them.
+/// The same for operations whose related rows are known.
 pub(super) async fn with_traces(
     on: &DatabaseTransaction,
     context: &Context,
@@ -136,7 +136,7 @@ pub(super) async fn with_traces(
     close_intents(on, &those(RelatedRows::has_intent)).await
 }
 
-/// What came of these is known.
+/// Removes the intents of operations whose outcome is known.
 pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId]) -> Result<(), EngineError> {
     const CLOSE: &str = "DELETE FROM intents WHERE operation_id IN (SELECT op FROM {v})";
     with_rows(on, CLOSE, IDS, rows_of(ids), Vec::new()).await?;

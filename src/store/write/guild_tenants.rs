@@ -13,12 +13,12 @@ use sea_orm::DatabaseTransaction;
 use super::{EngineError, Job};
 use crate::store::rows::{RowValue, Rows, with_rows};
 
-/// The tenants of guilds whose operations stand in other queues than the guild's own.
+/// Tenants of guilds whose operations are in other queues than the guild's own.
 #[derive(Debug, Default)]
 pub(super) struct GuildTenants(HashMap<u64, Arc<str>>);
 
 impl GuildTenants {
-    /// Reads what is needed for the operations of these jobs: nothing, if all stand in their guild's queue.
+    /// Reads the tenants that the operations of these jobs need: none, if all are in their guild's queue.
     pub(super) async fn of(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<Self, EngineError> {
         const SELECT: &str = "SELECT q.queue, q.tenant FROM {v} JOIN guild_queues q ON q.queue = v.line";
         let mut guilds = BTreeSet::new();
@@ -37,12 +37,12 @@ impl GuildTenants {
         Ok(homes)
     }
 
-    /// Whose a guild is. One without an owner is the default tenant's.
+    /// Tenant of a guild. A guild without one belongs to the default tenant.
     pub(super) fn tenant(&self, guild: u64) -> Arc<str> {
         self.0.get(&guild).map_or_else(default_tenant, Arc::clone)
     }
 
-    /// The queue of an operation. One without a tenant belongs to its guild's.
+    /// The queue of an operation. An operation without a tenant belongs to its guild's tenant.
     pub(super) fn queue(&self, operation: &NewOperation) -> Queue {
         match operation.queue.fixed() {
             Some(queue) => queue,

@@ -1,4 +1,4 @@
-//! How often shards identify, over all processes of a bot.
+//! Limits how often shards identify, over all processes of a bot.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use sea_orm::DatabaseTransaction;
 use super::{EngineError, queues, signed};
 use crate::store::rows::query;
 
-/// What is counted over.
+/// Period of the identify budget, in milliseconds.
 const DAY: i64 = 24 * 60 * 60 * 1_000;
 
-/// The last of a bucket. What lies further ahead than this was counted by a clock that was wrong.
+/// The last identify of a bucket. Times further ahead come from a wrong clock.
 pub(in crate::store) const LAST_OF_BUCKET: &str = "SELECT at FROM identifies WHERE bucket = $1 AND at > $2 AND at <= $3
     ORDER BY at DESC LIMIT 1";
 
-/// The one that the day's budget was used up by, counted from the last.
+/// The identify that used up the daily budget, counted from the last.
 pub(in crate::store) const LAST_OF_BUDGET: &str =
     "SELECT at FROM identifies WHERE at > $1 ORDER BY at DESC LIMIT 1 OFFSET $2 + 0";
 
-/// Twice as long as they count: the clock of whoever removes them may be ahead.
+/// Removes rows after twice the period: the clock of the removing process may be ahead.
 pub(in crate::store) const FORGET: &str =
     "DELETE FROM identifies WHERE id IN (SELECT id FROM identifies WHERE at <= $1 ORDER BY at LIMIT 500)";
 
-/// Whether a shard may identify; it is counted if so.
+/// Decides whether a shard may identify, and counts it if so.
 pub(super) async fn ask(on: &DatabaseTransaction, ask: IdentifyRequest) -> Result<IdentifyDecision, EngineError> {
     const COUNT: &str = "INSERT INTO identifies (bucket, at) VALUES ($1, $2)";
     queues::take_turn(on, "identifies").await?;

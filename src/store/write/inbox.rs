@@ -1,4 +1,4 @@
-//! Events that wait for a handler, apart from their session.
+//! The inbox: events that wait for a handler, independent of their session.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// An entry that is to be put at the end.
+/// An entry to append.
 pub(super) struct NewInboxEntry<'a> {
     key: &'a HandledKey,
     lane: i64,
@@ -47,7 +47,7 @@ impl<'a> NewInboxEntry<'a> {
 pub(in crate::store) const PRESENT: &str = "SELECT session, seq, handler FROM inbox
     WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
 
-/// Which of these wait, or are dead. Nobody else changes them until the transaction ends.
+/// Which of these are in the inbox, waiting or dead. No other process changes them until the transaction ends.
 pub(super) async fn present<'a>(
     on: &DatabaseTransaction,
     keys: impl IntoIterator<Item = &'a HandledKey>,
@@ -67,7 +67,7 @@ pub(super) async fn remove<'a>(
     Ok(())
 }
 
-/// Puts entries at the end, in this order.
+/// Appends entries, in this order.
 pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_>]) -> Result<(), EngineError> {
     const SHAPE: Columns = Columns(&[
         ("n", ColumnType::Number),
@@ -84,15 +84,15 @@ pub(super) async fn insert(on: &DatabaseTransaction, entries: &[NewInboxEntry<'_
         ("created_at", ColumnType::Number),
         ("died_at", ColumnType::Number),
     ]);
-    // The condition holds for every row that is meant: without one, SQLite puts the order before the limit of `{v}`, and
-    // takes the room that is left there for rows.
+    // The condition is true for every actual row. Without it SQLite applies the order before the limit of `{v}`, and
+    // treats its unused room as rows.
     const INSERT: &str = "INSERT INTO inbox (session, seq, handler, lane, name, event, attempts, eligible_at, dead, why,
         created_at, died_at) SELECT session, seq, handler, lane, name, event, attempts, eligible_at, dead, why, created_at,
         died_at FROM {v} WHERE n >= 0 ORDER BY n";
     if entries.is_empty() {
         return Ok(());
     }
-    // Places are given in the order in which they are committed: whoever reads on after a place misses none before it.
+    // Positions are assigned in commit order: a reader that continues after a position misses no earlier one.
     queues::take_turn(on, "inbox").await?;
     let mut rows = Rows::new();
     for (n, new) in entries.iter().enumerate() {
@@ -134,14 +134,14 @@ pub(in crate::store) const PUT_OFF: &str =
     FROM {v} WHERE session = v.its_session AND seq = v.its_seq AND handler = v.its_handler
     AND (dead IS NULL OR v.again_at IS NULL) RETURNING session, seq, handler";
 
-/// What became of entries that could not be handled; which of them are there. What is dead is not tried again by a word that
-/// comes late.
+/// Stores the result of entries that could not be handled. Returns which of them exist. A late retry does not revive a
+/// dead entry.
 pub(super) async fn put_off(
     on: &DatabaseTransaction,
     asked: &[(usize, (&InboxKey, &InboxDisposition, UnixMs))],
 ) -> Result<Vec<(usize, bool)>, EngineError> {
     let keys: Vec<HandledKey> = asked.iter().map(|(_, (which, ..))| key(which)).collect();
-    // In order, and of those about one entry the last.
+    // Sorted; for each entry the last result counts.
     let last: BTreeMap<&HandledKey, &(&InboxKey, &InboxDisposition, UnixMs)> =
         keys.iter().zip(asked.iter().map(|(_, asked)| asked)).collect();
     let mut rows = Rows::new();
@@ -165,7 +165,7 @@ pub(super) async fn put_off(
     Ok(asked.iter().zip(&keys).map(|((place, _), key)| (*place, changed.contains(key))).collect())
 }
 
-/// Puts a dead entry at the end, as if nobody had tried it; whether there is one.
+/// Appends a dead entry again, without its attempts. Returns whether it exists.
 pub(super) async fn revive(on: &DatabaseTransaction, place: i64, now: UnixMs) -> Result<bool, EngineError> {
     const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
         RETURNING session, seq, handler, lane, name, event, why, created_at";

@@ -1,4 +1,4 @@
-//! Keeping operations that were accepted.
+//! Inserts accepted operations.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,19 +9,19 @@ use sea_orm::DatabaseTransaction;
 use super::{Context, EngineError, signed, usage};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
-/// A new operation, with its place in its queue and whose it is.
+/// A new operation, with its position in its queue and its tenant.
 #[derive(Debug)]
 pub(super) struct OperationInsert<'a> {
     pub(super) operation: &'a NewOperation,
     pub(super) queue: Queue,
-    /// The class and key of its queue, unless it is a guild's.
+    /// Class and key of its queue, unless it is a guild's.
     pub(super) identity: Option<(QueueClass, Arc<str>)>,
     /// Negative if it is scheduled.
     pub(super) seq: i64,
-    /// When it joins its queue, if it is scheduled.
+    /// Time when it joins its queue, if it is scheduled.
     pub(super) joins_at: Option<i64>,
     pub(super) tenant: Arc<str>,
-    /// The tenant whose key asked for it, if one did.
+    /// Tenant of the API key that submitted it, if any.
     pub(super) of: Option<&'a str>,
 }
 
@@ -83,8 +83,8 @@ const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild
     (packed >> 26) & 255, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, joins_at, put_off, 'scheduled', 0, 0, 0, packed >> 34, {changed} FROM {v}";
 
-/// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
-/// are the engine's own.
+/// Inserts accepted operations: each in the scope of its caller's tenant, so that no tenant can get a row by mistake.
+/// The queues are written by the engine itself.
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
@@ -94,7 +94,7 @@ pub(super) async fn all(
         return Ok(());
     }
     count_in(on, context, accepted).await?;
-    // In order, so that no two processes wait for each other's keys: a key is one tenant's.
+    // Sorted, so that no two processes wait for each other's keys: a key belongs to one tenant.
     let mut groups: BTreeMap<Option<&str>, Vec<&OperationInsert<'_>>> = BTreeMap::new();
     for new in accepted {
         groups.entry(new.of).or_default().push(new);
@@ -121,7 +121,7 @@ async fn insert(
         ("tenant", ColumnType::Text),
         ("bytes", ColumnType::Number),
     ]);
-    // Another process may keep the same key at the same moment: what it has kept is found next time.
+    // Another process may insert the same key at the same moment: the retry finds it.
     const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id, tenant, bytes)
         SELECT scope, key, payload_hash, operation_id, tenant, bytes FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
     const REFS: Columns = Columns(&[("operation_id", ColumnType::Uuid), ("target", ColumnType::Uuid)]);
@@ -155,7 +155,7 @@ async fn insert(
         with_rows(on, &insert, SCHEDULED, scheduled, values).await?;
     }
     if !keyed.is_empty() {
-        // In order, so that no two processes wait for each other's keys.
+        // Sorted, so that no two processes wait for each other's keys.
         let mut keys = Rows::new();
         for (key, (operation, tenant)) in &keyed {
             keys.push(&[
@@ -168,7 +168,7 @@ async fn insert(
             ]);
         }
         if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
-            return Err(EngineError::Raced("an idempotency key was used by another process at the same moment"));
+            return Err(EngineError::Raced("another process used the same idempotency key at the same moment"));
         }
     }
     if !refs.is_empty() {
@@ -201,17 +201,17 @@ fn push(rows: &mut Rows, OperationInsert { operation, queue, seq, tenant, .. }: 
     ]);
 }
 
-/// The small numbers of an operation as one parameter, which [`INSERT`] takes apart: each parameter of each row costs the writer of
-/// SQLite time. From the lowest bit: 24 of scopes, 2 of bounds, 8 of attempts, and the bytes.
+/// Packs the small numbers of an operation into one parameter, which [`INSERT`] unpacks: on SQLite each parameter of
+/// each row costs the writer time. From the lowest bit: 24 bits of scopes, 2 of bounds, 8 of attempts, then the bytes.
 fn packed(operation: &NewOperation) -> i64 {
     const BYTES_MOST: u64 = (1 << 29) - 1;
     let bytes = signed(usage::operation_bytes(operation).min(BYTES_MOST));
     let attempts = i64::from(operation.max_attempts.min(255));
-    debug_assert!(operation.scopes.number() < 1 << 24 && operation.bounds.number() < 4, "they have room for this");
+    debug_assert!(operation.scopes.number() < 1 << 24 && operation.bounds.number() < 4, "scopes and bounds fit");
     bytes << 34 | attempts << 26 | operation.bounds.number() << 24 | operation.scopes.number()
 }
 
-/// What a batch adds to one queue.
+/// Changes of one queue by a batch.
 struct QueueAddition<'a> {
     tenant: Arc<str>,
     identity: Option<&'a (QueueClass, Arc<str>)>,
@@ -220,7 +220,7 @@ struct QueueAddition<'a> {
     ready_at: i64,
 }
 
-/// Counts operations into their queues, and makes the queues due when they are.
+/// Adds operations to the counts of their queues, and makes the queues due when the operations are.
 async fn count_in(
     on: &DatabaseTransaction,
     context: &Context,
@@ -285,8 +285,8 @@ async fn count_in(
     let fence = || vec![context.first_fence().into()];
     with_rows(on, UPSERT, SHAPE, rows, fence()).await?;
     if with_rows(on, UPSERT_KEYED, KEYED, keyed, fence()).await?.len() < count {
-        // It was not there when the queues were read.
-        return Err(EngineError::Raced("another process has made a queue with the same number at the same moment"));
+        // It did not exist when the queues were read.
+        return Err(EngineError::Raced("another process created a queue with the same number at the same moment"));
     }
     Ok(())
 }

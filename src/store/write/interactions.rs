@@ -11,11 +11,11 @@ use sea_orm::DatabaseTransaction;
 use super::{EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// The most rows that one sweep removes for one reason.
+/// Maximum number of rows that one sweep removes for one reason.
 const SWEEP: i64 = 500;
 
-/// The most interactions that are recorded at a time. Past it a sweep removes the oldest: about 1,100 interactions a second
-/// for 15 minutes.
+/// Maximum number of recorded interactions. Beyond it a sweep removes the oldest: about 1,100 interactions a second for
+/// 15 minutes.
 const MAX_RECORDED: i64 = 1_000_000;
 
 pub(in crate::store) const RECORDED: Columns = Columns(&[
@@ -35,11 +35,11 @@ pub(in crate::store) const RECORD: &str =
 pub(in crate::store) const SWEEP_EXPIRED: &str = "DELETE FROM received_interactions WHERE token IN
     (SELECT token FROM received_interactions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING id";
 
-/// The time up to which interactions expire that are past the bound, if there are that many.
+/// Expiry time up to which interactions exceed the limit, if there are that many.
 pub(in crate::store) const PAST_BOUND: &str =
     "SELECT expires_at FROM received_interactions ORDER BY expires_at DESC LIMIT 1 OFFSET $1 + 0";
 
-/// What a sweep removed.
+/// Number of interactions that a sweep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SweptInteractions {
     pub(super) expired: u64,
@@ -47,12 +47,12 @@ pub(super) struct SweptInteractions {
     pub(super) dropped: u64,
 }
 
-/// Records received interactions. One that is recorded stays as it is.
+/// Records received interactions. An interaction that is already recorded stays unchanged.
 pub(super) async fn record<'a>(
     on: &DatabaseTransaction,
     received: impl Iterator<Item = &'a ReceivedInteraction>,
 ) -> Result<(), EngineError> {
-    // In order, so that two processes that record the same interactions do not deadlock.
+    // Sorted, so that two processes that record the same interactions do not deadlock.
     let received: BTreeMap<TokenDigest, &ReceivedInteraction> = received.map(|one| (one.token, one)).collect();
     let mut rows = Rows::new();
     for (token, one) in &received {
@@ -69,7 +69,7 @@ pub(super) async fn record<'a>(
     Ok(())
 }
 
-/// Removes expired interactions and those past the bound, a small batch of each.
+/// Removes expired interactions and those beyond the limit, a small batch of each.
 pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<SweptInteractions, EngineError> {
     let expired = query(on, SWEEP_EXPIRED, vec![signed(now.millis()).into(), SWEEP.into()]).await?.len();
     let dropped = drop_past(on, MAX_RECORDED).await?;

@@ -1,4 +1,4 @@
-//! What the writer is asked for, and what it answers.
+//! Jobs of the writer, and their results.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use tokio::sync::oneshot;
 
 use super::schedule::EnqueueResult;
 
-/// Something to write.
+/// A change to write.
 #[derive(Debug)]
 pub(in crate::store) enum Job {
     Submit(Vec<NewOperation>),
     Redrive(Vec<NewOperation>),
     Claim(ClaimFrom),
     Release(Queue, Fence),
-    /// Lets scheduled operations of a queue join that are due, so many at most.
+    /// Lets due scheduled operations of a queue join it, up to a limit.
     Join(Queue, UnixMs, usize),
-    /// Makes queues due that nobody has and in which operations wait for the gate, so many at most.
+    /// Makes queues without an owner due in which operations wait for the gate, up to a limit.
     ReleaseHeld(UnixMs, usize),
     Record(Vec<OperationUpdate>),
     Cancel(OperationId, UnixMs),
@@ -56,19 +56,19 @@ pub(in crate::store) enum Job {
         new: NewApiKey,
         until: UnixMs,
     },
-    /// Where a channel or a webhook belongs.
+    /// Stores the guild of a channel or a webhook.
     Learn(Location, Option<u64>),
-    /// Nothing but the note that comes with it.
+    /// Only writes the audit record of the request.
     Note,
     SweepAccess(UnixMs),
     KeepSpend(Arc<str>, Vec<SpendRecord>),
     SweepSpend(Hour),
     Erase(DataSubject, ErasureCursor),
-    /// Inputs that ended a process and were set aside.
+    /// Removes the crash counts of inputs that were set aside.
     ForgetCrashes(Vec<Input>),
 }
 
-/// What came of it.
+/// Result of a [`Job`].
 #[derive(Debug)]
 pub(in crate::store) enum JobResult {
     Submitted(Result<Vec<SubmitResult>, SubmitError>),
@@ -84,7 +84,7 @@ pub(in crate::store) enum JobResult {
     Committed(Vec<CommitResult>),
     Identified(IdentifyDecision),
     Shards(ClaimedShards),
-    /// Whether what was to be changed is there.
+    /// Whether the row to change exists.
     Found(bool),
     SweptEvents(u64),
     KeyAdded(AddKeyResult),
@@ -94,18 +94,18 @@ pub(in crate::store) enum JobResult {
     Kept,
 }
 
-/// A job, and who waits for it.
+/// A job, and the channel for its result.
 #[derive(Debug)]
 pub(in crate::store) struct JobRequest {
     pub(in crate::store) job: Job,
-    /// What is to be kept of it, if it changes something.
+    /// Audit record to store if the job changes something.
     pub(in crate::store) note: Option<AuditRecord>,
-    /// For whose sake, if for a tenant's.
+    /// Tenant of the caller, if any.
     pub(in crate::store) tenant: Option<Arc<str>>,
     pub(in crate::store) reply: oneshot::Sender<Result<JobResult, StoreError>>,
 }
 
-/// A job as the writer has it before it, and what is to be kept of it.
+/// A job in a batch, with its audit record and tenant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchJob<'a> {
     pub(super) job: &'a Job,
@@ -120,7 +120,7 @@ impl<'a> BatchJob<'a> {
 }
 
 impl Job {
-    /// The input that it is about, if that is one only. What a caller asked for and may ask for again is none.
+    /// The input that this job is for, if it is exactly one. Requests of callers, who can repeat them, have none.
     pub(super) fn input(&self) -> Option<Input> {
         match self {
             Self::Record(changes) => match changes.as_slice() {
@@ -165,7 +165,7 @@ impl Job {
     }
 }
 
-/// The event that a handler is done with, as it is handed to the next process.
+/// The event that a handler has finished with, as the next process would receive it.
 pub(super) fn input_of(done: &HandlerCommit) -> Input {
     if done.from_inbox {
         Input::InboxEntry(done.key.clone())
@@ -175,7 +175,7 @@ pub(super) fn input_of(done: &HandlerCommit) -> Input {
 }
 
 impl JobResult {
-    /// Whether something was changed for whoever asked.
+    /// Whether the job changed something for the caller.
     pub(in crate::store) fn is_change(&self) -> bool {
         match self {
             Self::Submitted(Ok(submitted)) => submitted.iter().any(|one| matches!(one, SubmitResult::Accepted { .. })),
@@ -203,7 +203,7 @@ impl JobResult {
 }
 
 impl JobResult {
-    /// Whether operations may have changed, for whoever follows them.
+    /// Whether operations may have changed, for change feeds.
     pub(super) fn touches_operations(&self) -> bool {
         match self {
             Self::Recorded(recorded) => recorded.contains(&UpdateResult::Done),
@@ -229,7 +229,7 @@ impl JobResult {
 }
 
 impl Job {
-    /// The operations that it asks to be accepted.
+    /// The operations that this job submits.
     pub(super) fn operations(&self) -> Box<dyn Iterator<Item = &NewOperation> + '_> {
         match self {
             Self::Submit(batch) | Self::Redrive(batch) => Box::new(batch.iter()),
@@ -266,7 +266,7 @@ impl Job {
         }
     }
 
-    /// How many rows it writes, and how many bytes of text, about.
+    /// Approximate number of rows and of text bytes that this job writes.
     pub(super) fn size(&self) -> (usize, usize) {
         match self {
             Self::Submit(batch) | Self::Redrive(batch) => (batch.len(), payloads(batch)),

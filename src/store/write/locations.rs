@@ -1,4 +1,4 @@
-//! Which guild channels and webhooks belong to.
+//! Guilds of channels and webhooks.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use sea_orm::DatabaseTransaction;
 use super::{Context, EngineError, guild_number, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// How long it is kept where one belongs. It does not change; but many are gone by then, and looked up once more is soon done.
+/// How long a guild is stored. It does not change; but many channels are deleted by then, and another lookup is cheap.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How much one sweep removes at most.
+/// Maximum number of rows that one sweep removes.
 const SWEEP: i64 = 500;
 
-/// Keeps where one belongs.
+/// Stores the guild of a channel or webhook.
 pub(super) async fn learn(
     on: &DatabaseTransaction,
     context: &Context,
@@ -27,7 +27,7 @@ pub(super) async fn learn(
     Ok(())
 }
 
-/// These channels are gone.
+/// Removes channels that were deleted.
 pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result<(), EngineError> {
     const GONE: Columns = Columns(&[("its_id", ColumnType::Number)]);
     const FORGET: &str = "DELETE FROM channel_guilds WHERE kind = 'channel' AND id IN (SELECT its_id FROM {v})";
@@ -36,7 +36,7 @@ pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result
     Ok(())
 }
 
-/// Forgets what was found out long ago; a small batch.
+/// Removes old rows, in a small batch.
 pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<(), EngineError> {
     const OLD: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
         (SELECT kind, id FROM channel_guilds WHERE seen_at <= $1 ORDER BY seen_at LIMIT $2 + 0)";

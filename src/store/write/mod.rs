@@ -1,4 +1,4 @@
-//! The one that writes: takes all that waits, does it in one transaction, and answers when that is committed.
+//! The writer: takes all pending jobs, runs them in one transaction, and replies after the commit.
 
 mod access;
 mod attempts;
@@ -87,85 +87,86 @@ use super::{
 };
 use crate::{clock::Clocks, events::emit, settings::StoreSettings as Settings};
 
-/// How many rows go into one transaction, about. What waits longer for a larger one loses more than it gains.
+/// Approximate maximum number of rows in one transaction. A larger batch costs more waiting time than it saves.
 const BATCH_ROWS: usize = 2_048;
-/// How many bytes of payloads go into one transaction, about.
+/// Approximate maximum number of payload bytes in one transaction.
 const BATCH_BYTES: usize = 8 << 20;
-/// How often a batch is tried that another process got in the way of.
+/// Number of attempts of a batch that conflicts with another process.
 const RACES: u32 = 5;
-/// How often the other processes are told at most that operations have changed. All that was kept in between is one word.
+/// Minimum interval between notifications to the other processes that operations have changed. One notification covers
+/// all changes in between.
 const SAY_CHANGES_EVERY: Duration = Duration::from_millis(50);
-/// How often an idle connection is looked after while it is lost.
+/// Interval of reconnect attempts while the connection is lost and no job is pending.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// What every job may need to know.
+/// Data that every job may need.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
-    /// This process, among others.
+    /// Cluster membership of this process.
     members: Arc<ClusterMember>,
     /// Store time.
     clocks: Clocks,
-    /// What it tells the others on.
+    /// Notification channel of the store.
     channel: String,
-    /// How many operations may be pending in a queue.
+    /// Maximum number of pending operations in a queue.
     max_queued: u64,
-    /// How many audit rows of a key are stored; 0 is no bound.
+    /// Maximum number of stored audit rows of a key; 0 means no limit.
     max_audit: u64,
-    /// How long keys are kept.
+    /// How long idempotency keys are stored.
     keep_keys: Duration,
-    /// How long a process counts as alive after it has said so.
+    /// How long a process counts as alive after a heartbeat.
     lease: Duration,
-    /// How a transaction becomes a tenant's.
+    /// Role switch for tenants.
     row_security: Option<TenantRole>,
-    /// The number of the present transaction.
+    /// Change sequence number of the present transaction.
     stamp: ChangeSeq,
-    /// Whether the other processes are told in this transaction that operations have changed.
+    /// Whether this transaction notifies the other processes that operations have changed.
     says_changes: bool,
-    /// What each caller uses, and its bounds.
+    /// Usage of each caller, and its limits.
     usage: Arc<UsageCounters>,
 }
 
 impl Context {
-    /// What is done for a tenant, or for nobody in particular.
+    /// The scope of a write for a tenant, or for the engine if `None`.
     fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> TenantScope<'a> {
         TenantScope::of(self.row_security.as_ref(), tenant)
     }
 
-    /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
+    /// First fence of a new queue: greater than any fence of an earlier queue with the same number.
     fn first_fence(&self) -> i64 {
         self.now() << 20
     }
 
-    /// Store time, as the engines keep it.
+    /// Store time, as the engines store it.
     fn now(&self) -> i64 {
         signed(self.clocks.now().millis())
     }
 
-    /// The time that may be compared with when something expires, if the caller says that it is `now`.
+    /// Time to compare expiry times with, given the caller's `now`.
     fn expiry(&self, now: UnixMs) -> UnixMs {
         now.before(self.clocks.expiry_lag())
     }
 }
 
-/// The one that writes.
+/// The writer.
 pub(super) struct Writer {
     settings: Settings,
     context: Context,
     connection: Option<DatabaseConnection>,
     session: TransactionSetup,
-    /// The lock of a file; nothing else may write there.
+    /// The lock of the file: no other process may write to it.
     file: Option<Arc<FileLock>>,
     health: watch::Sender<Health>,
-    /// Whether the store may say that this process has queues that nobody in it knows of.
+    /// Whether the store may list queues of this process that no part of the process knows.
     claims_in_doubt: bool,
-    /// When the other processes were last told that operations have changed.
+    /// Time of the last notification that operations have changed.
     said_changes: Option<Instant>,
-    /// Whether operations have changed since.
+    /// Whether operations have changed since then.
     unsaid_changes: bool,
 }
 
 impl Writer {
-    /// Begins to write. Of a file, this process is the only one: all others are gone.
+    /// Starts the writer. If the store is a file, this process is its only user: all other instances have ended.
     pub(super) async fn attach(
         settings: Settings,
         file: Option<Arc<FileLock>>,
@@ -210,7 +211,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes until nobody can ask any more, or until it is told to stop and nothing waits.
+    /// Writes until all senders are dropped, or until it is stopped and no job is pending.
     pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<JobRequest>, mut stop: watch::Receiver<bool>) {
         loop {
             let idle = if self.connection.is_some() { self.settings.timeout } else { LOOK_AGAIN };
@@ -239,7 +240,7 @@ impl Writer {
         }
     }
 
-    /// Sees whether the connection still lives, or makes it anew.
+    /// Checks the connection, or reconnects.
     async fn look(&mut self) {
         let pinged = match &self.connection {
             Some(connection) => {
@@ -255,7 +256,7 @@ impl Writer {
         }
     }
 
-    /// Writes a batch, and answers all of it.
+    /// Writes a batch, and replies to all its requests.
     async fn write(&mut self, mut batch: VecDeque<JobRequest>) {
         failpoint::message(Part::StoreWriter);
         if batch.len() == 1
@@ -268,7 +269,8 @@ impl Writer {
             Ok(outcome) => outcome,
             Err(panic) if batch.is_empty() => resume_unwind(panic),
             Err(_) => {
-                // All of it is undone with its connection. The one at fault panics again alone, so that it is known.
+                // The batch is rolled back with its connection. The request at fault panics again when it runs alone,
+                // which identifies it.
                 let says = "a batch panicked; its requests are written one by one";
                 emit(StoreFailed { what: "write", why: "panic", says });
                 self.lose(&lost(says));
@@ -277,7 +279,7 @@ impl Writer {
         };
         match outcome {
             Ok(done) => self.answer(batch, done),
-            // One of them may be at fault: the others are not to suffer for it.
+            // One request may be at fault: the others must not fail because of it.
             Err(trouble) if is_ones_own(trouble.meaning()) => self.write_each(batch).await,
             Err(trouble) => self.refuse(batch, &trouble),
         }
@@ -289,7 +291,7 @@ impl Writer {
         }
     }
 
-    /// Writes one request in a transaction of its own. If that panics, it was the input that the request is about.
+    /// Writes one request in a transaction of its own. If that panics, the input of the request is the cause.
     async fn write_alone(&mut self, request: JobRequest) {
         let asked = [BatchJob::of(&request)];
         let attempted = crash::within(request.job.input(), pin!(self.attempt_again(&asked))).await;
@@ -302,7 +304,7 @@ impl Writer {
     fn refuse(&mut self, batch: VecDeque<JobRequest>, trouble: &EngineError) {
         self.fail("write", trouble);
         for request in batch {
-            // Whoever does not wait any more does not care.
+            // The caller may have stopped waiting.
             let _ = request.reply.send(Err(trouble.tell()));
         }
     }
@@ -350,24 +352,25 @@ impl Writer {
             if let JobResult::Shards(claimed) = &answer {
                 claimed.claims.iter().for_each(|claim| tenure.take_shard(claim));
             }
-            // Before anybody can act on them.
+            // Before the caller can act on them.
             claims.iter().for_each(|claim| tenure.take(claim.queue.number(), signed(claim.fence.0)));
             let unheard = request.reply.send(Ok(answer)).err();
             if let Some(Ok(JobResult::Shards(claimed))) = &unheard {
-                // They are the store's word alone, and taken when somebody asks again.
+                // The caller has stopped waiting. Only the store lists these shards; they are taken at the next
+                // request.
                 claimed.claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
             }
             if unheard.is_none() {
                 emit(QueuesClaimed { queues: claims.len() });
             } else {
-                // Nobody will look after these: they go back.
+                // No part of the process will handle these queues, so they are released.
                 claims.iter().for_each(|claim| tenure.let_go(claim.queue.number(), signed(claim.fence.0)));
                 self.claims_in_doubt |= !claims.is_empty();
             }
         }
     }
 
-    /// Does jobs; again if another process got in the way.
+    /// Runs jobs; repeats them after a conflict with another process.
     async fn attempt_again(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let mut tried = 1;
         loop {
@@ -381,7 +384,7 @@ impl Writer {
         }
     }
 
-    /// Does jobs in one transaction. In the end all of it is committed, or nothing, or nobody knows.
+    /// Runs jobs in one transaction. Afterwards it is committed, rolled back, or its outcome is unknown.
     async fn attempt(&mut self, jobs: &[BatchJob<'_>]) -> Result<BatchResult, EngineError> {
         let deadline = Instant::now() + self.settings.timeout;
         if self.connection.is_none() {
@@ -428,9 +431,9 @@ impl Writer {
         Ok(done)
     }
 
-    /// Begins a transaction.
+    /// Starts a transaction.
     async fn begin(&self) -> Result<DatabaseTransaction, EngineError> {
-        let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
+        let connection = self.connection.as_ref().ok_or_else(|| lost("not connected"))?;
         let options = TransactionOptions {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..Default::default()
@@ -440,7 +443,7 @@ impl Writer {
         Ok(transaction)
     }
 
-    /// Commits what was done, or undoes it.
+    /// Commits, or rolls back on an error.
     async fn end<T>(
         &mut self,
         transaction: DatabaseTransaction,
@@ -452,8 +455,8 @@ impl Writer {
                 Ok(done)
             }
             Err(trouble) => {
-                // Before the next begins: a rollback that is still to come would be in its way. If it fails, nobody knows
-                // what the connection is in the middle of.
+                // Before the next transaction starts: a pending rollback would block it. If the rollback fails, the
+                // state of the connection is unknown.
                 if transaction.rollback().await.is_err()
                     && let Some(connection) = self.connection.take()
                 {
@@ -464,7 +467,7 @@ impl Writer {
         }
     }
 
-    /// Makes the connection. Nobody knows what became of what the last one was in the middle of.
+    /// Connects. The outcome of the last transaction of the previous connection is unknown.
     async fn connect(&mut self) -> Result<(), EngineError> {
         self.connection = Some(connect::writing(&self.settings).await?);
         self.claims_in_doubt = true;
@@ -473,7 +476,7 @@ impl Writer {
             let taken = queues::take_over(&transaction, self.context.members.me(), self.context.now()).await;
             let freed = self.end(transaction, taken).await?;
             emit(StoreAttached { place: &self.settings.url.to_string(), freed });
-            let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
+            let connection = self.connection.as_ref().ok_or_else(|| lost("not connected"))?;
             self.context.stamp = ChangeSeq::of_file(connection).await?;
         } else {
             let transaction = self.begin().await?;
@@ -485,7 +488,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Operations have changed, and that is kept: whoever follows them in this process is told, and soon the others.
+    /// Operations have changed, and the change is committed: notifies the change feeds of this process at once, and the
+    /// other processes soon.
     fn changed(&mut self) {
         self.context.members.tick();
         if self.context.members.has_others() {
@@ -496,12 +500,12 @@ impl Writer {
         }
     }
 
-    /// When the other processes may be told again that operations have changed.
+    /// Earliest time of the next notification that operations have changed.
     fn may_say_changes(&self) -> Instant {
         self.said_changes.map_or_else(Instant::now, |said| said + SAY_CHANGES_EVERY)
     }
 
-    /// Tells the other processes that operations have changed.
+    /// Notifies the other processes that operations have changed.
     async fn say_changes(&mut self) {
         self.unsaid_changes = false;
         self.said_changes = Some(Instant::now());
@@ -510,7 +514,7 @@ impl Writer {
             batch::say(&transaction, &self.context, &Notification::changes()).await?;
             transaction.commit().await.map_err(EngineError::from)
         };
-        // If they cannot be told, they find out by themselves, and what is wrong with the connection shows with the next write.
+        // If this fails, they find out by polling, and the next write reports the connection error.
         let _ = timeout(self.settings.timeout, says).await;
     }
 
@@ -542,7 +546,7 @@ impl Writer {
     }
 }
 
-/// Takes all that waits with the first, up to a bound.
+/// Takes all pending requests after the first, up to the batch limits.
 fn gather(first: JobRequest, waiting: &mut mpsc::Receiver<JobRequest>) -> VecDeque<JobRequest> {
     let mut size = first.job.size();
     let mut batch = VecDeque::from([first]);
@@ -555,7 +559,7 @@ fn gather(first: JobRequest, waiting: &mut mpsc::Receiver<JobRequest>) -> VecDeq
     batch
 }
 
-/// Whether one request of many may be at fault.
+/// Whether a single request of a batch may be the cause.
 fn is_ones_own(meaning: ErrorClass) -> bool {
     match meaning {
         ErrorClass::Refused | ErrorClass::Raced | ErrorClass::Corrupt => true,
@@ -568,16 +572,16 @@ fn lost(says: &str) -> EngineError {
 }
 
 pub(super) fn late() -> EngineError {
-    lost("it did not answer within store.timeout_ms")
+    lost("no response within store.timeout_ms")
 }
 
-/// The present time by the wall clock, in microseconds.
+/// Present time of the wall clock, in microseconds.
 fn now_in_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A count or a time as the engines keep it.
+/// A count or a time, as the engines store it.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Whose a queue is.
+//! Ownership of queues.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -21,7 +21,8 @@ const HELD: Columns = Columns(&[("line", ColumnType::Number), ("held", ColumnTyp
 /// The switch that pauses everything.
 pub(in crate::store) const PAUSED: &str = "paused";
 
-/// What makes a queue due again: its first operation, those that others may pass, and the first scheduled one.
+/// SQL expression for the time when a queue is due again: the earliest of its first operation, those that others may
+/// pass, and the first scheduled one.
 pub(in crate::store) const NEXT_DUE: &str =
     "(SELECT MIN(d.due) FROM (SELECT MIN(o.eligible_at) AS due FROM operations o WHERE o.queue = guild_queues.queue
     AND o.finished_at IS NULL AND o.seq > 0 AND (o.parked = 1 OR o.seq = (SELECT MIN(p.seq) FROM operations p
@@ -29,13 +30,13 @@ pub(in crate::store) const NEXT_DUE: &str =
     UNION ALL SELECT MIN(s.joins_at) FROM operations s WHERE s.queue = guild_queues.queue
     AND s.joins_at IS NOT NULL) d)";
 
-/// Takes those that have something due, the longest waiting first.
+/// Takes due queues, the longest waiting first.
 pub(in crate::store) const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
     (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
     ORDER BY ready_at LIMIT $3 + 0) RETURNING queue, fence, paused, ready_at";
 
-/// The same among several processes: those of the slots of this one, and those that have waited for their own for too long.
-/// Those that another process is just taking are left to it.
+/// Like [`TAKE_DUE`], for several processes: takes queues of the slots of this process, and queues that have waited too
+/// long for the process that should own them. Skips queues that another process is taking.
 pub(in crate::store) fn take_due_of_ours() -> String {
     format!(
         "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
@@ -45,10 +46,10 @@ pub(in crate::store) fn take_due_of_ours() -> String {
     )
 }
 
-/// How long a queue waits for the process that it belongs to; after that, anybody takes it.
+/// How long a queue waits for the process that should own it, in milliseconds; after that, any process takes it.
 const FOR_ITS_OWN: i64 = 3_000;
 
-/// Makes this process the one that lives; how many queues it freed.
+/// Makes this process the only live one. Returns the number of queues that it freed.
 pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<u64, EngineError> {
     const BEGIN: &str = "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
         VALUES ($1, $2, $3, $3, $4, 0)";
@@ -62,7 +63,7 @@ pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> R
     const SHARDS: &str =
         "UPDATE shard_owners SET owner = NULL, fence = fence + 1 WHERE owner IS NOT NULL AND owner <> $1";
     query(on, SHARDS, vec![me.into()]).await?;
-    // Queues of interactions and users come and go; those that nothing is left of are not kept for ever.
+    // Queues of interactions and users are temporary; empty ones are removed.
     const FORGET: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT q.queue FROM guild_queues q
         WHERE q.queue < 0 AND q.pending = 0 AND q.owner IS NULL AND q.paused = 0
         AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = q.queue) LIMIT 10000)";
@@ -70,8 +71,8 @@ pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> R
     Ok(freed.len() as u64)
 }
 
-/// Locks queues against all others until the transaction ends, and tells whose they are. In order, so that no two processes
-/// wait for each other.
+/// Locks queues until the transaction ends, and returns their owners. Sorted, so that no two processes wait for each
+/// other.
 pub(super) async fn lock(
     on: &DatabaseTransaction,
     queues: impl IntoIterator<Item = i64>,
@@ -87,8 +88,8 @@ pub(super) async fn lock(
     rows.iter().map(owner).collect()
 }
 
-/// Waits until no other process of this store has this turn, and has it until the transaction ends. For what has no row to
-/// lock; PostgreSQL alone needs it.
+/// Waits for an exclusive lock among the processes of this store, and holds it until the transaction ends. For data
+/// that has no row to lock; only PostgreSQL needs it.
 pub(super) async fn take_turn(on: &DatabaseTransaction, what: &str) -> Result<(), EngineError> {
     const TAKE: &str =
         "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended(current_schema() || '/guildhall/' || $1, 0))";
@@ -113,7 +114,7 @@ pub(super) async fn of_operations(
     Ok(rows.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?)
 }
 
-/// Frees queues that are this process's own by the store's word, and nobody's in the process.
+/// Frees queues that this process owns according to the store, but that no part of the process knows.
 pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
     let lock = if is_shared(on) { "ORDER BY queue FOR UPDATE" } else { "" };
     let select = format!("SELECT queue, fence FROM guild_queues WHERE owner = $1 {lock}");
@@ -135,7 +136,7 @@ pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) ->
     Ok(())
 }
 
-/// Takes queues that nobody has.
+/// Takes queues that have no owner.
 pub(super) async fn claim(
     on: &DatabaseTransaction,
     context: &Context,
@@ -172,7 +173,7 @@ pub(super) async fn claim(
             if lines.is_empty() {
                 return Ok(Vec::new());
             }
-            // Queues with keys of their own are there if something is in them.
+            // Queues with keys of their own exist if they contain operations.
             let guilds = Rows::of(lines.iter().copied().filter(|line| *line > 0).map(RowValue::Number));
             with_rows(on, MAKE, LINES, guilds, vec![context.first_fence().into()]).await?;
             with_rows(on, if shared { TAKE_SHARED } else { TAKE }, LINES, rows(), vec![me.into()]).await?
@@ -183,13 +184,13 @@ pub(super) async fn claim(
     Ok(claims.into_iter().map(|(_, claim)| claim).collect())
 }
 
-/// Whether others may have a part in this store.
+/// Whether other processes may use this store.
 pub(super) fn is_shared(on: &DatabaseTransaction) -> bool {
     on.get_database_backend() == DbBackend::Postgres
 }
 
-/// Whether this process counts as alive, and goes on to until the transaction has ended: what a dead one takes would belong
-/// to nobody.
+/// Whether this process counts as alive, and will until the transaction has ended: a queue that a dead process takes
+/// would have no owner.
 pub(super) async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, EngineError> {
     let select = "SELECT 1 FROM instances WHERE id = $1 FOR KEY SHARE";
     Ok(!query(on, select, vec![me.into()]).await?.is_empty())
@@ -203,7 +204,7 @@ fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim),
     Ok((row.try_get_by_index(3)?, claim))
 }
 
-/// Gives queues back. One that was given back before, and that nobody has taken since, is given back.
+/// Releases queues. A queue that was released before, and that no process has taken since, counts as released.
 pub(super) async fn release(
     on: &DatabaseTransaction,
     context: &Context,
@@ -233,14 +234,14 @@ fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
     (queue.number(), signed(fence.0))
 }
 
-/// Makes a queue that nobody has due when its next operation is.
+/// Makes a queue without an owner due when its next operation is.
 pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result<(), EngineError> {
     let update = format!("UPDATE guild_queues SET ready_at = {NEXT_DUE} WHERE queue = $1 AND owner IS NULL");
     query(on, &update, vec![queue.number().into()]).await?;
     Ok(())
 }
 
-/// Makes queues due that nobody has and in which an operation waits for the gate. How many.
+/// Makes queues without an owner due in which an operation waits for the gate. Returns their number.
 pub(super) async fn release_held(
     on: &DatabaseTransaction,
     now: UnixMs,
@@ -248,7 +249,7 @@ pub(super) async fn release_held(
     woken: &mut BTreeSet<i64>,
 ) -> Result<usize, EngineError> {
     let page = if is_shared(on) { "LIMIT $2 FOR NO KEY UPDATE OF q" } else { "LIMIT $2 + 0" };
-    // As `Failure` is written: the field is there only if the gate holds the operation.
+    // As `Failure` is serialized: the field exists only if the gate holds the operation.
     let update = format!(
         "UPDATE guild_queues SET ready_at = $1 WHERE queue IN (SELECT q.queue FROM guild_queues q
         WHERE q.owner IS NULL AND q.paused = 0 AND q.ready_at > $1 AND EXISTS (SELECT 1 FROM operations o
@@ -262,7 +263,7 @@ pub(super) async fn release_held(
     Ok(rows.len())
 }
 
-/// Pauses queues, or lets them go on.
+/// Pauses or resumes queues.
 pub(super) async fn pause(
     on: &DatabaseTransaction,
     context: &Context,
@@ -285,7 +286,7 @@ pub(super) async fn pause(
             [queue.number().into(), paused.into()].into_iter().chain(fence).chain([of.into()]).collect()
         }
     };
-    // Who may pause everything may do so to everybody; one queue is for whose it is.
+    // A caller who may pause everything may do so for all tenants; a single queue must belong to the caller's tenant.
     let (sql, caller) = match what {
         PauseTarget::All => (ALL, context.on_behalf(None)),
         PauseTarget::Queue(Queue::Guild(_)) => (ONE, context.on_behalf(of)),

@@ -1,4 +1,4 @@
-//! Changes of operations, by those who look after their queues.
+//! Changes of operations by the owners of their queues.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, with_rows};
 
-/// What [`UPDATE`] takes.
+/// Columns of [`UPDATE`].
 pub(in crate::store) const CHANGES: Columns = Columns(&[
     ("op", ColumnType::Uuid),
     ("line", ColumnType::Number),
@@ -39,7 +39,8 @@ pub(in crate::store) const CHANGES: Columns = Columns(&[
     ("progress", ColumnType::Text),
 ]);
 
-/// Changes operations that are not done, for those who have the right to; gives what there is about those that it ends.
+/// Changes operations that are not finished, if the caller owns their queues. Returns which related rows exist for
+/// those that it finishes.
 pub(in crate::store) const UPDATE: &str =
     "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
     eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
@@ -59,7 +60,7 @@ const STANDING: Columns = Columns(&[("op", ColumnType::Uuid), ("line", ColumnTyp
 const HOW_THEY_STAND: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fence, q.owner
     FROM {v} LEFT JOIN operations o ON o.id = v.op LEFT JOIN guild_queues q ON q.queue = v.line";
 
-/// Keeps the changes of several callers; one answer a change.
+/// Stores the changes of several callers. Returns one result for each change.
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
@@ -71,7 +72,7 @@ pub(super) async fn all(
         answers.push((*place, vec![UpdateResult::Gone; changes.len()]));
         flat.extend(changes.iter().enumerate().map(|(index, change)| (nth, index, change)));
     }
-    // Within one statement an operation can change once: what changes it again comes after.
+    // One statement can change an operation only once: further changes of it follow in another statement.
     let mut rest = flat.as_slice();
     while !rest.is_empty() {
         let mut seen = HashSet::new();
@@ -86,7 +87,7 @@ pub(super) async fn all(
     Ok(answers)
 }
 
-/// Keeps changes of different operations.
+/// Stores changes of different operations.
 async fn apply(
     on: &DatabaseTransaction,
     context: &Context,
@@ -140,8 +141,8 @@ async fn apply(
     Ok(changes.iter().map(answer).collect())
 }
 
-/// Why changes were not kept: the queue is somebody else's, or the operation is done. Or this very change was kept before,
-/// and its caller did not hear of it.
+/// Why changes were not stored: the queue has another owner, or the operation is finished. Or this very change was
+/// stored before, and its caller did not get the result.
 async fn why_not(
     on: &DatabaseTransaction,
     context: &Context,
@@ -182,7 +183,7 @@ async fn why_not(
     Ok(left.iter().map(why).collect())
 }
 
-/// Keeps all that goes with changes that were kept.
+/// Stores everything that belongs to the stored changes.
 async fn follow(
     on: &DatabaseTransaction,
     context: &Context,
@@ -225,7 +226,7 @@ async fn intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<
                     RowValue::Number(signed(at.millis())),
                 ]);
             }
-            // Those of operations that end go with them.
+            // Intents of operations that finish are removed with them.
             IntentUpdate::Close if !change.state.is_final() => closed.push(change.id),
             IntentUpdate::Open(_) | IntentUpdate::Close | IntentUpdate::Keep => {}
         }
@@ -236,14 +237,14 @@ async fn intents(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<
     finish::close_intents(on, &closed).await
 }
 
-/// Stores which operations may have taken effect. Rare, so it is no column of [`UPDATE`].
+/// Stores which operations may have taken effect. Rare, so it is not a column of [`UPDATE`].
 async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const SHAPE: Columns = Columns(&[("op", ColumnType::Uuid), ("unknown_outcome", ColumnType::Text)]);
     const SET: &str = "UPDATE operations SET unknown_outcome = v.unknown_outcome FROM {v} WHERE id = v.op";
     let mut rows = Rows::new();
     for change in done {
         if let Some(unknown) = &change.unknown_outcome {
-            let text = serde_json::to_string(unknown).expect("invariant: an unknown outcome is JSON");
+            let text = serde_json::to_string(unknown).expect("invariant: an unknown outcome serializes to JSON");
             rows.push(&[RowValue::Uuid(change.id.uuid()), RowValue::Text(&text)]);
         }
     }
@@ -253,7 +254,7 @@ async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&OperationUpdate]) -
     Ok(())
 }
 
-/// What is left of the objects after all changes: each of them is bound to one key, or to none.
+/// Stores the net effect of all changes on managed objects: each object is bound to one key, or to none.
 async fn objects(on: &DatabaseTransaction, done: &[&OperationUpdate]) -> Result<(), EngineError> {
     const OBJECTS: Columns = Columns(&[("sort", ColumnType::Text), ("object", ColumnType::Number)]);
     const FORGET: &str = "DELETE FROM managed_objects WHERE (kind, discord_id) IN (SELECT sort, object FROM {v})";
@@ -309,7 +310,7 @@ fn net_bindings<'a>(done: &[&'a OperationUpdate]) -> NetBindings<'a> {
             bound.insert(*gone, None);
         }
         for binding in &change.bind {
-            // A key that was given to another object a moment ago is this one's now.
+            // A key that was bound to another object before now belongs to this one.
             for other in bound.values_mut() {
                 let same = |(earlier, known): &(&OperationUpdate, &Binding)| {
                     earlier.guild == change.guild && known.kind == binding.kind && known.key == binding.key
@@ -344,13 +345,13 @@ async fn dead_letters(
         ON CONFLICT DO NOTHING RETURNING caller, tenant, bytes";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == OperationState::Dead) {
-        let unsaid = || Failure::new(FailureClass::Transient, "it was given up, and nobody said why");
+        let unsaid = || Failure::new(FailureClass::Transient, "the operation failed without an error message");
         let error = change.error.clone().unwrap_or_else(unsaid);
         rows.push(&[
             RowValue::Uuid(change.id.uuid()),
             RowValue::Text(error.class.name()),
             RowValue::Text(&json(&error)),
-            // In small letters by our own rules: the engines have different ones.
+            // Converted to lower case here: the engines have different rules.
             RowValue::Text(&error.message.to_lowercase()),
             RowValue::Number(signed(change.at.millis())),
         ]);
@@ -362,11 +363,11 @@ async fn dead_letters(
     Ok(())
 }
 
-/// A guild as objects name it: 0 is no guild.
+/// Guild ID in the tables of objects; 0 means no guild.
 pub(in crate::store) fn guild_number(guild: Option<u64>) -> i64 {
     guild.unwrap_or(0).cast_signed()
 }
 
 fn json(failure: &Failure) -> String {
-    serde_json::to_string(failure).expect("invariant: a failure is JSON")
+    serde_json::to_string(failure).expect("invariant: a failure serializes to JSON")
 }

@@ -1,13 +1,13 @@
-//! Scheduled operations: they have no place in their queue, and take one when they are due.
+//! Scheduled operations: they have no position in their queue, and take one when they are due.
 //!
 //! ```text
 //!  submit ─▶ scheduled (joins_at, seq < 0) ─▶ due: queued (seq > 0, the next of its queue)
 //!                 ▲ refers to a scheduled one: joins no sooner than that one
 //! ```
 //!
-//! `joins_at` is set on scheduled operations alone. A negative `seq` is the order of acceptance. Nobody holds a scheduled
-//! operation in memory, so any writer to the queue may let those join that are due: every submission does, and so a
-//! scheduled operation is before all that were accepted after it was due.
+//! Only scheduled operations have `joins_at`. A negative `seq` is the order of acceptance. No process holds a scheduled
+//! operation in memory, so any writer to the queue may let due ones join. Every submission does, so a scheduled
+//! operation precedes all that were accepted after it was due.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -21,29 +21,29 @@ use uuid::Uuid;
 use super::{Context, EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// How many join in one statement.
+/// Maximum number of operations that join in one statement.
 const AT_ONCE: usize = 500;
-/// When one is looked at again that waits for an operation of another queue which should have joined. That one sees to it
-/// as soon as it joins; this is the fallback.
+/// Delay of the next check of an operation that waits for one of another queue which should have joined. That one wakes
+/// it when it joins; this is the fallback.
 const LOOK_AGAIN_MS: i64 = 60_000;
 
 const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
 const TIMES: Columns = Columns(&[("op", ColumnType::Uuid), ("at", ColumnType::Number)]);
 
-/// Those of a queue that are due, in the order in which they join.
+/// Due operations of a queue, in the order in which they join.
 pub(in crate::store) const DUE: &str = "SELECT o.id, o.deadline_at FROM operations o
     WHERE o.queue = $1 AND o.joins_at IS NOT NULL AND o.joins_at <= $2 ORDER BY o.joins_at, o.seq DESC LIMIT $3 + 0";
 
-/// When the first one of a queue is due.
+/// Time when the first scheduled operation of a queue is due.
 pub(in crate::store) const FIRST: &str =
     "SELECT MIN(s.joins_at) FROM operations s WHERE s.queue = $1 AND s.joins_at IS NOT NULL";
 
-/// What joining has done.
+/// Result of a join.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct EnqueueResult {
-    /// How many have joined.
+    /// Number of operations that have joined.
     pub(in crate::store) count: usize,
-    /// When the next one of the queue is due.
+    /// Time when the next one of the queue is due.
     pub(in crate::store) next: Option<UnixMs>,
 }
 
@@ -53,7 +53,8 @@ struct DueOperation {
     deadline: Option<i64>,
 }
 
-/// Lets scheduled operations of a queue join that are due, up to a bound. Adds queues to `woken` in which others may join now.
+/// Lets due scheduled operations of a queue join it, up to a limit. Adds queues to `woken` in which others may join
+/// now.
 pub(super) async fn join(
     on: &DatabaseTransaction,
     context: &Context,
@@ -87,14 +88,15 @@ pub(super) async fn join(
     Ok(joined)
 }
 
-/// Those that join, in order, and those that have to wait for another, with until when.
+/// Separates operations that join, in order, from those that have to wait for another, with the time until which they
+/// wait.
 fn sort_out(due: &[DueOperation], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i64) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
     let (mut placed, mut later, mut joins) = (Vec::new(), Vec::new(), HashSet::new());
     for DueOperation { id, deadline } in due {
         let expired = deadline.is_some_and(|deadline| deadline <= now);
         let targets = held.get(id).into_iter().flatten().filter(|(target, _)| !joins.contains(target));
         match targets.map(|(_, at)| *at).max() {
-            // One whose time is up joins, and ends before it could run.
+            // An operation past its deadline joins, and is finished before it could run.
             Some(at) if !expired => {
                 let at = at.max(now + LOOK_AGAIN_MS);
                 later.push((*id, deadline.map_or(at, |deadline| at.min(deadline))));
@@ -108,7 +110,7 @@ fn sort_out(due: &[DueOperation], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i
     (placed, later)
 }
 
-/// The scheduled operations that each of these refers to, with when they join.
+/// The scheduled operations that each of these refers to, with the times when they join.
 async fn scheduled_targets(
     on: &DatabaseTransaction,
     ids: impl Iterator<Item = Uuid>,
@@ -123,7 +125,7 @@ async fn scheduled_targets(
     Ok(held)
 }
 
-/// Gives operations the next places of their queue.
+/// Gives operations the next positions of their queue.
 async fn place(
     on: &DatabaseTransaction,
     context: &Context,
@@ -143,7 +145,7 @@ async fn place(
     let next: i64 = match rows.first() {
         Some(row) => row.try_get_by_index(0)?,
         None => {
-            return Err(EngineError::Corrupt(format!("operations are scheduled in queue {queue}, which is missing")));
+            return Err(EngineError::Corrupt(format!("queue {queue} of scheduled operations does not exist")));
         }
     };
     let mut rows = Rows::new();
@@ -165,7 +167,8 @@ async fn put_off(on: &DatabaseTransaction, later: &[(Uuid, i64)]) -> Result<(), 
     Ok(())
 }
 
-/// These are not scheduled any more: those that refer to them join when they are due themselves. Adds their queues to `woken`.
+/// These operations are no longer scheduled: those that refer to them join when they are due themselves. Adds their
+/// queues to `woken`.
 pub(super) async fn release(
     on: &DatabaseTransaction,
     targets: &[Uuid],
@@ -189,7 +192,7 @@ pub(super) async fn release(
         let (queue, own): (i64, i64) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
         let (deadline, before): (Option<i64>, i64) = (row.try_get_by_index(3)?, row.try_get_by_index(4)?);
         let others = held.get(&id).into_iter().flatten().map(|(_, at)| *at).max();
-        // One that was due already keeps its turn.
+        // An operation that was already due keeps its turn.
         let at = now.max(own).min(before).max(others.unwrap_or(i64::MIN));
         let at = deadline.map_or(at, |deadline| at.min(deadline));
         times.push((id, at));
@@ -208,7 +211,7 @@ pub(super) async fn release(
     Ok(())
 }
 
-/// Lets one join that was made due now, unless it refers to one that is scheduled. What it is then.
+/// Lets an expedited operation join, unless it refers to a scheduled one. Returns its new state.
 pub(super) async fn join_one(
     on: &DatabaseTransaction,
     context: &Context,

@@ -1,4 +1,4 @@
-//! How far the sessions of shards are confirmed, and what that makes needless.
+//! Confirmed positions of the sessions of shards, and removal of the rows that these make unnecessary.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,13 +10,13 @@ use sea_orm::DatabaseTransaction;
 use super::{Context, EngineError, crashes, queues, shards, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, query, with_rows};
 
-/// How much of a kind one sweep removes at most.
+/// Maximum number of rows of a kind that one sweep removes.
 const SWEEP: i64 = 500;
 
-/// How many sessions that nobody has one sweep looks at.
+/// Number of sessions without a shard that one sweep checks.
 const SWEEP_SESSIONS: i64 = 20;
 
-/// Of how many shards, and which of them.
+/// Shard count and shard ID.
 type ShardKey = (i64, i64);
 
 pub(in crate::store) const SHARDS: Columns = Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number)]);
@@ -25,7 +25,7 @@ pub(in crate::store) const KNOWN: &str =
     "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions
     WHERE (shards, shard) IN (SELECT of_shards, nth FROM {v})";
 
-/// Rows up to a number, by session.
+/// Rows up to a sequence number, by session.
 pub(in crate::store) const CONFIRMED: Columns =
     Columns(&[("its_session", ColumnType::Text), ("up_to", ColumnType::Number)]);
 
@@ -52,7 +52,7 @@ impl SessionRow {
         }
     }
 
-    /// What is known of it now: it never goes back.
+    /// Merges a later record of the same session. The confirmed position never decreases.
     fn and(&self, later: Self) -> Self {
         Self {
             session: later.session,
@@ -63,7 +63,8 @@ impl SessionRow {
     }
 }
 
-/// Keeps sessions, and forgets what they are confirmed past, and all of those that others have taken the place of.
+/// Stores sessions. Removes the handled rows up to their confirmed positions, and all rows of sessions that were
+/// replaced.
 pub(super) async fn keep<'a>(
     on: &DatabaseTransaction,
     context: &Context,
@@ -137,7 +138,7 @@ async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionR
         ("confirmed", ColumnType::Number),
         ("updated_at", ColumnType::Number),
     ]);
-    // Another process may have put the same there since it was looked for.
+    // Another process may have inserted the same row in the meantime.
     const UPSERT: &str = "INSERT INTO sessions (shards, shard, session, resume_url, confirmed, updated_at)
         SELECT shards, shard, session, resume_url, confirmed, updated_at FROM {v} WHERE 1 = 1
         ON CONFLICT (shards, shard) DO UPDATE SET session = excluded.session, resume_url = excluded.resume_url,
@@ -161,21 +162,21 @@ async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<ShardKey, SessionR
 pub(in crate::store) const SWEEP_DEAD: &str = "DELETE FROM inbox WHERE place IN (SELECT place FROM inbox
     WHERE died_at IS NOT NULL AND died_at < $1 ORDER BY died_at LIMIT $2 + 0) RETURNING place";
 
-/// The sessions that rows are of, one step in the index each, and of these the ones that no shard has.
+/// Finds the sessions of all rows, with one index step for each, and returns those that no shard has.
 pub(in crate::store) const STRAYS: &str = "WITH RECURSIVE named (session) AS (SELECT (SELECT MIN(session) FROM handled)
     UNION ALL SELECT (SELECT MIN(h.session) FROM handled h WHERE h.session > named.session) FROM named
     WHERE named.session IS NOT NULL) SELECT named.session FROM named WHERE named.session IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session = named.session) LIMIT $1 + 0";
 
-/// Numbers grow with time, so a look at the first of them is enough.
+/// Sequence numbers increase with time, so it is enough to check the first ones.
 pub(in crate::store) const SWEEP_STRAY: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
     (SELECT session, seq, handler FROM (SELECT session, seq, handler, at FROM handled WHERE session = $1
     ORDER BY seq LIMIT $3 + 0) AS oldest WHERE at < $2) RETURNING seq";
 
-/// Removes dead events, sessions that nobody has told of since then, crashes that were not repeated since then, and rows of
-/// sessions that no shard has; a small batch of each, and how many in all.
+/// Removes dead events, sessions that were not updated since then, crashes that did not recur since then, and rows of
+/// sessions that no shard has; a small batch of each. Returns the total number.
 pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, EngineError> {
-    // There are few sessions: as many as shards.
+    // There are only as many sessions as shards.
     const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
     let before = signed(before.millis());
     let mut swept = query(on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();

@@ -1,4 +1,4 @@
-//! Which shards belong to this process.
+//! Ownership of shards.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::store::{
     rows::{ColumnType, Columns, RowValue, Rows, query, with_rows},
 };
 
-/// The present time by PostgreSQL's clock, in milliseconds.
+/// Present time of PostgreSQL's clock, in milliseconds.
 const CLOCK: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
 const NUMBERS: Columns = Columns(&[("nth", ColumnType::Number)]);
@@ -20,10 +20,10 @@ const FENCED: Columns = Columns(&[("nth", ColumnType::Number), ("held", ColumnTy
 const HELD: Columns =
     Columns(&[("of_shards", ColumnType::Number), ("nth", ColumnType::Number), ("held", ColumnType::Number)]);
 
-/// How often it is tried to take shards that another process is just taking.
+/// Number of attempts to take shards that another process is taking.
 const TRIES: usize = 3;
 
-/// A shard that is wanted, as the store knows it.
+/// A requested shard, as stored.
 struct KnownShard {
     shard: i64,
     fence: i64,
@@ -33,23 +33,23 @@ struct KnownShard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShardOwner {
     Ours,
-    /// Ours by the store's word, and nobody's in this process.
+    /// Ours according to the store, but no part of this process knows it.
     Unknown,
     Other,
     Nobody,
-    /// Nobody has taken it for the time of a lease.
+    /// Free for at least the time of a lease.
     Anybody,
 }
 
-/// What this process may have beside the others.
+/// The share of this process among all processes.
 struct FairShare {
-    /// How many shards are its part of those that all may take.
+    /// Number of shards that are its part.
     most: usize,
-    /// How many more others would have to have theirs.
+    /// Number of shards that other processes still need for their part.
     sought: u64,
 }
 
-/// Takes shards that nobody has.
+/// Takes shards that have no owner.
 pub(super) async fn claim(
     on: &DatabaseTransaction,
     context: &Context,
@@ -93,8 +93,8 @@ pub(super) async fn claim(
     })
 }
 
-/// Which to take: those that nobody has, up to this process's part, and those that nobody wanted for long. Two processes that
-/// choose at the same time begin at different places.
+/// Chooses shards to take: free ones up to this process's part, and all that have been free for long. Processes that
+/// choose at the same time start at different positions.
 fn choose(known: &[KnownShard], most: Option<usize>, chance: usize) -> Vec<(i64, i64)> {
     let have = known.iter().filter(|known| known.whose == ShardOwner::Ours).count();
     let mut room = most.map_or(usize::MAX, |most| most.saturating_sub(have));
@@ -115,7 +115,7 @@ fn choose(known: &[KnownShard], most: Option<usize>, chance: usize) -> Vec<(i64,
     chosen
 }
 
-/// What is this process's part among those that live and stay.
+/// The part of this process among those that are alive and not leaving.
 async fn part(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<FairShare, EngineError> {
     let count = format!(
         "SELECT COUNT(*), COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint FROM instances
@@ -123,13 +123,13 @@ async fn part(on: &DatabaseTransaction, context: &Context, shards: u32) -> Resul
     );
     let values = vec![context.members.me().into(), MemberPhase::Leaving.number().into()];
     let rows = query(on, &count, values).await?;
-    let row = rows.first().ok_or_else(|| super::lost("it counted nothing"))?;
+    let row = rows.first().ok_or_else(|| super::lost("PostgreSQL did not return the number of processes"))?;
     let (live, sought): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
     let live = usize::try_from(live).unwrap_or(1).max(1);
     Ok(FairShare { most: (shards as usize).div_ceil(live), sought: sought.max(0).unsigned_abs() })
 }
 
-/// Tells the others how many more this process would have.
+/// Publishes how many more shards this process needs.
 async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), EngineError> {
     const SEEK: &str = "UPDATE instances SET seeks = $2 WHERE id = $1 AND seeks <> $2 RETURNING seeks";
     let changed = query(on, SEEK, vec![context.members.me().into(), seeks.into()]).await?;
@@ -139,7 +139,7 @@ async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result
     Ok(())
 }
 
-/// Shards have become free, or are sought.
+/// Notifies the other processes that shards were freed, or are requested.
 async fn say(on: &DatabaseTransaction, context: &Context) -> Result<(), EngineError> {
     if let Some(payload) = crate::store::cluster::Notification::shards().payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
@@ -162,7 +162,7 @@ async fn known(
     wanted: DesiredShards,
     taken: &[ShardClaim],
 ) -> Result<Vec<KnownShard>, EngineError> {
-    // What belongs to a process that is not there any more belongs to nobody.
+    // A shard of a process without a row in `instances` has no owner.
     const KNOWN: &str = "SELECT s.shard, s.fence, i.id, CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END
         FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
         WHERE s.shards = $1 AND s.shard >= $2 AND s.shard <= $3 ORDER BY s.shard";
@@ -188,7 +188,7 @@ async fn known(
     query(on, &in_words_of(on, context, KNOWN), values).await?.iter().map(known).collect()
 }
 
-/// A number that PostgreSQL gives as a small one.
+/// Reads a number that PostgreSQL returns as a 32-bit integer.
 fn number_in(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
     match row.try_get_by_index::<i32>(index) {
         Ok(small) => Ok(i64::from(small)),
@@ -196,7 +196,7 @@ fn number_in(row: &QueryResult, index: usize) -> Result<i64, EngineError> {
     }
 }
 
-/// Takes those of these that are still as they were; the others are somebody else's by now.
+/// Takes the shards that have not changed since they were read; another process has taken the others.
 async fn take(
     on: &DatabaseTransaction,
     context: &Context,
@@ -222,7 +222,7 @@ async fn take(
     with_rows(on, sql, FENCED, rows, values).await?.iter().map(claim).collect()
 }
 
-/// Gives shards back.
+/// Releases shards.
 pub(super) async fn release(
     on: &DatabaseTransaction,
     context: &Context,
@@ -246,7 +246,7 @@ pub(super) async fn release(
     Ok(())
 }
 
-/// Those under which something may be written: this process counts as alive until the transaction ends, and has not lost them.
+/// Claims that permit writes: this process counts as alive until the transaction ends, and has not lost them.
 pub(super) async fn in_force(
     on: &DatabaseTransaction,
     context: &Context,
@@ -260,7 +260,8 @@ pub(super) async fn in_force(
     if !queues::is_alive(on, context.members.me()).await? {
         return Ok(HashSet::new());
     }
-    // After it was seen to live: whoever is taken for dead forgets what it had before it says again that it lives.
+    // After the check that the process is alive: a process that was considered dead forgets its claims before it renews
+    // its lease.
     let tenure = context.members.tenure();
     Ok(claims.into_iter().filter(|it| tenure.has_shard((it.shards, it.shard), signed(it.fence))).collect())
 }
@@ -294,6 +295,6 @@ mod tests {
         assert_eq!(chosen(&[Ours, Ours, Nobody, Anybody], Some(2)), [3]);
         assert_eq!(chosen(&[Unknown, Other, Other, Ours], Some(2)), [0]);
         assert_eq!(chosen(&[], Some(2)), Vec::<i64>::new());
-        assert_eq!(choose(&all(&[Nobody; 4]), Some(2), 7), [(0, 10), (3, 13)], "others begin elsewhere");
+        assert_eq!(choose(&all(&[Nobody; 4]), Some(2), 7), [(0, 10), (3, 13)], "other processes start elsewhere");
     }
 }

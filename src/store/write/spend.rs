@@ -1,4 +1,4 @@
-//! What was spent of named budgets.
+//! Spend of named budgets.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use sea_orm::DatabaseTransaction;
 use super::{EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// How much one sweep removes at most.
+/// Maximum number of rows that one sweep removes.
 const SWEEP: i64 = 500;
 
-/// Keeps sums, each in the place of the last one of its process.
+/// Stores sums. Each replaces the previous one of its process.
 pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord])]) -> Result<(), EngineError> {
     const SUMS: Columns = Columns(&[
         ("name", ColumnType::Text),
@@ -20,12 +20,12 @@ pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord]
         ("micros", ColumnType::Number),
         ("calls", ColumnType::Number),
     ]);
-    // One that is not larger was told before, and comes late.
+    // A sum that is not greater is an old one that arrives late.
     const KEEP: &str = "INSERT INTO budget_spend (name, hour, process, micros, calls)
         SELECT name, hour, process, micros, calls FROM {v} WHERE 1 = 1
         ON CONFLICT (name, hour, process) DO UPDATE SET micros = excluded.micros, calls = excluded.calls
         WHERE excluded.calls > budget_spend.calls";
-    // In order, so that no two processes wait for each other's rows; and each once.
+    // Sorted, so that no two processes wait for each other's rows; and each row only once.
     let mut last: BTreeMap<(&BudgetName, Hour, &str), &SpendRecord> = BTreeMap::new();
     for (process, spend) in sums.iter().flat_map(|(process, sums)| sums.iter().map(move |spend| (*process, spend))) {
         let known = last.entry((&spend.name, spend.hour, process)).or_insert(spend);
@@ -47,7 +47,7 @@ pub(super) async fn keep(on: &DatabaseTransaction, sums: &[(&str, &[SpendRecord]
     Ok(())
 }
 
-/// Forgets hours before this one.
+/// Removes hours before this one.
 pub(super) async fn sweep(on: &DatabaseTransaction, before: Hour) -> Result<u64, EngineError> {
     const FORGET: &str = "DELETE FROM budget_spend WHERE (name, hour, process) IN
         (SELECT name, hour, process FROM budget_spend WHERE hour < $1 ORDER BY hour LIMIT $2 + 0) RETURNING hour";

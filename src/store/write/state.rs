@@ -1,4 +1,4 @@
-//! Values that a bot keeps.
+//! Values that a bot stores.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sea_orm::DatabaseTransaction;
 use super::{EngineError, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows};
 
-/// Keeps values, or removes them. Of those with one key the last one counts.
+/// Stores or removes values. If a key occurs several times, the last one counts.
 pub(super) async fn set<'a>(
     on: &DatabaseTransaction,
     values: impl IntoIterator<Item = &'a StateWrite>,
@@ -20,7 +20,7 @@ pub(super) async fn set<'a>(
         ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
     const KEYS: Columns = Columns(&[("its_key", ColumnType::Text)]);
     const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
-    // In order, so that no two processes wait for each other's keys.
+    // Sorted, so that no two processes wait for each other's keys.
     let last: BTreeMap<String, &StateWrite> = values.into_iter().map(|set| (kept(&set.key), set)).collect();
     let (mut held, mut removed) = (Rows::new(), Rows::new());
     for (key, set) in &last {

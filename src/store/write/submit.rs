@@ -1,4 +1,4 @@
-//! Accepting operations.
+//! Accepts operations.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -26,7 +26,7 @@ use crate::store::{
     rows::{ColumnType, Columns, RowValue, Rows, kept, with_rows},
 };
 
-/// What stands in the way of a new operation, or is there already.
+/// An operation that already exists under the key or ID of a new one.
 #[derive(Clone, Debug)]
 struct ExistingOperation {
     id: OperationId,
@@ -41,13 +41,13 @@ struct ReferenceTarget {
     tenant: Arc<str>,
     guild: Option<i64>,
     known: ExistingOperation,
-    /// When it joins its queue, if it is scheduled.
+    /// Time when it joins its queue, if it is scheduled.
     joins_at: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
 struct SubmitQueue {
-    /// Whose it is; nobody's yet if it is new.
+    /// Its tenant; `None` if the queue is new.
     tenant: Option<Arc<str>>,
     /// Its key within its tenant, unless it is a guild's.
     key: Option<Arc<str>>,
@@ -61,21 +61,21 @@ type ScopedKey = (String, String);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubmitBatch<'a> {
     pub(super) operations: &'a [NewOperation],
-    /// The tenant whose key asks for them, if one does.
+    /// Tenant of the API key that submits them, if any.
     pub(super) of: Option<&'a str>,
 }
 
-/// What the store held before, and what this batch has added.
+/// Rows that existed before, and what this batch has added.
 #[derive(Debug, Default)]
 struct SubmitBatchState {
     keys: HashMap<ScopedKey, ExistingOperation>,
-    /// Keys whose time is up.
+    /// Idempotency keys that have expired.
     expired: Vec<ScopedKey>,
     operations: HashMap<OperationId, ReferenceTarget>,
     lines: HashMap<i64, SubmitQueue>,
 }
 
-/// Accepts batches one after the other, each of them as a whole or not at all.
+/// Accepts batches one after the other, each as a whole or not at all.
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
@@ -102,7 +102,7 @@ pub(super) async fn all(
 }
 
 impl SubmitBatchState {
-    /// Whose everything is: what is read here decides who may do what, so it is not read as who asks.
+    /// Reads the state as the engine, not as the caller's tenant: it decides what the caller may do.
     async fn read(
         on: &DatabaseTransaction,
         context: &Context,
@@ -112,7 +112,8 @@ impl SubmitBatchState {
     ) -> Result<Self, EngineError> {
         let mut desk = Self::default();
         let all = || batches.iter().flat_map(|batch| batch.operations);
-        // Those that are due join before what is accepted after that; and so before it is read what is scheduled.
+        // Due scheduled operations join before operations that are accepted later; and before the scheduled operations
+        // are read.
         let due = desk.read_lines(on, homes, all()).await?;
         for (queue, now) in due {
             let joined = schedule::join(on, context, queue, now, usize::MAX, woken).await?;
@@ -181,7 +182,7 @@ impl SubmitBatchState {
         Ok(())
     }
 
-    /// Reads the queues. Gives those in which scheduled operations are due, and the present time there.
+    /// Reads the queues. Returns those in which scheduled operations are due, and the present time there.
     async fn read_lines<'a>(
         &mut self,
         on: &DatabaseTransaction,
@@ -214,7 +215,7 @@ impl SubmitBatchState {
         Ok(due)
     }
 
-    /// Accepts a batch, or leaves everything as it was.
+    /// Accepts a batch, or leaves everything unchanged.
     fn accept<'a>(
         &mut self,
         batch: SubmitBatch<'a>,
@@ -323,9 +324,9 @@ impl Default for SubmitQueue {
 }
 
 impl SubmitQueue {
-    /// Whose an operation is that is to stand here; nothing if it may not. Whoever has no tenant acts for whose the guild is;
-    /// a guild that nobody has is the default tenant's, and becomes another's by a key alone. What is about a guild and
-    /// stands in another queue belongs to the guild's tenant, too.
+    /// Tenant of an operation in this queue; `None` if it is not permitted here. A caller without a tenant acts for the
+    /// tenant of the guild. A guild without a tenant belongs to the default tenant, and only a key can assign it to
+    /// another. An operation of a guild in another queue also belongs to the guild's tenant.
     fn tenant_for(&self, operation: &NewOperation, homes: &GuildTenants) -> Option<Arc<str>> {
         let asked = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
         let own = match (&operation.queue, operation.guild) {
@@ -337,8 +338,8 @@ impl SubmitQueue {
         (asked.is_none_or(|asked| *asked == own)).then_some(own)
     }
 
-    /// The class and key of an operation's queue, unless it is a guild's. Two queues that have one number by chance are never
-    /// one queue.
+    /// Class and key of an operation's queue, unless it is a guild's. Two queues whose numbers collide are never
+    /// treated as one.
     fn identity(
         &self,
         operation: &NewOperation,
@@ -356,7 +357,7 @@ impl SubmitQueue {
         match (self.tenant.as_deref(), &self.key) {
             (Some(its_tenant), its_key) if its_tenant != tenant || its_key.as_ref() != Some(&key) => {
                 let says = format!(
-                    "{} of tenant {tenant} has the number {}, and so has a queue that is in use",
+                    "{} of tenant {tenant} has the number {}, which another queue already uses",
                     operation.queue,
                     queue.number()
                 );
@@ -367,15 +368,15 @@ impl SubmitQueue {
     }
 }
 
-/// An operation's id, hash, state and result, from this column on.
+/// Reads an operation's ID, hash, state and result, starting at this column.
 fn known(row: &QueryResult, from: usize) -> Result<ExistingOperation, EngineError> {
     let id: Uuid = row.try_get_by_index(from)?;
     let state: Option<String> = row.try_get_by_index(from + 2)?;
     let state = state.ok_or_else(|| {
-        EngineError::Corrupt(format!("the key of operation {id} has no state, and the operation is gone"))
+        EngineError::Corrupt(format!("the key of operation {id} has no state, and the operation does not exist"))
     })?;
     let hash: Vec<u8> = row.try_get_by_index(from + 1)?;
-    let unreadable = |_| EngineError::Corrupt(format!("operation {id} has a hash that cannot be read"));
+    let unreadable = |_| EngineError::Corrupt(format!("operation {id} has an invalid hash"));
     Ok(ExistingOperation {
         id: OperationId::from_uuid(id),
         hash: hash.try_into().map_err(unreadable)?,

@@ -1,4 +1,4 @@
-//! Removing what was kept long enough.
+//! Removes rows whose retention has ended.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::{Context, EngineError, change_seq, interactions, locations, signed};
 use crate::store::rows::{ColumnType, Columns, RowValue, Rows, query, with_rows};
 
-/// How much of a kind one sweep removes at most: small enough not to hold up others for long.
+/// Maximum number of rows of a kind that one sweep removes: small enough not to delay other jobs for long.
 const SWEEP: i64 = 500;
 
-/// Removes what was kept long enough, a small batch of each.
+/// Removes rows whose retention has ended, a small batch of each kind.
 pub(super) async fn sweep(
     on: &DatabaseTransaction,
     context: &Context,
@@ -26,7 +26,7 @@ pub(super) async fn sweep(
         WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING scope, tenant, bytes";
     const STATE: &str = "DELETE FROM state WHERE key IN (SELECT key FROM state
         WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING key";
-    // A caller's clock, or a step of it, must not make anything expire within its time.
+    // A wrong clock of a caller must not expire anything early.
     let now = context.expiry(now);
     let ended = [
         (OperationState::Succeeded, keep.completed),
@@ -66,13 +66,13 @@ fn before(now: UnixMs, keep: Duration) -> UnixMs {
     now.before(keep)
 }
 
-/// Operations of one state that nothing pending refers to.
+/// Removes operations of one state to which no pending operation refers.
 pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id IN (SELECT o.id FROM operations o
     WHERE o.state = $1 AND o.finished_at IS NOT NULL AND o.finished_at <= $2
     AND NOT EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
     ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue, changed, caller, tenant, bytes";
 
-/// How many were removed, and the highest change of them.
+/// Returns the number of removed operations, and their highest change sequence number.
 async fn sweep_operations(
     on: &DatabaseTransaction,
     context: &Context,
@@ -84,8 +84,8 @@ async fn sweep_operations(
     Ok((gone.len() as u64, after_removal(on, context, &gone).await?))
 }
 
-/// Removes what belongs to operations that were removed; rows of id, queue, change, caller, tenant and bytes. Returns the
-/// highest change of them.
+/// Removes what belongs to removed operations. `gone` has rows of id, queue, change, caller, tenant and bytes. Returns
+/// the highest change sequence number.
 pub(super) async fn after_removal(
     on: &DatabaseTransaction,
     context: &Context,
@@ -94,7 +94,7 @@ pub(super) async fn after_removal(
     const IDS: Columns = Columns(&[("op", ColumnType::Uuid)]);
     const LINES: Columns = Columns(&[("line", ColumnType::Number)]);
     const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
-    // Queues of interactions and users come and go.
+    // Queues of interactions and users are temporary.
     const QUEUES: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT line FROM {v}) AND queue < 0 AND pending = 0
         AND owner IS NULL AND paused = 0 AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = guild_queues.queue)";
     if gone.is_empty() {

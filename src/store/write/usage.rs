@@ -1,12 +1,13 @@
-//! Counts what each caller and tenant has in the store, and refuses what would pass a bound.
+//! Counts what each caller and tenant has in the store, and refuses submissions that would exceed a limit.
 //!
 //! ```text
 //!  submit, record, cancel, discard, sweep … ──▶ changes of this transaction ──▶ one statement before the commit ──▶ usage
-//!  submit ──▶ sum of all processes + changes of this transaction + what is new ──▶ bounds
+//!  submit ──▶ sum of all processes + changes of this transaction + new operations ──▶ limits
 //! ```
 //!
-//! Each process writes rows of its own, so that processes of one PostgreSQL never wait for each other here. Two that accept at
-//! the same moment do not see each other's rows: a bound can be passed by one transaction of each other process.
+//! Each process writes rows of its own, so that processes that share a PostgreSQL store never wait for each other here.
+//! Two that accept operations at the same moment do not see each other's rows: each other process can exceed a limit by
+//! one transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -31,12 +32,12 @@ use crate::{
     },
 };
 
-/// The instance of rows that belong to no living process. A file of SQLite has no other.
+/// Instance of rows that belong to no live process. An SQLite file has only these rows.
 pub(in crate::store) const SETTLED: Uuid = Uuid::nil();
 
 const SCOPES: Columns = Columns(&[("its_scope", ColumnType::Text)]);
 
-/// What scopes use, over all processes.
+/// Usage of scopes, summed over all processes.
 pub(in crate::store) const USED: &str =
     "SELECT u.scope, CAST(SUM(u.operations) AS BIGINT), CAST(SUM(u.bytes) AS BIGINT)
     FROM {v} JOIN usage u ON u.scope = v.its_scope GROUP BY u.scope";
@@ -45,20 +46,21 @@ pub(in crate::store) const USED: &str =
 #[derive(Debug)]
 pub(in crate::store) struct UsageCounters {
     limits: UsageLimits,
-    /// Which rows are its own.
+    /// Instance of its own rows.
     instance: Uuid,
     file: Option<FileCapacity>,
-    /// What the present transaction changes.
+    /// Changes of the present transaction.
     changes: Mutex<UsageChanges>,
-    /// What is committed, if nothing else writes to the store.
+    /// Committed counters, if no other process writes to the store.
     cache: Option<Mutex<UsageCache>>,
 }
 
-/// What a transaction changes.
+/// Changes of one transaction.
 #[derive(Debug, Default)]
 struct UsageChanges {
     by_scope: BTreeMap<UsageScope, Usage>,
-    /// The last caller and tenant, and what is not in `by_scope` yet: most changes of a transaction have the same.
+    /// The last caller and tenant, and changes that are not in `by_scope` yet: most changes of a transaction have the
+    /// same caller and tenant.
     run: Option<(String, String, Usage)>,
 }
 
@@ -84,19 +86,20 @@ impl UsageChanges {
     }
 }
 
-/// How many scopes are cached.
+/// Maximum number of cached scopes.
 const CACHED: usize = 10_000;
 
-/// The committed counters that were read before, so that they need not be read for each transaction.
+/// Committed counters that were read before, so that they need not be read for each transaction.
 #[derive(Debug, Default)]
 struct UsageCache {
     known: HashMap<UsageScope, Usage>,
-    /// What the present transaction has written.
+    /// Changes that the present transaction has written.
     written: Option<BTreeMap<UsageScope, Usage>>,
 }
 
 impl UsageCache {
-    /// A transaction begins. If the last one has written and nothing says that it was committed, nothing is known.
+    /// Starts a transaction. If the last one has written changes and was not confirmed as committed, the cache is
+    /// invalid.
     fn begin(&mut self) {
         if self.written.take().is_some() || self.known.len() > CACHED {
             self.known.clear();
@@ -119,7 +122,7 @@ impl UsageCounters {
         Self { limits, instance, file, changes: Mutex::default(), cache }
     }
 
-    /// A new transaction begins.
+    /// Starts a new transaction.
     pub(super) fn clear(&self) {
         *self.lock() = UsageChanges::default();
         if let Some(mut cache) = self.cache() {
@@ -146,18 +149,18 @@ impl UsageCounters {
         self.lock().add(caller, tenant, change);
     }
 
-    /// Audit rows of a key were written or removed.
+    /// Counts audit rows of a key that were written or removed.
     pub(super) fn audited(&self, key: &str, rows: i64) {
         let change = Usage { operations: rows, bytes: 0 };
         *self.lock().scopes().entry(UsageScope::Audit(key.to_owned())).or_default() += change;
     }
 
-    /// Rows of so many bytes were removed.
+    /// Counts rows that were removed, with this many bytes.
     pub(super) fn removed(&self, caller: &str, tenant: &str, bytes: i64) {
         self.add(caller, tenant, Usage { operations: 0, bytes: -bytes });
     }
 
-    /// An operation is finished. Its row stays until it is swept, and has grown by so many bytes.
+    /// Counts a finished operation. Its row stays until it is swept, and has grown by this many bytes.
     pub(super) fn finished(&self, caller: &str, tenant: &str, grown: i64) {
         self.add(caller, tenant, Usage { operations: -1, bytes: grown });
     }
@@ -186,7 +189,7 @@ impl UsageCounters {
         Ok(())
     }
 
-    /// What decides whether these batches fit.
+    /// Reads the data to decide whether these batches fit.
     pub(super) async fn acceptance<'a>(
         &'a self,
         on: &DatabaseTransaction,
@@ -209,7 +212,7 @@ impl UsageCounters {
         Ok(Acceptance { counters: self, used, file })
     }
 
-    /// What scopes use by what is committed.
+    /// Committed usage of scopes.
     async fn used(
         &self,
         on: &DatabaseTransaction,
@@ -241,7 +244,7 @@ impl UsageCounters {
         Ok(found)
     }
 
-    /// Merges the rows of processes that are gone, and removes those that count nothing.
+    /// Merges the rows of processes that have ended, and removes rows with zero counts.
     pub(super) async fn settle(&self, on: &DatabaseTransaction) -> Result<(), EngineError> {
         const MERGE: &str = "WITH gone AS (DELETE FROM usage WHERE instance <> $1
                 AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = usage.instance)
@@ -266,7 +269,7 @@ impl UsageCounters {
     }
 }
 
-/// What scopes use by what is committed. Those that use nothing may be missing.
+/// Committed usage of scopes. Scopes without usage may be missing.
 pub(in crate::store) async fn used(
     on: &impl ConnectionTrait,
     scopes: impl IntoIterator<Item = &str>,
@@ -285,14 +288,14 @@ pub(in crate::store) async fn used(
 #[derive(Debug)]
 pub(super) struct Acceptance<'a> {
     counters: &'a UsageCounters,
-    /// What was used when the transaction began.
+    /// Usage at the start of the transaction.
     used: HashMap<UsageScope, Usage>,
-    /// Room in the file, and what it held when the transaction began.
+    /// Space in the file, and its usage at the start of the transaction.
     file: Option<(&'a FileCapacity, u64)>,
 }
 
 impl Acceptance<'_> {
-    /// Counts what is new of a batch, or refuses all of it.
+    /// Counts the new operations of a batch, or refuses all of them.
     pub(super) fn charge(&mut self, new: &[OperationInsert<'_>]) -> Result<(), SubmitError> {
         if new.is_empty() {
             return Ok(());
@@ -329,7 +332,7 @@ impl Acceptance<'_> {
     }
 }
 
-/// What operations add, by caller and tenant. Nearly always all of them have the same.
+/// Sums of what operations add, by caller and tenant. Nearly always all of them have the same.
 fn sums<'a>(new: &'a [OperationInsert<'_>]) -> Vec<(&'a str, &'a str, Usage)> {
     let mut sums: Vec<(&str, &str, Usage)> = Vec::new();
     let mut add = |caller: &'a str, tenant: &'a str, more: Usage| match sums
@@ -348,19 +351,19 @@ fn sums<'a>(new: &'a [OperationInsert<'_>]) -> Vec<(&'a str, &'a str, Usage)> {
     sums
 }
 
-/// What the row of an operation counts for when it is accepted.
+/// Size that the row of an operation counts for when it is accepted.
 pub(super) fn operation_bytes(operation: &NewOperation) -> u64 {
     let texts = operation.payload.len() + operation.reason.as_ref().map_or(0, String::len);
     OPERATION_BYTES + texts as u64 + REFERENCE_BYTES * operation.refers_to.len() as u64
 }
 
-/// What the row of an idempotency key counts for when it is accepted.
+/// Size that the row of an idempotency key counts for when it is accepted.
 pub(super) fn key_bytes(key: &IdempotencyKey) -> u64 {
     KEY_BYTES + key.key.len() as u64
 }
 
 impl Context {
-    /// Counts rows that were removed. Each row has the caller, the tenant and the bytes in these columns.
+    /// Counts removed rows. Each row has the caller, the tenant and the bytes, starting at column `from`.
     pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult], from: usize) -> Result<(), EngineError> {
         for row in rows {
             let (caller, tenant): (String, String) = (row.try_get_by_index(from)?, row.try_get_by_index(from + 1)?);

@@ -171,11 +171,7 @@ fn an_upstreams_word_counts_for_the_share_and_is_passed_on_as_old_as_it_is() {
     let word = Observation { available, retry_after: Some(seconds(20)), age: seconds(1), ..Observation::default() };
     partner.observe(&name(), &word, NOW).unwrap();
     assert_eq!(take(&mut partner, 3, 0, NOW), refused(20_000));
-    assert_eq!(
-        partner.errands(NOW),
-        [(name(), BudgetTask::Tell)],
-        "while unreachable, the only task is a probe"
-    );
+    assert_eq!(partner.errands(NOW), [(name(), BudgetTask::Tell)], "while unreachable, the only task is a probe");
     let back = |partner: &mut BudgetMember, now| {
         let tidings = partner.tidings(&name(), now).unwrap();
         assert!(matches!(partner.heard(&name(), &tidings, &standing(3), now), Reachability::Again(_)));

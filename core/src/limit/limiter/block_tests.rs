@@ -55,8 +55,12 @@ fn limited(scope: RateLimitScope, retry_after_ms: u64) -> ResponseInfo {
 /// Makes the bucket of a route known, with slots left.
 fn learn(limiter: &mut Limiter, ask: PermitRequest, now: Timestamp) {
     let bucket = ask.route.key.as_str().to_owned();
-    let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else { panic!("the first call is granted \
-        immediately") };
+    let AcquireOutcome::Granted(permit) = limiter.acquire(ask, now) else {
+        panic!(
+            "the first call is granted \
+        immediately"
+        )
+    };
     let reset_after = Duration::from_secs(1);
     let rate = RateHeaders { bucket, limit: 50, remaining: 49, reset_ms: 9_000, reset_after };
     limiter.answered(permit, &ResponseInfo { class: ResponseClass::Success, rate: Some(rate) }, now);
@@ -100,8 +104,12 @@ fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
 fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
     let mut limiter = Limiter::new(LimitConfig::default(), at(0));
     let callback = |id: u64| ask(BOT, PATHS[0], id, at(1_000_000));
-    let AcquireOutcome::Granted(first) = limiter.acquire(callback(1), at(100)) else { panic!("the call is granted \
-        immediately") };
+    let AcquireOutcome::Granted(first) = limiter.acquire(callback(1), at(100)) else {
+        panic!(
+            "the call is granted \
+        immediately"
+        )
+    };
     let tickets: Vec<Ticket> = (2..5)
         .map(|id| match limiter.acquire(callback(id), at(100)) {
             AcquireOutcome::Waiting(ticket) => ticket,

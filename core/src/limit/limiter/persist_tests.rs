@@ -141,8 +141,12 @@ fn an_object_of_a_recalled_hash_is_asked_by_one_call_ahead_while_calls_of_an_ear
     assert!(may_go(&mut after, &send(2), at(2_000)));
     assert!(!may_go(&mut after, &send(1), at(2_000)));
     after.answered(first, &ok(rate("m", 5, 2, 4_000)), at(2_050));
-    assert_eq!((0..5).filter_map(|_| take(&mut after, &send(1), at(2_060))).count(), 2, "as many as the response \
-        reported");
+    assert_eq!(
+        (0..5).filter_map(|_| take(&mut after, &send(1), at(2_060))).count(),
+        2,
+        "as many as the response \
+        reported"
+    );
     // Later, no call of the previous process can count.
     assert_eq!((0..9).filter_map(|_| take(&mut after, &send(3), at(8_000))).count(), 5);
 }

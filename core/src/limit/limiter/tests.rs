@@ -135,8 +135,12 @@ fn a_deadline_that_cannot_be_met_is_told_at_once_and_changes_nothing() {
     let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
     limiter.answered(first, &ok(rate("h", 1, 0, 9_000, 60_000)), at(2_050));
     let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(7_000));
-    let AcquireOutcome::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else { panic!("the deadline cannot be \
-        met") };
+    let AcquireOutcome::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else {
+        panic!(
+            "the deadline cannot be \
+        met"
+        )
+    };
     assert_eq!((delay.until, delay.reason), (at(62_050), DelayReason::Route));
     assert_eq!(limiter.waiting(), 0);
     let patient = PermitRequest { deadline: at(100_000), ..hasty };

@@ -1,4 +1,4 @@
-//! Server-sent events, as they are written.
+//! Formats server-sent events.
 
 use std::fmt::Write as _;
 
@@ -9,61 +9,69 @@ use serde_json::json;
 
 use super::super::dto;
 
-/// How soon a client that was cut off should come again, in milliseconds.
+/// After how long a disconnected client should reconnect, in milliseconds.
 const COME_AGAIN_MS: u32 = 1_000;
 
-/// How far a client is told of: what it brings back as `Last-Event-ID`.
+/// The position of a client, which it sends back as `Last-Event-ID`.
 pub(super) fn cursor(at: &ChangeCursor) -> String {
     URL_SAFE_NO_PAD.encode(at.to_bytes())
 }
 
-/// What a client brings back.
+/// Parses the position that a client sends.
 pub(super) fn read_cursor(text: &str) -> Option<ChangeCursor> {
     ChangeCursor::from_bytes(&URL_SAFE_NO_PAD.decode(text).ok()?)
 }
 
-/// Why a client may have missed something.
+/// Why a client may have missed changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GapReason {
-    /// Operations were removed that it was not told of.
+    /// Operations were removed before the client received their changes.
     Forgotten,
-    /// It was told of things that this store knows nothing of.
+    /// The position is ahead of this store.
     Ahead,
 }
 
-/// The first words. A client that is cut off before anything has happened goes on from here, too.
+/// The first event. A client that is disconnected before any change continues from here, too.
 pub(super) fn greeting(at: &ChangeCursor) -> String {
     format!("retry: {COME_AGAIN_MS}\nid: {}\n\n", cursor(at))
 }
 
-/// That somebody is still there; and a client that nothing concerned for long goes on from here.
+/// A keep-alive; a client that has received no change for long continues from here.
 pub(super) fn alive(at: &ChangeCursor) -> String {
     format!(": nothing new\nid: {}\n\n", cursor(at))
 }
 
-/// The last words.
+/// The last comment of a stream.
 pub(super) fn ending(why: &str) -> String {
     format!(": {why}\n\n")
 }
 
 pub(super) fn operation(text: &mut String, at: &ChangeCursor, shown: &OperationDetails) {
     let data = dto::in_list(shown);
-    write!(text, "id: {}\nevent: operation\ndata: {data}\n\n", cursor(at)).expect("invariant: a String takes all");
+    write!(text, "id: {}\nevent: operation\ndata: {data}\n\n", cursor(at)).expect(
+        "invariant: writing to a String \
+        cannot fail",
+    );
 }
 
 pub(super) fn gap(text: &mut String, at: &ChangeCursor, why: GapReason) {
     let (why, detail) = match why {
         GapReason::Forgotten => (
             "forgotten",
-            "Operations have ended and were removed since; what is still kept follows. List what you care about.",
+            "Finished operations were removed since; the changes of those that are still stored follow. List the \
+             operations that matter to you.",
         ),
         GapReason::Ahead => (
             "ahead",
-            "The store is another one, or an older copy; all that it keeps follows. List what you care about.",
+            "The store is another one, or an older copy; everything that it contains follows. List the operations that \
+             matter to you.",
         ),
     };
     let data = json!({"why": why, "detail": detail});
-    write!(text, "id: {}\nevent: gap\ndata: {data}\n\n", cursor(at)).expect("invariant: a String takes all");
+    write!(text, "id: {}\nevent: gap\ndata: {data}\n\n", cursor(at)).expect(
+        "invariant: writing to a String cannot \
+        fail",
+    );
 }
 
 #[cfg(test)]

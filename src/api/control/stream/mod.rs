@@ -1,14 +1,15 @@
-//! Operations as they change, told as they do: `GET /v1/operations/stream`.
+//! Streams the changes of operations: `GET /v1/operations/stream`.
 //!
 //! ```text
-//!  store ──tick──▶ feed ──what is after the frontier?──▶ store
+//!  store ──tick──▶ task ──what is after the cursor?──▶ store
 //!                   │ bounded channel, on the daemon's runtime
 //!                   ▼
-//!                 body ──chunks──▶ client ──Last-Event-ID──▶ the next feed, here or in another process
+//!                 body ──chunks──▶ client ──Last-Event-ID──▶ the next task, here or in another process
 //! ```
 //!
-//! Nothing is kept for a client: it brings back how far it was, and the store knows what came after. So a stream may be cut
-//! anywhere, by anybody, and nothing gets lost but what the store itself has removed meanwhile, which is told as a gap.
+//! No state is stored for a client: it sends back its position, and the store knows what came after. So a stream may be
+//! aborted anywhere, and no change is lost except what the store itself has removed meanwhile, which is reported as a
+//! gap.
 
 mod frame;
 mod stream_limit;
@@ -47,26 +48,26 @@ use crate::api::{
     problem::{ProblemResponse, ProblemType},
 };
 
-/// The bounds of streams.
+/// Limits of streams.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamsConfig {
-    /// Streams that are open at once.
+    /// Maximum number of open streams.
     pub most: usize,
-    /// Streams of one key that are open at once.
+    /// Maximum number of open streams of one key.
     pub most_per_key: usize,
-    /// Operations that are read at once for one stream.
+    /// How many operations one query reads for a stream.
     pub page: usize,
-    /// How long a stream is silent before it says that it is there.
+    /// How long a stream is silent before a keep-alive is sent.
     pub keep_alive: Duration,
-    /// How long a client may take to read what is ready for it.
+    /// How long a client may take to read the next chunk.
     pub stall: Duration,
-    /// How often it is looked whether a key is still good.
+    /// Interval of checks whether the key is still valid.
     pub check_key_every: Duration,
-    /// How often a stream looks without being told that something has changed.
+    /// Interval of queries when no change is signalled.
     pub look_every: Duration,
-    /// The least time between two looks of one stream, for each stream that there is.
+    /// Minimum time between two queries of a stream, multiplied by the number of streams.
     pub pace: Duration,
-    /// The least time between two looks of one stream, however few there are.
+    /// Minimum time between two queries of a stream, however few streams there are.
     pub pace_least: Duration,
 }
 
@@ -104,13 +105,13 @@ pub(super) async fn open(request: HttpRequest, served: Data<AppState>) -> Result
     };
     let asked = asking.named("last_event_id", "the `id` of an event of this stream", frame::read_cursor);
     asking.end()?;
-    // Who was cut off says so in the header; the query is for those who cannot set one at first.
+    // A client that reconnects sends the header; the query is for clients that cannot set a header at first.
     let from = last_event_id(&request)?.or(asked);
     let mut response = HttpResponse::Ok();
     response
         .content_type("text/event-stream; charset=utf-8")
         .insert_header((header::CACHE_CONTROL, "no-store"))
-        // Whatever stands in between is to pass on what comes when it comes.
+        // Proxies must not buffer the response.
         .insert_header(("X-Accel-Buffering", "no"))
         .force_close();
     if request.method() == Method::HEAD {
@@ -118,16 +119,18 @@ pub(super) async fn open(request: HttpRequest, served: Data<AppState>) -> Result
     }
     let changes = served.changes_for(&caller)?;
     if *served.control.draining.borrow() {
-        return Err(
-            ProblemType::Starting.says("The process is ending. Ask another one, or this one again in a moment.")
-        );
+        return Err(ProblemType::Starting.says(
+            "The process is shutting down. Retry with another process, or with this one in \
+                a moment.",
+        ));
     }
     let seat = served.control.streams.seat(&caller.key).map_err(|full| match full {
         StreamLimitReached::All(most) => ProblemType::Busy
-            .says(format!("{most} streams are open, which is as many as there may be (api.max_streams).")),
-        StreamLimitReached::Key(most) => {
-            ProblemType::Busy.says(format!("This key has {most} streams open, which is as many as one may have."))
-        }
+            .says(format!("{most} streams are open, which is the maximum (api.max_streams). Retry in a moment.")),
+        StreamLimitReached::Key(most) => ProblemType::Busy.says(format!(
+            "This key has {most} streams open, which is the maximum for one key. Close \
+                one, then retry."
+        )),
     })?;
     let frontier = match from {
         Some(from) => from,
@@ -152,7 +155,7 @@ pub(super) async fn open(request: HttpRequest, served: Data<AppState>) -> Result
         spoken: Instant::now(),
         served: served.clone(),
     };
-    // A stream that breaks ends, and its client opens another.
+    // A stream that fails ends, and its client opens another.
     spawn_work_on(&served.runtime, feed.run(gone, request.conn_data::<ConnectionAbort>().cloned()));
     Ok(response.body(StreamBody { chunks, _here: here }))
 }
@@ -163,10 +166,10 @@ fn last_event_id(request: &HttpRequest) -> Result<Option<ChangeCursor>, ProblemR
     read.map(Some).ok_or_else(|| parameter(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
 }
 
-/// What a feed has put out, as the body of an answer.
+/// The output of a stream task, as the body of a response.
 struct StreamBody {
     chunks: mpsc::Receiver<Bytes>,
-    /// Nothing is ever sent: that it is gone is what there is to tell.
+    /// Nothing is ever sent: the drop itself is the signal.
     _here: oneshot::Sender<Infallible>,
 }
 

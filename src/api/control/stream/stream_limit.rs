@@ -1,4 +1,4 @@
-//! How many streams there may be.
+//! A limit on the number of streams.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use crate::{
     events::emit,
 };
 
-/// The streams that are open.
+/// The open streams.
 #[derive(Debug)]
 pub(in crate::api::control) struct StreamLimit {
     most: usize,
@@ -18,12 +18,12 @@ pub(in crate::api::control) struct StreamLimit {
     open: Mutex<HashMap<Arc<str>, usize>>,
 }
 
-/// Why there is no seat.
+/// Why a stream cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamLimitReached {
-    /// There are too many.
+    /// There are too many streams.
     All(usize),
-    /// The key has too many.
+    /// The key has too many streams.
     Key(usize),
 }
 
@@ -33,16 +33,16 @@ impl StreamLimit {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        // Nobody panics while holding it.
+        // No code panics while it is locked.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many are open.
+    /// Number of open streams.
     pub(super) fn count(&self) -> usize {
         self.open().values().sum()
     }
 
-    /// Room for one more of this key.
+    /// A permit for one more stream of this key.
     pub(super) fn seat(self: &Arc<Self>, key: &Arc<str>) -> Result<StreamPermit, StreamLimitReached> {
         let mut open = self.open();
         let (all, own) = (open.values().sum::<usize>(), open.get(key).copied().unwrap_or(0));
@@ -58,12 +58,12 @@ impl StreamLimit {
     }
 }
 
-/// Room for one stream.
+/// A permit for one stream.
 #[derive(Debug)]
 pub(super) struct StreamPermit {
     streams: Arc<StreamLimit>,
     key: Arc<str>,
-    /// Why it ends, if it does now.
+    /// Why the stream ends, if it ends now.
     pub(super) why: &'static str,
 }
 

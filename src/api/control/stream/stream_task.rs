@@ -1,4 +1,4 @@
-//! What goes into one stream.
+//! The task that feeds one stream.
 
 use std::{
     convert::Infallible,
@@ -22,21 +22,21 @@ use super::{
 };
 use crate::api::{abort::ConnectionAbort, control::AppState};
 
-/// What is written at once, about.
+/// Approximate size of a chunk.
 const CHUNK: usize = 32 * 1024;
-/// How long to wait before it is asked again whether a key is good, if nobody could tell.
+/// Delay before a key is checked again, if the check failed.
 const UNSURE: Duration = Duration::from_millis(500);
 
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamEndReason {
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
-    /// It does not read.
+    /// The client does not read.
     Stalled,
-    /// Its key is not good any more.
+    /// The key is no longer valid.
     Revoked,
-    /// This process is about to end.
+    /// The process is shutting down.
     Draining,
 }
 
@@ -51,7 +51,7 @@ impl StreamEndReason {
     }
 }
 
-/// Whether there is more to tell at once.
+/// Whether more changes can be sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageRemainder {
     More,
@@ -61,36 +61,36 @@ enum PageRemainder {
 /// The address that look-ups of streams are counted for: their keys exist.
 const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// What goes into one stream, and how far it is.
+/// The state of one stream.
 pub(super) struct StreamTask {
     pub(super) served: Data<AppState>,
     pub(super) changes: Arc<dyn ChangeFeed>,
     pub(super) config: StreamsConfig,
-    /// Whose stream it is, unless that cannot be taken back.
+    /// The key of the stream, unless it cannot be revoked.
     pub(super) key: Option<KeyId>,
     pub(super) filter: OperationFilter,
     pub(super) frontier: ChangeCursor,
-    /// The last change that was forgotten, as far as the client was told of a gap.
+    /// The last removed change that the client was informed of by a gap.
     pub(super) gap_told: Option<u64>,
     pub(super) draining: watch::Receiver<bool>,
     pub(super) out: mpsc::Sender<Bytes>,
     pub(super) seat: StreamPermit,
-    /// When the client was last told something.
+    /// When something was last sent to the client.
     pub(super) spoken: Instant,
 }
 
 impl StreamTask {
-    /// Feeds the stream until it ends. `gone` is told when the answer is out, or given up.
+    /// Feeds the stream until it ends. `gone` is closed when the response is sent, or given up.
     pub(super) async fn run(mut self, gone: oneshot::Receiver<Infallible>, line: Option<ConnectionAbort>) {
         let Err(ending) = self.flow().await;
         self.seat.why = ending.name();
         let last_words = match ending {
             StreamEndReason::Gone | StreamEndReason::Stalled => None,
-            StreamEndReason::Revoked => Some("the key is not good any more"),
-            StreamEndReason::Draining => Some("this process is about to end; come again"),
+            StreamEndReason::Revoked => Some("the key is no longer valid"),
+            StreamEndReason::Draining => Some("this process is shutting down; reconnect"),
         };
         if let Some(words) = last_words {
-            // Whoever has no room for it does not read anyway.
+            // A client without room for it does not read anyway.
             let _ = self.out.try_send(Bytes::from(frame::ending(words)));
         }
         if let (Some(line), StreamEndReason::Stalled) = (&line, ending) {
@@ -98,7 +98,7 @@ impl StreamTask {
         }
         let Self { out, seat, config, .. } = self;
         drop((out, seat));
-        // An answer that nobody reads to its end would hold its connection for ever.
+        // A response that is not read to its end would occupy its connection for ever.
         let is_over = match ending {
             StreamEndReason::Gone | StreamEndReason::Stalled => true,
             StreamEndReason::Revoked | StreamEndReason::Draining => timeout(config.stall, gone).await.is_ok(),
@@ -117,13 +117,13 @@ impl StreamTask {
             if checked.elapsed() >= check_key_every {
                 let asked = Instant::now();
                 if !self.check_key().await? {
-                    // Nothing is told to somebody of whom nobody knows whether they may hear it.
+                    // Nothing is sent while it is unknown whether the key is still valid.
                     sleep(UNSURE).await;
                     continue;
                 }
                 checked = asked;
             }
-            // What changes from here on is looked at next time.
+            // Later changes are read in the next round.
             ticks.borrow_and_update();
             if self.step().await? == PageRemainder::More {
                 continue;
@@ -131,7 +131,7 @@ impl StreamTask {
             if self.spoken.elapsed() >= keep_alive {
                 self.put(frame::alive(&self.frontier)).await?;
             }
-            // The more streams there are, the less often each of them looks.
+            // The more streams there are, the less often each of them queries.
             sleep(self.pace()).await;
             tokio::select! {
                 ticked = ticks.changed() => if ticked.is_err() { return Err(StreamEndReason::Draining) },
@@ -149,7 +149,7 @@ impl StreamTask {
         self.config.pace.saturating_mul(streams).max(self.config.pace_least)
     }
 
-    /// Whether the key is known to be good; an end if it is known not to be.
+    /// Whether the key is known to be valid; an error if it is known to be invalid.
     async fn check_key(&self) -> Result<bool, StreamEndReason> {
         let Some(key) = self.key else { return Ok(true) };
         match self.served.look_up(key, NO_ADDRESS).await {
@@ -159,10 +159,10 @@ impl StreamTask {
         }
     }
 
-    /// Tells what there is to tell, a page of it at most.
+    /// Sends the next changes, at most one page.
     async fn step(&mut self) -> Result<PageRemainder, StreamEndReason> {
         let page = self.changes.follow(self.frontier.clone(), self.filter.clone(), self.config.page);
-        // A store that does not answer tells of itself; the client hears that somebody is there.
+        // The store reports its own errors; the client still gets keep-alives.
         let Ok(followed) = page.await else { return Ok(PageRemainder::Nothing) };
         let ChangePage { seen, forgotten, changed, more } = followed;
         let mut text = String::new();
@@ -198,7 +198,7 @@ impl StreamTask {
         Ok(if more { PageRemainder::More } else { PageRemainder::Nothing })
     }
 
-    /// Hands something to the client, which has to take it within its time.
+    /// Sends a chunk to the client, which must read it in time.
     async fn put(&mut self, text: String) -> Result<(), StreamEndReason> {
         tokio::select! {
             sent = self.out.send(Bytes::from(text)) => sent.map_err(|_| StreamEndReason::Gone)?,

@@ -1,6 +1,6 @@
-// Making elements, and the few marks that descriptions use. Everything becomes text nodes: nothing is read as HTML.
+// Creates elements, and renders the little markup that descriptions use. All text becomes text nodes: nothing is parsed as HTML.
 
-/** An element with attributes (functions are listeners) and children. */
+/** Creates an element with attributes (functions are listeners) and children. */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -12,7 +12,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Text with `code` and **strong** in it. */
+/** Renders text with `code` and **strong**. */
 export function words(text) {
   return text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
     if (part.length > 2 && part.startsWith('`')) return make('code', {}, part.slice(1, -1));
@@ -21,12 +21,12 @@ export function words(text) {
   });
 }
 
-/** Paragraphs of it. */
+/** Renders text as paragraphs. */
 export function paragraphs(text) {
   return (text ?? '').split('\n\n').filter(Boolean).map((part) => make('p', {}, ...words(part)));
 }
 
-/** Something that is made when it is first opened. */
+/** A details element whose content is created when it is first opened. */
 export function later(attributes, summary, inside) {
   const details = make('details', attributes, make('summary', {}, ...summary));
   let made = false;
@@ -43,7 +43,7 @@ export function later(attributes, summary, inside) {
   return details;
 }
 
-/** JSON that people can read. */
+/** Formats a value as indented JSON. */
 export function written(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }

@@ -1,4 +1,4 @@
-// The page: reads the description, lists what there is, and shows each operation once somebody opens it.
+// The page: loads the description, lists the operations, and renders each one when it is first opened.
 
 import { later, make, paragraphs, words, written } from './elements.js';
 import { kindOf, resolve, shape } from './schemas.js';
@@ -6,7 +6,7 @@ import { trial } from './trial.js';
 
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
 const at = (id) => document.getElementById(id);
-// In memory alone: the field is never stored, and never sent but as a request's own header.
+// In memory only: the key is never stored, and sent only in the header of a request.
 const key = () => at('key').value.trim();
 
 function operationsOf(description) {
@@ -53,7 +53,7 @@ function contentOf(description, content) {
 
 function bodyOf(description, operation) {
   if (!operation.requestBody) return [];
-  const title = operation.requestBody.required ? 'Body' : 'Body (may be left out)';
+  const title = operation.requestBody.required ? 'Body' : 'Body (optional)';
   return [make('h4', {}, title), ...contentOf(description, operation.requestBody.content)];
 }
 
@@ -76,7 +76,7 @@ function answersOf(description, operation) {
       ...contentOf(description, answer.content),
     ]),
   ));
-  return [make('h4', {}, 'Answers'), make('ul', { class: 'answers' }, ...all)];
+  return [make('h4', {}, 'Responses'), make('ul', { class: 'answers' }, ...all)];
 }
 
 function card(description, { path, method, operation }) {
@@ -136,7 +136,7 @@ function filter(entries) {
 
 async function start() {
   const response = await fetch('openapi.json');
-  if (!response.ok) throw new Error(`openapi.json answered ${response.status}`);
+  if (!response.ok) throw new Error(`openapi.json returned ${response.status}`);
   const description = await response.json();
   at('version').textContent = description.info.version;
   at('introduction').append(...paragraphs(description.info.description));
@@ -149,4 +149,4 @@ async function start() {
   open();
 }
 
-start().catch((error) => { at('status').textContent = `The description cannot be read: ${error.message}`; });
+start().catch((error) => { at('status').textContent = `Cannot load the description: ${error.message}`; });

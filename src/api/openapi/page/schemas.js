@@ -1,8 +1,8 @@
-// Schemas, as people read them.
+// Renders schemas.
 
 import { later, make, words, written } from './elements.js';
 
-/** What stands under a name. */
+/** Resolves a reference. */
 export function resolve(description, part) {
   if (!part?.$ref) return part ?? {};
   const found = part.$ref.slice(2).split('/').reduce((at, step) => at?.[step.replaceAll('~1', '/')], description);
@@ -10,7 +10,7 @@ export function resolve(description, part) {
   return part.description ? { ...resolved, description: part.description } : resolved;
 }
 
-/** The same, without the `null` that it may also be. */
+/** Resolves a reference, without a `null` alternative. */
 function look(description, part) {
   const schema = resolve(description, part);
   const several = schema.properties ? undefined : schema.anyOf?.filter((one) => resolve(description, one).type !== 'null');
@@ -23,7 +23,7 @@ function nameOf(part) {
   return part?.$ref?.split('/').pop();
 }
 
-/** What kind of value it is, in a few words. */
+/** A short name of the type of a value. */
 export function kindOf(description, part) {
   const schema = resolve(description, part);
   const several = schema.oneOf ?? schema.anyOf;
@@ -53,7 +53,7 @@ function boundsOf(schema) {
     between(schema.minLength, schema.maxLength, ' characters'),
     between(schema.minimum, schema.maximum, ''),
     between(schema.minItems, schema.maxItems, ' items'),
-    schema.default === undefined ? undefined : `${written(schema.default)} unless it is said`,
+    schema.default === undefined ? undefined : `default ${written(schema.default)}`,
   ].filter(Boolean).join('; ');
 }
 
@@ -65,7 +65,7 @@ function choices(schema) {
   return make('details', {}, make('summary', {}, `One of ${names.length}`), make('p', {}, ...all));
 }
 
-/** All there is to say of a schema, below what it is called. */
+/** All details of a schema. */
 export function shape(description, part) {
   const schema = look(description, part);
   const bounds = boundsOf(schema);
@@ -98,7 +98,7 @@ function inside(description, schema) {
     ])];
   }
   const others = schema.additionalProperties;
-  if (others && hasInside(description, others)) return [make('p', { class: 'type' }, 'each by its name:'), shape(description, others)];
+  if (others && hasInside(description, others)) return [make('p', { class: 'type' }, 'each by name:'), shape(description, others)];
   return [];
 }
 
@@ -124,13 +124,13 @@ function fields(description, schema) {
     make('span', { class: 'type' }, kindOf(description, part)),
     required.has(name) ? make('span', { class: 'must' }, ' required') : undefined,
     hasInside(description, part) && !look(description, part).description
-      ? later({}, ['What it holds'], () => [shape(description, part)])
+      ? later({}, ['Fields'], () => [shape(description, part)])
       : brief(description, part),
   ));
   return make('ul', { class: 'fields' }, ...all);
 }
 
-/** What a field is, and below it what it holds, once somebody wants to know. */
+/** The description of a field, with its own fields in a closed details element. */
 function brief(description, part) {
   const schema = look(description, part);
   if (!hasInside(description, part)) return shape(description, part);
@@ -139,6 +139,6 @@ function brief(description, part) {
     { class: 'shape' },
     make('p', {}, ...words(schema.description)),
     boundsOf(schema) ? make('p', { class: 'type' }, boundsOf(schema)) : undefined,
-    later({}, ['What it holds'], () => [make('div', { class: 'shape' }, ...inside(description, schema))]),
+    later({}, ['Fields'], () => [make('div', { class: 'shape' }, ...inside(description, schema))]),
   );
 }

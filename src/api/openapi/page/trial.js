@@ -1,11 +1,11 @@
-// Trying a request: a form, what it would be for curl, and what came back.
+// Sends a request: a form, the same request for curl, and the response.
 
 import { make, written } from './elements.js';
 import { kindOf, resolve } from './schemas.js';
 
 const SHOWN_MOST = 200_000;
 
-/** A form for an operation. `key` gives the key that is to be shown, if there is one. */
+/** A form for an operation. `key` returns the API key to send, if there is one. */
 export function trial(description, path, method, operation, key) {
   const inputs = (operation.parameters ?? []).map((parameter) => input(description, operation, parameter));
   const body = operation.requestBody && bodyOf(operation);
@@ -35,7 +35,7 @@ export function trial(description, path, method, operation, key) {
     },
     ...inputs.map((one) => one.row),
     ...(body ? body.rows : []),
-    make('details', { class: 'more' }, make('summary', {}, 'The same with curl'), curl),
+    make('details', { class: 'more' }, make('summary', {}, 'Request as curl'), curl),
     make('div', { class: 'buttons' }, send, stop),
     answer,
   );
@@ -49,7 +49,7 @@ function input(description, operation, parameter) {
   const attributes = { id, name: parameter.name, required: parameter.in === 'path', autocomplete: 'off', spellcheck: 'false' };
   const names = schema.enum ?? (schema.type === 'boolean' ? [true, false] : undefined);
   const field = names
-    ? make('select', attributes, make('option', { value: '' }, '(not said)'), ...names.map((name) => make('option', {}, String(name))))
+    ? make('select', attributes, make('option', { value: '' }, '(not set)'), ...names.map((name) => make('option', {}, String(name))))
     : make('input', { ...attributes, placeholder: schema.examples?.[0] ?? kindOf(description, parameter.schema) });
   const label = make('label', { for: id }, parameter.name, parameter.in === 'header' ? ' (header)' : '');
   return { parameter, field, row: make('div', { class: 'row short' }, label, field) };
@@ -88,7 +88,7 @@ function requestOf(path, method, inputs, body) {
   if (query.size) url += `?${query}`;
   const sent = body?.text.value.trim() ? body.text.value : undefined;
   if (sent !== undefined) headers['Content-Type'] = 'application/json';
-  // Relative to where this page is, so that it works behind a prefix, too.
+  // Relative to this page, so that it works behind a prefix, too.
   return { url: new URL(url.slice(1), document.baseURI).href, method: method.toUpperCase(), headers, body: sent };
 }
 
@@ -112,7 +112,7 @@ async function perform(request, key, answer, signal) {
     const response = await fetch(request.url, { ...request, headers, signal, cache: 'no-store', credentials: 'omit', redirect: 'manual' });
     const status = make('p', {}, make('span', { class: `code ${response.ok ? 'fine' : 'failed'}` }, `${response.status} ${response.statusText}`));
     const heads = [...response.headers].map(([name, value]) => `${name}: ${value}`).join('\n');
-    const text = make('pre', { tabindex: '0', 'aria-label': 'The answer’s body' });
+    const text = make('pre', { tabindex: '0', 'aria-label': 'Response body' });
     answer.replaceChildren(
       status,
       make('details', { class: 'more' }, make('summary', {}, 'Headers'), make('pre', {}, heads)),
@@ -120,12 +120,12 @@ async function perform(request, key, answer, signal) {
     );
     await show(response, text);
   } catch (error) {
-    const why = signal.aborted ? 'Stopped.' : `No answer: ${error.message}`;
+    const why = signal.aborted ? 'Stopped.' : `No response: ${error.message}`;
     answer.append(make('p', {}, why));
   }
 }
 
-/** Shows a body as it comes: a stream may have no end. */
+/** Shows a body as it arrives: a stream may have no end. */
 async function show(response, into) {
   const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
   let all = '';

@@ -1,4 +1,4 @@
-//! Channels, what some may do in them, and their order.
+//! Channels, their permission overwrites, and their order.
 
 use guildhall_core::operation::payload::{ChannelType, OverwriteMode, ReorderTarget};
 use serde_json::json;
@@ -12,44 +12,54 @@ use crate::api::openapi::{
 fn channel(nulls: Nulls) -> Vec<Field> {
     let kinds = one_of_names(ChannelType::ALL.map(ChannelType::name)).default(Some("text".into()));
     vec![
-        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its ends.")),
-        nulls.may("type", kinds.says("A field that a channel of this type does not have is refused.")),
-        nulls.may("parent_id", nulls.reference().says("Its category. Not for categories.")),
+        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its start or end.")),
+        nulls.may("type", kinds.says("Fields that a channel of this type does not have are rejected.")),
+        nulls.may("parent_id", nulls.reference().says("The category. Not for categories.")),
         nulls.may(
             "topic",
-            text_of(0, 4096).says("At most 1024 characters but in a forum. For text, announcement and forum channels."),
+            text_of(0, 4096).says(
+                "At most 1024 characters, except in a forum. For text, announcement and forum \
+                channels.",
+            ),
         ),
         nulls.may("nsfw", truth().says("Not for categories.")),
         nulls.may("position", integer(0, 65_535)),
         nulls
             .may("rate_limit_per_user", integer(0, 21_600).says("Seconds. For text, voice, stage and forum channels.")),
         nulls.may("bitrate", integer(8_000, 384_000).says("For voice and stage channels.")),
-        nulls.may("user_limit", integer(0, 10_000).says("At most 99 but on a stage. For voice and stage channels.")),
-        nulls.may("overwrites", list_of(0, 100, named(&nulls.title("Overwrite"))).says("Nobody has two.")),
+        nulls
+            .may("user_limit", integer(0, 10_000).says("At most 99, except on a stage. For voice and stage channels.")),
+        nulls.may(
+            "overwrites",
+            list_of(0, 100, named(&nulls.title("Overwrite"))).says(
+                "At most one for each role or \
+            member.",
+            ),
+        ),
     ]
 }
 
-/// What somebody may and may not do in a channel.
+/// What a role or a member may do in a channel.
 pub(super) fn overwrite(nulls: Nulls) -> SchemaRef {
     let of = |whose: Field, not: &'static str, title: &str| -> SchemaRef {
         let rights = ["allow", "deny"].map(|name| nulls.may(name, permissions().default(Some("0".into()))));
         closed([whose].into_iter().chain(rights).chain(nulls.not(not))).title(Some(title)).into()
     };
-    let role = must("role_id", nulls.reference().says("Whose permissions: those of this role's members."));
-    let member = must("user_id", snowflake().says("Whose permissions: those of this member."));
-    either([of(role, "user_id", "Of a role"), of(member, "role_id", "Of a member")])
-        .says("What somebody may and may not do in a channel. `allow` and `deny` name nothing in common.")
+    let role = must("role_id", nulls.reference().says("The role whose members get these permissions."));
+    let member = must("user_id", snowflake().says("The member who gets these permissions."));
+    either([of(role, "user_id", "For a role"), of(member, "role_id", "For a member")])
+        .says("What a role or a member may do in a channel. `allow` and `deny` must have no permission in common.")
         .into()
 }
 
 pub(super) fn create() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
-        does: "Makes a channel or a category.",
+        does: "Creates a channel or a category.",
         shape: closed(channel(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
         examples: vec![
             (
-                "A text channel that only one role sees",
+                "A text channel that is visible to one role only",
                 json!({
                     "name": "hangar", "key": "hangar", "type": "text", "parent_id": {"key": "crew"}, "topic": "Who flies what",
                     "nsfw": false, "position": 2, "rate_limit_per_user": 5,
@@ -73,15 +83,18 @@ pub(super) fn ensure() -> PayloadDoc {
         must("key", named("ManagedKey")),
         nulls.may(
             "adopt",
-            truth().default(Some(false.into())).says("Takes the one channel of this name, type and parent that has no key, if the key names none. Several are a conflict."),
+            truth().default(Some(false.into())).says(
+                "Adopts the only channel with this name, type and parent that has \
+                no key, if the key has no channel yet. Several such channels are a conflict.",
+            ),
         ),
     ];
     PayloadDoc {
-        does: "Makes the channel if the key names none, else makes it be like this; what is not said stays.",
+        does: "Creates the channel if the key has none yet, otherwise updates it; omitted fields stay unchanged.",
         shape: closed(channel(nulls).into_iter().chain(own)),
         examples: vec![
             (
-                "A channel that is to be there, and be like this",
+                "A channel that must exist with these properties",
                 json!({
                     "key": "rules", "name": "rules", "type": "text", "parent_id": "1571715189416398851",
                     "topic": "Read these.", "nsfw": false, "position": 0, "rate_limit_per_user": 0, "adopt": true,
@@ -105,25 +118,34 @@ pub(super) fn ensure() -> PayloadDoc {
 
 pub(super) fn delete() -> PayloadDoc {
     PayloadDoc {
-        does: "Deletes a channel. There being none is success.",
+        does: "Deletes a channel. Succeeds if it does not exist.",
         shape: closed([must("channel_id", Nulls::NotSaid.reference())]),
-        examples: vec![("By its id", json!({"channel_id": "1571715189416398852"}))],
+        examples: vec![("By id", json!({"channel_id": "1571715189416398852"}))],
     }
 }
 
 pub(super) fn update_permissions() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let mode = one_of_names(OverwriteMode::ALL.map(OverwriteMode::name)).default(Some("replace".into()));
-    let mode = mode.says("`replace`: these are their permissions there. `merge`: laid over what there is.");
+    let mode = mode.says(
+        "`replace`: these replace the existing overwrites of the same roles and members. `merge`: \
+        these are applied on top of them.",
+    );
     PayloadDoc {
-        does: "Changes what some may do in a channel, and leaves others as they are.",
+        does: "Changes the overwrites of some roles and members in a channel; others stay unchanged.",
         shape: closed([
             must("channel_id", nulls.reference()),
-            must("overwrites", list_of(1, 100, named(&nulls.title("Overwrite"))).says("Nobody has two.")),
+            must(
+                "overwrites",
+                list_of(1, 100, named(&nulls.title("Overwrite"))).says(
+                    "At most one for each role or \
+                member.",
+                ),
+            ),
             nulls.may("mode", mode),
         ]),
         examples: vec![(
-            "Let a member in, and a new role not write",
+            "Admit a member, and forbid a new role to write",
             json!({
                 "channel_id": {"key": "hangar"}, "mode": "merge",
                 "overwrites": [
@@ -138,13 +160,19 @@ pub(super) fn update_permissions() -> PayloadDoc {
 pub(super) fn replace_overwrites() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
-        does: "Gives a channel exactly these overwrites.",
+        does: "Sets exactly these overwrites of a channel.",
         shape: closed([
             must("channel_id", nulls.reference()),
-            must("overwrites", list_of(0, 100, named(&nulls.title("Overwrite"))).says("Nobody has two.")),
+            must(
+                "overwrites",
+                list_of(0, 100, named(&nulls.title("Overwrite"))).says(
+                    "At most one for each role or \
+                member.",
+                ),
+            ),
         ]),
         examples: vec![(
-            "For one role alone",
+            "For one role only",
             json!({
                 "channel_id": "1571715189416398852",
                 "overwrites": [
@@ -159,15 +187,15 @@ pub(super) fn replace_overwrites() -> PayloadDoc {
 pub(super) fn reorder() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let place = closed([
-        must("id", nulls.reference().says("Which role or channel.")),
+        must("id", nulls.reference().says("The role or channel.")),
         must("position", integer(0, 65_535)),
         nulls.may("parent_id", nulls.reference().says("The category that a channel moves to. Not for roles.")),
     ]);
     PayloadDoc {
-        does: "Puts roles or channels in order, in one call.",
+        does: "Sets the positions of roles or channels, in one call.",
         shape: closed([
             must("what", one_of_names(ReorderTarget::ALL.map(ReorderTarget::name))),
-            must("places", list_of(1, 500, place).says("None of them twice.")),
+            must("places", list_of(1, 500, place).says("Without duplicates.")),
         ]),
         examples: vec![
             (

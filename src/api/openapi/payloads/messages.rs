@@ -12,12 +12,12 @@ use crate::api::openapi::{
     },
 };
 
-/// What a message says.
+/// The content of a message.
 pub(super) fn body(nulls: Nulls) -> [Field; 4] {
     [
         nulls.may("content", text_of(0, 2000)),
-        nulls.may("embeds", list_of(0, 10, named("Embed")).says("At most 6000 characters of text together.")),
-        nulls.may("components", list_of(0, 40, any_object()).says("As Discord takes them.")),
+        nulls.may("embeds", list_of(0, 10, named("Embed")).says("At most 6000 characters of text in all embeds.")),
+        nulls.may("components", list_of(0, 40, any_object()).says("Components as defined by Discord.")),
         nulls.may(
             "allowed_mentions",
             named(&nulls.title("AllowedMentions")).says("Who may be mentioned. **Without it, nobody is.**"),
@@ -25,12 +25,12 @@ pub(super) fn body(nulls: Nulls) -> [Field; 4] {
     ]
 }
 
-/// A message with these fields beside what it says, of which there has to be something.
+/// A message with these fields beside its content, which must not be empty.
 pub(super) fn message(nulls: Nulls, fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     with_one_of(closed(fields.into_iter().chain(body(nulls))), &["content", "embeds", "components"])
 }
 
-/// An embed, held to Discord's bounds and else left as it is.
+/// An embed, limited as by Discord and otherwise passed through.
 pub(super) fn embed() -> ObjectBuilder {
     let part = |name: &'static str, longest: usize| may(name, or_null(text_of(0, longest)));
     let within = |field: Field| -> SchemaRef { or_null(object([field])) };
@@ -42,17 +42,23 @@ pub(super) fn embed() -> ObjectBuilder {
         may("author", within(part("name", 256))),
         may("fields", or_null(list_of(0, 25, field))),
     ])
-    .says("An embed, as Discord takes it.")
+    .says("An embed as defined by Discord.")
 }
 
 /// Who may be mentioned.
 pub(super) fn allowed_mentions(nulls: Nulls) -> ObjectBuilder {
     let ids = || list_of(0, 100, snowflake());
     closed([
-        nulls.may("parse", list_of(0, 3, one_of_names(["roles", "users", "everyone"])).says("All of these.")),
-        nulls.may("users", ids().says("These users; empty if `parse` names `users`.")),
-        nulls.may("roles", ids().says("These roles; empty if `parse` names `roles`.")),
-        nulls.may("replied_user", truth().says("Who wrote the message that this one answers.")),
+        nulls.may(
+            "parse",
+            list_of(0, 3, one_of_names(["roles", "users", "everyone"])).says(
+                "All mentions of these \
+            types.",
+            ),
+        ),
+        nulls.may("users", ids().says("These users; must be empty if `parse` contains `users`.")),
+        nulls.may("roles", ids().says("These roles; must be empty if `parse` contains `roles`.")),
+        nulls.may("replied_user", truth().says("The author of the message that this one replies to.")),
     ])
     .says("Who may be mentioned.")
 }
@@ -62,7 +68,7 @@ pub(super) fn send() -> PayloadDoc {
     let fields = [
         must("channel_id", nulls.reference()),
         nulls.may("key", named("ManagedKey")),
-        nulls.may("reply_to", nulls.reference().says("The message that it answers.")),
+        nulls.may("reply_to", nulls.reference().says("The message to reply to.")),
     ];
     PayloadDoc {
         does: "Sends a message to a channel.",
@@ -70,7 +76,7 @@ pub(super) fn send() -> PayloadDoc {
         examples: vec![
             ("A line of text", json!({"channel_id": "1571715189416398852", "content": "Clear for take-off."})),
             (
-                "An answer that mentions who asked",
+                "A reply that mentions the author",
                 json!({
                     "channel_id": {"key": "hangar"}, "key": "answer-1", "reply_to": "1571715189416398860",
                     "content": "It is yours.", "allowed_mentions": {"parse": [], "replied_user": true},
@@ -87,13 +93,13 @@ pub(super) fn ensure() -> PayloadDoc {
     let fields = [
         must("key", named("ManagedKey")),
         must("channel_id", nulls.reference()),
-        nulls.may("pin", truth().says("Whether it should be pinned; not said, that stays as it is.")),
+        nulls.may("pin", truth().says("Whether the message is pinned; unchanged if omitted.")),
     ];
     PayloadDoc {
-        does: "Sends the message if the key names none, else makes it say this.",
+        does: "Sends the message if the key has none yet, otherwise edits it.",
         shape: message(nulls, fields),
         examples: vec![(
-            "A pinned message that is to be there",
+            "A pinned message that must exist",
             json!({
                 "key": "welcome", "channel_id": {"key": "rules"}, "content": "Be kind.", "pin": true,
                 "embeds": [{"title": "House rules"}], "components": [], "allowed_mentions": {"parse": [], "replied_user": false},
@@ -106,10 +112,10 @@ pub(super) fn edit() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let fields = [must("channel_id", nulls.reference()), must("message_id", nulls.reference())];
     PayloadDoc {
-        does: "Changes a message of the bot's own. What is not said stays; `\"\"` and `[]` clear.",
+        does: "Edits a message of the bot. Omitted fields stay unchanged; `\"\"` and `[]` clear a field.",
         shape: message(nulls, fields),
         examples: vec![(
-            "Other words",
+            "Change the text",
             json!({
                 "channel_id": "1571715189416398852", "message_id": {"key": "welcome"}, "content": "Be very kind.",
                 "embeds": [], "components": [], "allowed_mentions": {"parse": ["everyone"]},
@@ -121,21 +127,18 @@ pub(super) fn edit() -> PayloadDoc {
 pub(super) fn delete() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
-        does: "Deletes a message. There being none is success.",
+        does: "Deletes a message. Succeeds if it does not exist.",
         shape: closed([must("channel_id", nulls.reference()), must("message_id", nulls.reference())]),
-        examples: vec![(
-            "By its id",
-            json!({"channel_id": "1571715189416398852", "message_id": "1571715189416398860"}),
-        )],
+        examples: vec![("By id", json!({"channel_id": "1571715189416398852", "message_id": "1571715189416398860"}))],
     }
 }
 
 pub(super) fn send_dm() -> PayloadDoc {
     PayloadDoc {
-        does: "Sends a message to a user. It stands in that user's own line, whichever guild it was submitted for.",
+        does: "Sends a direct message to a user. It is queued for that user, whichever guild it is submitted for.",
         shape: message(Nulls::NotSaid, [must("user_id", snowflake())]),
         examples: vec![(
-            "Some text",
+            "A text with an embed",
             json!({"user_id": "80351110224678912", "content": "Your shift begins.", "embeds": [{"title": "Tower, bay 4"}]}),
         )],
     }

@@ -1,7 +1,7 @@
-//! What each kind of operation takes.
+//! The payload of each kind of operation.
 //!
-//! `Payload::parse` of `guildhall-core` decides; this tells. That both say the same is what `tests.rs` is for: it breaks
-//! every bound that stands here, and sees what the other one says.
+//! `Payload::parse` of `guildhall-core` decides what is valid; this describes it. `tests.rs` checks that both agree: it
+//! violates every limit that is described here, and compares the result.
 
 mod channels;
 mod messages;
@@ -20,17 +20,17 @@ use super::{
     schema::{Describe, Field, SchemaRef, closed, either, formatted_as, may, must, named, null, or_null, text},
 };
 
-/// What there is to say of a kind.
+/// The documentation of a kind.
 pub(super) struct PayloadDoc {
-    /// What it does.
+    /// What the kind does.
     pub(super) does: &'static str,
     /// Its payload.
     pub(super) shape: ObjectBuilder,
-    /// Payloads that it takes, each with what it is for.
+    /// Valid payloads, each with a summary.
     pub(super) examples: Vec<(&'static str, Value)>,
 }
 
-/// What there is to say of a kind.
+/// The documentation of a kind.
 pub(super) fn of(kind: OperationKind) -> PayloadDoc {
     match kind {
         OperationKind::CreateRole => roles::create(),
@@ -58,13 +58,13 @@ pub(super) fn of(kind: OperationKind) -> PayloadDoc {
     }
 }
 
-/// What a kind's schemas are called: `CreateRole`.
+/// The base name of a kind's schemas: `CreateRole`.
 pub(super) fn title(kind: OperationKind) -> String {
     let capital = |word: &str| word.get(..1).map_or_else(String::new, str::to_uppercase) + word.get(1..).unwrap_or("");
     kind.name().split('_').map(capital).collect()
 }
 
-/// Every schema of these files, by its name.
+/// All schemas of these files, by name.
 pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
     let parts = [Nulls::NotSaid, Nulls::Refused].into_iter().flat_map(|nulls| {
         [
@@ -84,14 +84,14 @@ pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
 /// What `null` means in a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nulls {
-    /// The same as leaving a field out.
+    /// The same as an omitted field.
     NotSaid,
-    /// It could mean two things where what is left out stays as it is, and so is refused.
+    /// Rejected, because it is ambiguous where omitted fields stay unchanged.
     Refused,
 }
 
 impl Nulls {
-    /// A field that may be left out.
+    /// An optional field.
     fn may(self, name: &'static str, shape: impl Into<SchemaRef>) -> Field {
         match self {
             Self::NotSaid => may(name, or_null(shape)),
@@ -99,7 +99,7 @@ impl Nulls {
         }
     }
 
-    /// A field that must not say anything, because another one does.
+    /// A field that must not have a value, because another one has.
     fn not(self, name: &'static str) -> Option<Field> {
         match self {
             Self::NotSaid => Some(may(name, null())),
@@ -107,7 +107,7 @@ impl Nulls {
         }
     }
 
-    /// What something with such fields is called.
+    /// The name of a schema with such fields.
     fn title(self, base: &str) -> String {
         match self {
             Self::NotSaid => base.to_owned(),
@@ -115,17 +115,20 @@ impl Nulls {
         }
     }
 
-    /// An object of Discord: its id, or what is known of it before it exists.
+    /// A reference to a Discord object: its id, or a name that it has before it exists.
     fn reference(self) -> Ref {
         named(&self.title("Reference"))
     }
 }
 
 fn reference_shape(nulls: Nulls) -> SchemaRef {
-    let key = must("key", named("ManagedKey").says("The key under which this guild's objects are managed."));
-    let made = must("operation", formatted_as("uuid").says("What this operation of the guild makes."));
-    let by_key = closed([key].into_iter().chain(nulls.not("operation"))).title(Some("By its key"));
-    let by_operation = closed([made].into_iter().chain(nulls.not("key"))).title(Some("By what makes it"));
+    let key = must("key", named("ManagedKey").says("The key of a managed object of this guild."));
+    let made = must("operation", formatted_as("uuid").says("The object that this operation of the guild creates."));
+    let by_key = closed([key].into_iter().chain(nulls.not("operation"))).title(Some("By key"));
+    let by_operation = closed([made].into_iter().chain(nulls.not("key"))).title(Some(
+        "By the operation that creates \
+        it",
+    ));
     either([snowflake().into(), by_key.into(), by_operation.into()])
         .says("A role, a channel or a message: its id, `{\"key\": \"…\"}` or `{\"operation\": \"…\"}`.")
         .examples([json!("1571715189416398850"), json!({"key": "mods"}), json!({"operation": AN_OPERATION})])
@@ -134,9 +137,12 @@ fn reference_shape(nulls: Nulls) -> SchemaRef {
 
 /// Permissions, as Discord writes them.
 fn permissions() -> ObjectBuilder {
-    text().pattern(Some(PERMISSIONS)).says("Permissions: one number, as a string of digits.").examples(["1024"])
+    text()
+        .pattern(Some(PERMISSIONS))
+        .says("Permissions as a bit set: a number, as a string of digits.")
+        .examples(["1024"])
 }
 
 const PERMISSIONS: &str = "^(?:0|[1-9][0-9]{0,18})$";
-/// A name that Discord leaves as it is.
+/// A name that Discord does not trim.
 const NAME: &str = "^\\S(?:[\\s\\S]*\\S)?$";

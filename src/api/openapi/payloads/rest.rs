@@ -1,4 +1,4 @@
-//! Answers to interactions, and calls of any kind.
+//! Responses to interactions, and raw requests.
 
 use guildhall_core::operation::payload::Method;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::api::openapi::{
     schema::{Describe, Field, anything, closed, must, one_of_names, text_of, truth},
 };
 
-/// An interaction's token, which becomes part of a path.
+/// An interaction token, which becomes part of a path.
 pub(super) const TOKEN: &str = "^[!\"$&-.0->@-\\[\\]-~]+$";
 /// A path below the API's version, with its query.
 pub(super) const PATH: &str = "^/[!\"$-~]+$";
@@ -19,33 +19,44 @@ fn interaction() -> [Field; 2] {
         must(
             "interaction_id",
             snowflake().says(
-                "An interaction that this deployment has received in this guild within the last 15 minutes; any other needs \
-                 a key with the scope `interactions:any`.",
+                "An interaction that this deployment has received in this guild within the last 15 minutes; others \
+                 require a key with the scope `interactions:any`.",
             ),
         ),
-        must("interaction_token", text_of(1, 512).pattern(Some(TOKEN)).says("A secret, never shown.")),
+        must(
+            "interaction_token",
+            text_of(1, 512).pattern(Some(TOKEN)).says(
+                "The token of the interaction. It is \
+            secret, and redacted in responses.",
+            ),
+        ),
     ]
 }
 
 fn ephemeral(nulls: Nulls) -> Field {
-    nulls.may("ephemeral", truth().default(Some(false.into())).says("Only who asked sees it."))
+    nulls.may(
+        "ephemeral",
+        truth().default(Some(false.into())).says(
+            "Whether only the user of the interaction sees the \
+        response.",
+        ),
+    )
 }
 
 pub(super) fn defer_reply() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let update = truth().default(Some(false.into()));
-    let update =
-        update.says("The answer changes the message that the component belongs to. Not together with `ephemeral`.");
+    let update = update.says("The response edits the message of the component. Not with `ephemeral`.");
     PayloadDoc {
-        does: "Tells Discord that the answer to an interaction is on its way.",
+        does: "Defers the response to an interaction.",
         shape: closed(interaction().into_iter().chain([ephemeral(nulls), nulls.may("update", update)])),
         examples: vec![
             (
-                "An answer that only who asked will see",
+                "A response that only the user of the interaction sees",
                 json!({"interaction_id": "1571715189416398870", "interaction_token": "aW50ZXJhY3Rpb24", "ephemeral": true}),
             ),
             (
-                "The message will change",
+                "A response that edits the message",
                 json!({"interaction_id": "1571715189416398870", "interaction_token": "aW50ZXJhY3Rpb24", "update": true}),
             ),
         ],
@@ -55,7 +66,8 @@ pub(super) fn defer_reply() -> PayloadDoc {
 pub(super) fn send_followup() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
-        does: "Says something more in answer to an interaction. In doubt it is never sent again: `needs_review`.",
+        does: "Sends another response to an interaction. If the outcome is unknown it is not sent again: \
+            `needs_review`.",
         shape: message(nulls, interaction().into_iter().chain([ephemeral(nulls)])),
         examples: vec![(
             "A line of text",
@@ -69,10 +81,10 @@ pub(super) fn send_followup() -> PayloadDoc {
 
 pub(super) fn edit_original() -> PayloadDoc {
     PayloadDoc {
-        does: "Changes the first answer to an interaction.",
+        does: "Edits the first response to an interaction.",
         shape: message(Nulls::Refused, interaction()),
         examples: vec![(
-            "Other words",
+            "Change the text",
             json!({"interaction_id": "1571715189416398870", "interaction_token": "aW50ZXJhY3Rpb24", "content": "Done."}),
         )],
     }
@@ -80,7 +92,7 @@ pub(super) fn edit_original() -> PayloadDoc {
 
 pub(super) fn read() -> PayloadDoc {
     PayloadDoc {
-        does: "Reads something, and keeps the answer as the operation's result.",
+        does: "Reads a resource, and stores the response as the operation's result.",
         shape: closed([must("path", path())]),
         examples: vec![("A guild's roles", json!({"path": "/guilds/1571715189416398849/roles"}))],
     }
@@ -89,21 +101,22 @@ pub(super) fn read() -> PayloadDoc {
 pub(super) fn request() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
-        does: "Any call to Discord's API that no other kind makes. In doubt a `POST` is never sent again: `needs_review`.",
+        does: "Any call to Discord's API that no other kind makes. If the outcome of a `POST` is unknown it is not \
+            sent again: `needs_review`.",
         shape: closed([
             must("method", one_of_names(Method::ALL.map(Method::name))),
             must("path", path()),
             nulls.may("body", anything().says("Any JSON. Not with `GET`.")),
-            nulls.may("user_id", snowflake().says("Whose line it stands in. Only outside a guild.")),
+            nulls.may("user_id", snowflake().says("The user whose queue it is in. Only outside a guild.")),
         ]),
         examples: vec![
             (
-                "A guild's name",
+                "Change a guild's name",
                 json!({"method": "PATCH", "path": "/guilds/1571715189416398849", "body": {"name": "The Aviators"}}),
             ),
-            ("Who the bot is", json!({"method": "GET", "path": "/users/@me"})),
+            ("Read the bot's own user", json!({"method": "GET", "path": "/users/@me"})),
             (
-                "In the line of a user, outside a guild",
+                "In the queue of a user, outside a guild",
                 json!({"method": "POST", "path": "/users/@me/channels", "body": {"recipient_id": "80351110224678912"}, "user_id": "80351110224678912"}),
             ),
         ],
@@ -112,6 +125,7 @@ pub(super) fn request() -> PayloadDoc {
 
 fn path() -> utoipa::openapi::schema::ObjectBuilder {
     text_of(2, 2048).pattern(Some(PATH)).says(
-        "Below the API's version, with its query. No empty segment, no `.` or `..`, no encoded slash and no backslash.",
+        "The path below the API's version, with its query. No empty segment, no `.` or `..`, no encoded slash and no \
+         backslash.",
     )
 }

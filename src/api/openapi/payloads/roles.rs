@@ -1,4 +1,4 @@
-//! Roles, and who has them.
+//! Roles, and their members.
 
 use serde_json::json;
 
@@ -10,10 +10,10 @@ use crate::api::openapi::{
 
 fn role(nulls: Nulls) -> Vec<Field> {
     vec![
-        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its ends.")),
+        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its start or end.")),
         nulls.may("permissions", permissions()),
         nulls.may("color", integer(0, 0xFF_FF_FF)),
-        nulls.may("hoist", truth().says("Shown apart from others.")),
+        nulls.may("hoist", truth().says("Whether its members are listed separately.")),
         nulls.may("mentionable", truth()),
     ]
 }
@@ -21,12 +21,12 @@ fn role(nulls: Nulls) -> Vec<Field> {
 pub(super) fn create() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
-        does: "Makes a role.",
+        does: "Creates a role.",
         shape: closed(role(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
         examples: vec![
             ("A role", json!({"name": "Pilots"})),
             (
-                "A role that others may refer to",
+                "A role that other operations may refer to",
                 json!({"name": "Pilots", "key": "pilots", "permissions": "1024", "color": 0x58_65_F2, "hoist": true, "mentionable": false}),
             ),
         ],
@@ -40,15 +40,16 @@ pub(super) fn ensure() -> PayloadDoc {
         nulls.may(
             "adopt",
             truth().default(Some(false.into())).says(
-                "Takes the one role of this name that has no key, if the key names none. Several are a conflict.",
+                "Adopts the only role with this name that has no key, if the key has no role yet. Several such roles \
+                 are a conflict.",
             ),
         ),
     ];
     PayloadDoc {
-        does: "Makes the role if the key names none, else makes it be like this; what is not said stays.",
+        does: "Creates the role if the key has none yet, otherwise updates it; omitted fields stay unchanged.",
         shape: closed(role(nulls).into_iter().chain(own)),
         examples: vec![(
-            "A role that is to be there, and be like this",
+            "A role that must exist with these properties",
             json!({"key": "mods", "name": "Moderators", "permissions": "1024", "color": 255, "hoist": true, "mentionable": true, "adopt": true}),
         )],
     }
@@ -56,9 +57,9 @@ pub(super) fn ensure() -> PayloadDoc {
 
 pub(super) fn delete() -> PayloadDoc {
     PayloadDoc {
-        does: "Deletes a role. There being none is success.",
+        does: "Deletes a role. Succeeds if it does not exist.",
         shape: closed([must("role_id", Nulls::NotSaid.reference())]),
-        examples: vec![("By its key", json!({"role_id": {"key": "pilots"}}))],
+        examples: vec![("By key", json!({"role_id": {"key": "pilots"}}))],
     }
 }
 
@@ -71,24 +72,24 @@ pub(super) fn assign() -> PayloadDoc {
         does: "Gives a member a role.",
         shape: closed(member_and_role()),
         examples: vec![
-            ("By its id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"})),
-            ("By its key", json!({"user_id": "80351110224678912", "role_id": {"key": "pilots"}})),
+            ("By id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"})),
+            ("By key", json!({"user_id": "80351110224678912", "role_id": {"key": "pilots"}})),
         ],
     }
 }
 
 pub(super) fn remove() -> PayloadDoc {
     PayloadDoc {
-        does: "Takes a role from a member.",
+        does: "Removes a role from a member.",
         shape: closed(member_and_role()),
-        examples: vec![("By its id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"}))],
+        examples: vec![("By id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"}))],
     }
 }
 
 pub(super) fn set() -> PayloadDoc {
-    let roles = list_of(0, 250, Nulls::NotSaid.reference()).says("None of them twice.");
+    let roles = list_of(0, 250, Nulls::NotSaid.reference()).says("Without duplicates.");
     PayloadDoc {
-        does: "Gives a member exactly these roles.",
+        does: "Sets exactly these roles of a member.",
         shape: closed([must("user_id", snowflake().says("The member.")), must("role_ids", roles)]),
         examples: vec![(
             "Two roles",

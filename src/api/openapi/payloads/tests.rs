@@ -1,5 +1,5 @@
-//! That what is told of payloads is what `Payload::parse` takes: every bound that is told is broken, and kept, and both
-//! have to agree.
+//! Checks that the schemas of payloads match `Payload::parse`: every described limit is met and violated, and both must
+//! agree.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::api::openapi::{
     common::{A_GUILD, AN_OPERATION, KEY, PRINTABLE, SNOWFLAKE, TRACEPARENT},
 };
 
-/// Texts that fit a pattern, texts that do not, and what a long one is made of.
+/// Strings that match a pattern, strings that do not, and the character that long strings consist of.
 fn about_pattern(pattern: &str) -> (&[&str], &[&str], &str) {
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     match pattern {
@@ -25,11 +25,11 @@ fn about_pattern(pattern: &str) -> (&[&str], &[&str], &str) {
         TRACEPARENT => (&[TRACE], &["", "00-0-0-0", "x"], "a"),
         rest::TOKEN => (&["aW50.-_~!\"$&@[]"], &["a/b", "a?b", "a#b", "a%b", "a\\b", "a b", "ä"], "a"),
         rest::PATH => (&["/users/@me?a=b"], &["users", "/a b", "/a#b", "/ä"], "a"),
-        other => panic!("tell here what fits {other}, and what does not"),
+        other => panic!("add strings that match {other}, and strings that do not"),
     }
 }
 
-/// The schemas, to be looked up by their names.
+/// The schemas, by name.
 struct SchemaDocument(Value);
 
 impl SchemaDocument {
@@ -48,7 +48,7 @@ impl SchemaDocument {
         }
     }
 
-    /// What a value may be: itself, or each of several.
+    /// The alternatives of a schema: itself, or each of several.
     fn alternatives<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
         let schema = self.resolve(schema);
         let several = ["oneOf", "anyOf"].into_iter().find_map(|word| schema[word].as_array());
@@ -58,7 +58,7 @@ impl SchemaDocument {
         }
     }
 
-    /// Values that fit, and values that do not.
+    /// Values that match, and values that do not.
     fn tries(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
         let several = self.alternatives(schema);
         let (mut fit, mut unfit) = (Vec::new(), Vec::new());
@@ -111,7 +111,7 @@ impl SchemaDocument {
         (fit, unfit)
     }
 
-    /// Some value that fits, and is like no other of these.
+    /// A value that matches, and differs from the others in its list.
     fn item(&self, schema: &Value, n: u64) -> Value {
         let schema = self.alternatives(schema)[0];
         if let Some(names) = schema["enum"].as_array() {
@@ -155,7 +155,7 @@ fn tries_of_text(schema: &Value, fit: &mut Vec<Value>, unfit: &mut Vec<Value>) {
     }
 }
 
-/// Whether a schema takes values of this kind.
+/// Whether a schema accepts values of this type.
 fn is_of(schema: &Value, kind: &str) -> bool {
     let is = |given: &str| given == kind || (kind == "number" && given == "integer");
     match &schema["type"] {
@@ -165,7 +165,7 @@ fn is_of(schema: &Value, kind: &str) -> bool {
     }
 }
 
-/// Whether a schema tells of the fields of such an object.
+/// Whether a schema describes the fields of such an object.
 fn is_told(schema: &Value, fields: &Map<String, Value>) -> bool {
     let required = schema["required"].as_array().into_iter().flatten();
     is_of(schema, "object") && !schema["properties"].is_null() && has_all(fields, required)
@@ -179,7 +179,7 @@ fn has_all<'a>(fields: &Map<String, Value>, mut names: impl Iterator<Item = &'a 
     names.all(|name| fields.contains_key(name.as_str().unwrap()))
 }
 
-/// Whether an object has what it must: each field that is required, and one of those of which there must be one.
+/// Whether an object has all required fields, and one of those of which one is required.
 fn has_enough(schema: &Value, fields: &Map<String, Value>) -> bool {
     let names = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let one_of = names(&schema["anyOf"]);
@@ -187,7 +187,7 @@ fn has_enough(schema: &Value, fields: &Map<String, Value>) -> bool {
         && (one_of.is_empty() || one_of.iter().any(|one| has_all(fields, names(&one["required"]).iter())))
 }
 
-/// Objects within a value with the schemas that they have: the pointer to each, without which item of a list it is, too.
+/// Objects in a value with their schemas: the pointer to each, and also without the index in lists.
 fn objects<'a>(
     book: &'a SchemaDocument,
     schema: &'a Value,
@@ -200,7 +200,7 @@ fn objects<'a>(
         for schema in book.alternatives(schema) {
             match value {
                 Value::Object(fields) if is_told(schema, fields) => {
-                    // Alternatives tell different things of the same place.
+                    // Alternatives describe the same position differently.
                     let place = format!("{place}{}", schema["title"].as_str().unwrap_or_default());
                     found.push((pointer.clone(), place.clone(), schema));
                     for (name, value) in fields {
@@ -222,10 +222,10 @@ fn objects<'a>(
     found
 }
 
-/// What was tried, and whether it fits as far as is told, with how often it was taken.
+/// What was tried, whether the schema accepts it, and how often it was accepted.
 type Tally = BTreeMap<(String, String), (bool, u32)>;
 
-/// Holds a schema against what decides, around some values that fit.
+/// Compares a schema with the parser, starting from some valid values.
 fn hold(
     book: &SchemaDocument,
     schema: &Value,
@@ -261,7 +261,7 @@ fn hold(
                 {
                     let with = changed(&|object| drop(object.insert(name.clone(), value.clone())));
                     note(at.clone(), &value.to_string(), fits, &with);
-                    // What does not go with one of the other fields may still be right by itself.
+                    // A value that conflicts with another field may still be valid without it.
                     let others = schema["properties"].as_object().unwrap().keys().filter(|other| *other != name);
                     for other in others.filter(|other| !is_required(schema, other)) {
                         let alone = changed(&|object| {
@@ -283,7 +283,12 @@ fn hold(
     }
     for ((place, what), (fits, taken)) in &tally {
         let what: String = what.chars().take(80).collect();
-        assert_eq!(*taken > 0, *fits, "{place}: {what}: told that it {} fit", if *fits { "does" } else { "does not" });
+        assert_eq!(
+            *taken > 0,
+            *fits,
+            "{place}: {what}: the schema says that it {} match",
+            if *fits { "does" } else { "does not" }
+        );
     }
     tally.len()
 }
@@ -292,7 +297,7 @@ fn examples(kind: OperationKind) -> Vec<Value> {
     of(kind).examples.into_iter().map(|(_, example)| example).collect()
 }
 
-/// Whether it is taken in a guild, or outside of any.
+/// Whether it is accepted in a guild, or outside of any.
 fn is_taken(kind: OperationKind, payload: &Value) -> bool {
     [A_GUILD.parse().ok(), None].into_iter().any(|guild| Payload::parse(kind, payload, guild).is_ok())
 }
@@ -311,7 +316,7 @@ fn what_is_told_of_payloads_is_what_is_taken() {
     let book = SchemaDocument::open();
     for kind in OperationKind::ALL {
         let schema = book.schema(&format!("{}Payload", title(kind)));
-        // Any JSON is a body.
+        // A body may be any JSON.
         let tried = hold(&book, schema, &examples(kind), &["body"], |payload| is_taken(kind, payload));
         assert!(tried >= 7, "{}: {tried}", kind.name());
     }
@@ -323,7 +328,7 @@ fn the_fields_that_are_told_are_those_that_a_kind_has() {
     for kind in OperationKind::ALL {
         let error = Payload::parse(kind, &json!({"0": 0}), A_GUILD.parse().ok()).unwrap_err();
         let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
-        let names = unknown.message.split_once("there are ").unwrap().1;
+        let names = unknown.message.split_once("known fields: ").unwrap().1;
         let mut names: Vec<_> = names.split(", ").map(|name| name.trim_matches('`')).collect();
         let schema = book.schema(&format!("{}Payload", title(kind)));
         let mut told: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -341,7 +346,7 @@ fn what_is_told_of_operations_is_what_is_taken() {
         "deadline_ms": 60_000, "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     });
     let without = json!({"kind": "delete_role", "payload": {"role_id": "1"}});
-    // A payload is looked at later.
+    // A payload is checked later.
     let takes = |value: &Value| OperationRequest::read(value.clone()).is_ok();
     hold(&book, book.schema("NewDeleteRole"), &[example, without], &["payload", "role_id"], takes);
 }

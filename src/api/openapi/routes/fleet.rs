@@ -1,4 +1,4 @@
-//! The processes, their shards, and pausing everything.
+//! The processes and their shards; pausing and resuming everything.
 
 use serde_json::json;
 
@@ -25,58 +25,61 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     })
 }
 
-/// What a shard may be.
+/// States of a shard.
 const SHARD_STATES: [&str; 7] =
     ["connected", "connecting", "identifying", "resuming", "waiting", "elsewhere", "unclaimed"];
 
-/// Every schema of this file, by its name.
+/// All schemas of this file, by name.
 pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let instance = object([
         must("id", formatted_as("uuid")),
         must("name", text().says("`store.instance` of the settings.")),
-        must("is_self", truth().says("Whether it is the one that was asked.")),
+        must("is_self", truth().says("Whether it is the process that responds.")),
         must("started_at", time()),
-        must("lag_ms", count().says("How long ago it last said that it lives.")),
+        must("lag_ms", count().says("Time since its last heartbeat.")),
         must(
             "lease_left_ms",
-            or_null(count().says("How long it counts as alive without saying so again; `null` if it is alone.")),
+            or_null(count().says(
+                "Time until its lease expires without renewal; `null` for the only process of an \
+                SQLite file.",
+            )),
         ),
-        must("arriving", truth().says("Whether it has just started, and takes no queues before it can send.")),
-        must("leaving", truth().says("Whether it is about to end.")),
-        must("queues", count().says("How many queues it looks after.")),
-        must("highest_fence", or_null(count().says("The highest fence of those."))),
-        must("shards", list(count()).says("The shards that it has.")),
+        must("arriving", truth().says("Whether it has just started, and takes no queues until it can send.")),
+        must("leaving", truth().says("Whether it is shutting down.")),
+        must("queues", count().says("Number of queues that it owns.")),
+        must("highest_fence", or_null(count().says("The highest fence of those queues."))),
+        must("shards", list(count()).says("The shards that it owns.")),
     ]);
     let shard = object([
         must("id", count()),
-        must("state", one_of_names(SHARD_STATES).says("How its connection stands.")),
+        must("state", one_of_names(SHARD_STATES).says("The state of its connection.")),
         must("session", or_null(text().says("The session that it would resume."))),
-        must("sequence", or_null(count().says("The last event that it was told of."))),
-        must("confirmed", or_null(count().says("The last event up to which all are handled."))),
-        must("lag", or_null(count().says("How many events lie between those two."))),
-        must("latency_ms", or_null(count().says("How long a heartbeat takes to be answered."))),
-        must("instance", or_null(text().says("The process that has it."))),
+        must("sequence", or_null(count().says("Sequence number of the last received event."))),
+        must("confirmed", or_null(count().says("Sequence number up to which all events are handled."))),
+        must("lag", or_null(count().says("The difference between the two."))),
+        must("latency_ms", or_null(count().says("Time until a heartbeat is acknowledged."))),
+        must("instance", or_null(text().says("The process that owns it."))),
         must("resumes", or_null(count())),
         must("identifies", or_null(count())),
     ]);
     let shards = object([
         must("shards", list(named("Shard"))),
-        must("total", count().says("How many there are in all processes.")),
+        must("total", count().says("Number of shards in all processes.")),
         must("next", next()),
     ]);
     let scope = object([
-        must("by", one_of_names(["key", "tenant", "operator"]).says("What has this share of the store.")),
+        must("by", one_of_names(["key", "tenant", "operator"]).says("The owner of this share of the store.")),
         must("name", text().says("The id of the key, the tenant, `admin`, or `handler:` and the name of a handler.")),
-        must("operations", count().says("Operations that are not finished.")),
-        must("max_operations", or_null(count().says("How many are allowed; `null`: any number."))),
-        must("bytes", count().says("Bytes stored: operations until they are swept, dead letters, idempotency keys.")),
-        must("max_bytes", or_null(count().says("How many are allowed; `null`: any number."))),
-        must("ratio", number().says("The larger of the two parts that are used; 1 is at the bound.")),
+        must("operations", count().says("Number of unfinished operations.")),
+        must("max_operations", or_null(count().says("The maximum; `null`: no limit."))),
+        must("bytes", count().says("Stored bytes: operations until they are swept, dead letters, idempotency keys.")),
+        must("max_bytes", or_null(count().says("The maximum; `null`: no limit."))),
+        must("ratio", number().says("The larger of the two used fractions; 1 is at the bound.")),
     ]);
     let file = object([
         must("bytes", count().says("Bytes in use.")),
-        must("accepts_until_bytes", count().says("Past this, new operations are refused.")),
-        must("max_bytes", count().says("How large the file may grow.")),
+        must("accepts_until_bytes", count().says("Above this, new operations are rejected.")),
+        must("max_bytes", count().says("Maximum size of the file.")),
     ]);
     let usage = object([
         must("usage", list(named("ScopeUsage"))),
@@ -84,17 +87,23 @@ pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     ]);
     let item = object([
         must("what", text().says("A setting, `certificate`, or `handler` and its name.")),
-        must("old", anything().says("What it was; secrets are redacted.")),
-        must("new", anything().says("What it is now, or would be after a restart; secrets are redacted.")),
+        must("old", anything().says("The old value; secrets are redacted.")),
+        must("new", anything().says("The value that is in force now, or after a restart; secrets are redacted.")),
     ]);
     let reloaded = object([
         must("changed", list(named("ReloadedItem")).says("What has changed and is in force.")),
         must("unchanged", list(text()).says("What a reload can apply and has not changed.")),
-        must("needs_restart", list(named("ReloadedItem")).says("What has changed and is in force after a restart.")),
+        must(
+            "needs_restart",
+            list(named("ReloadedItem")).says(
+                "What has changed and is in force after a restart \
+            only.",
+            ),
+        ),
     ]);
     vec![
-        ("ReloadedItem", item.says("Something that has changed.").into()),
-        ("ReloadReport", reloaded.says("What a reload did.").into()),
+        ("ReloadedItem", item.says("A change.").into()),
+        ("ReloadReport", reloaded.says("The result of a reload.").into()),
         ("ScopeUsage", scope.says("What a caller uses of the store.").into()),
         ("FileUsage", file.says("What is used of the SQLite file.").into()),
         ("StoreUsage", usage.into()),
@@ -112,9 +121,9 @@ fn instances() -> RouteDoc {
         "id": AN_OPERATION, "name": "guildhall-1", "is_self": true, "started_at": A_TIME, "lag_ms": 900,
         "lease_left_ms": null, "arriving": false, "leaving": false, "queues": 12, "highest_fence": 3, "shards": [0, 1],
     }]});
-    RouteDoc::new(Tag::Fleet, "list_instances", "List the processes that share the store")
-        .says("The oldest first.")
-        .answers(200, "All of them.", named("Instances"), [("instances", all)])
+    RouteDoc::new(Tag::Fleet, "list_instances", "List processes")
+        .says("All processes that share the store, the oldest first.")
+        .answers(200, "All processes.", named("Instances"), [("instances", all)])
 }
 
 fn usage() -> RouteDoc {
@@ -124,8 +133,8 @@ fn usage() -> RouteDoc {
         {"by": "tenant", "name": "acme", "operations": 400, "max_operations": 200_000, "bytes": 540_000,
             "max_bytes": 4_294_967_296_u64, "ratio": 0.002},
     ], "file": null});
-    RouteDoc::new(Tag::Fleet, "show_usage", "Show what callers use of the store")
-        .says("Of the key that asks and of its tenant; for the operator's key, of all of them.")
+    RouteDoc::new(Tag::Fleet, "show_usage", "Show the usage of the store")
+        .says("For the calling key and its tenant; for the operator's key, for all keys and tenants.")
         .answers(200, "What is used, and the bounds.", named("StoreUsage"), [("usage", own)])
 }
 
@@ -138,8 +147,8 @@ fn reload() -> RouteDoc {
     });
     RouteDoc::new(Tag::Fleet, "reload", "Reload the settings of this process")
         .says(
-            "Reads the settings file, the environment of the process and the files that they name again, as SIGHUP does. Everything \
-             is checked first: with one error nothing is applied, and `errors` names all of them.",
+            "Reads the settings file, the environment of the process and the files that they name again, as SIGHUP \
+             does. Everything is checked first: with one error nothing is applied, and `errors` lists all of them.",
         )
         .may_take(closed([]), [("nothing", json!({}))])
         .answers(200, "What was applied, and what needs a restart.", named("ReloadReport"), [("report", report)])
@@ -148,14 +157,14 @@ fn reload() -> RouteDoc {
 
 fn pause() -> RouteDoc {
     RouteDoc::new(Tag::Fleet, "pause_all", "Pause everything")
-        .says("As pausing a guild does, for all guilds and all processes. Answers to interactions are not paused.")
+        .says("Like pausing a guild, for all guilds and all processes. Responses to interactions are not paused.")
         .answers(200, "Everything is paused.", named("AllPaused"), [("paused", json!({"all_paused": true}))])
 }
 
 fn resume() -> RouteDoc {
-    RouteDoc::new(Tag::Fleet, "resume_all", "Let everything go on")
-        .says("But for guilds that are paused themselves.")
-        .answers(200, "It goes on.", named("AllPaused"), [("goes on", json!({"all_paused": false}))])
+    RouteDoc::new(Tag::Fleet, "resume_all", "Resume everything")
+        .says("Guilds that are paused individually stay paused.")
+        .answers(200, "Everything is resumed.", named("AllPaused"), [("resumed", json!({"all_paused": false}))])
 }
 
 fn shards() -> RouteDoc {
@@ -164,21 +173,21 @@ fn shards() -> RouteDoc {
         "instance": "guildhall-1", "resumes": 2, "identifies": 1,
     }], "total": 1, "next": null});
     let limit = integer(1, 500).default(Some(500.into()));
-    RouteDoc::new(Tag::Fleet, "list_shards", "List the shards")
-        .says("Those of other processes as far as the store knows them.")
-        .query("limit", limit, "How many at most.")
-        .query("cursor", text(), "`next` of the answer before.")
-        .answers(200, "A page of them.", named("Shards"), [("shards", all)])
+    RouteDoc::new(Tag::Fleet, "list_shards", "List shards")
+        .says("Shards of other processes are shown as far as the store knows them.")
+        .query("limit", limit, "Maximum number of entries.")
+        .query("cursor", text(), "`next` of the previous response.")
+        .answers(200, "A page of shards.", named("Shards"), [("shards", all)])
 }
 
 fn restart() -> RouteDoc {
-    RouteDoc::new(Tag::Fleet, "restart_shard", "Connect a shard anew")
+    RouteDoc::new(Tag::Fleet, "restart_shard", "Restart a shard")
         .says("Closes its connection so that it resumes its session: no event is lost.")
         .path("id", integer(0, u64::from(u32::MAX)), "The shard.")
         .may_take(closed([]), [("nothing", json!({}))])
         .answers(
             202,
-            "It will connect anew.",
+            "The shard will reconnect.",
             named("ShardRestarting"),
             [("restarting", json!({"id": 0, "restarting": true}))],
         )

@@ -1,4 +1,4 @@
-//! Guilds: how things stand, pausing them, letting them go on.
+//! Show, pause and resume guilds.
 
 use serde_json::json;
 use utoipa::openapi::schema::AdditionalProperties;
@@ -18,19 +18,19 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     })
 }
 
-/// Every schema of this file, by its name.
+/// All schemas of this file, by name.
 pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let pending = any_object().additional_properties(Some(AdditionalProperties::from(count())));
     let standing = object([
         must("guild_id", snowflake()),
-        must("paused", truth().says("Whether a person has paused this guild.")),
-        must("all_paused", truth().says("Whether a person has paused everything.")),
-        must("depth", count().says("How many operations are not done yet.")),
+        must("paused", truth().says("Whether this guild is paused.")),
+        must("all_paused", truth().says("Whether everything is paused.")),
+        must("depth", count().says("Number of unfinished operations.")),
         must("depth_is_more", truth().says("Whether there are more than were counted.")),
-        must("pending", pending.says("How many of them are in which state.")),
+        must("pending", pending.says("Number of unfinished operations in each state.")),
     ]);
     let paused = object([must("guild_id", snowflake()), must("paused", truth())]);
-    vec![("GuildStanding", standing.says("How things stand in a guild.").into()), ("GuildPaused", paused.into())]
+    vec![("GuildStanding", standing.says("The status of a guild.").into()), ("GuildPaused", paused.into())]
 }
 
 fn show() -> RouteDoc {
@@ -38,24 +38,32 @@ fn show() -> RouteDoc {
         "guild_id": A_GUILD, "paused": false, "all_paused": false, "depth": 3, "depth_is_more": false,
         "pending": {"queued": 2, "running": 1},
     });
-    RouteDoc::new(Tag::Guilds, "show_guild", "Show how things stand in a guild")
-        .says("A guild that nothing was asked for yet stands empty.")
+    RouteDoc::new(Tag::Guilds, "show_guild", "Show the status of a guild")
+        .says("A guild without operations has an empty status.")
         .path("guild_id", snowflake(), "The guild.")
-        .answers(200, "How things stand.", named("GuildStanding"), [("standing", standing)])
+        .answers(200, "The status of the guild.", named("GuildStanding"), [("standing", standing)])
 }
 
 fn pause() -> RouteDoc {
     RouteDoc::new(Tag::Guilds, "pause_guild", "Pause a guild")
-        .says("Holds its operations back, also over a restart. New ones are still accepted; what is under way goes on.")
+        .says(
+            "Holds its operations back, also across restarts. New ones are still accepted; operations in flight \
+            continue.",
+        )
         .path("guild_id", snowflake(), "The guild.")
-        .answers(200, "It is paused.", named("GuildPaused"), [("paused", json!({"guild_id": A_GUILD, "paused": true}))])
+        .answers(
+            200,
+            "The guild is paused.",
+            named("GuildPaused"),
+            [("paused", json!({"guild_id": A_GUILD, "paused": true}))],
+        )
 }
 
 fn resume() -> RouteDoc {
-    RouteDoc::new(Tag::Guilds, "resume_guild", "Let a guild go on").path("guild_id", snowflake(), "The guild.").answers(
+    RouteDoc::new(Tag::Guilds, "resume_guild", "Resume a guild").path("guild_id", snowflake(), "The guild.").answers(
         200,
-        "It goes on.",
+        "The guild is resumed.",
         named("GuildPaused"),
-        [("goes on", json!({"guild_id": A_GUILD, "paused": false}))],
+        [("resumed", json!({"guild_id": A_GUILD, "paused": false}))],
     )
 }

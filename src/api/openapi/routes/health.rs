@@ -1,4 +1,4 @@
-//! What stands outside `/v1`, and asks for no key.
+//! Paths outside `/v1`, which require no key.
 
 use serde_json::json;
 use utoipa::openapi::schema::AdditionalProperties;
@@ -9,10 +9,10 @@ use crate::api::openapi::{
     schema::{Describe as _, SchemaRef, any_object, may, must, named, object, one_of_names, text, truth},
 };
 
-/// A path, and what there is to say about it.
+/// A path and its documentation.
 type RouteDocEntry = (&'static str, fn() -> RouteDoc);
 
-/// Every path outside `/v1`, all of them for GET and HEAD.
+/// All paths outside `/v1`, all of them for GET and HEAD.
 pub(in crate::api::openapi) const OUTSIDE: [RouteDocEntry; 6] = [
     ("/livez", livez),
     ("/readyz", readyz),
@@ -22,15 +22,23 @@ pub(in crate::api::openapi) const OUTSIDE: [RouteDocEntry; 6] = [
     ("/docs", page),
 ];
 
-/// Every schema of this file, by its name.
+/// All schemas of this file, by name.
 pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
-    let part =
-        object([must("state", one_of_names(["ready", "not_ready"])), may("reason", text().says("Why it is not."))]);
+    let part = object([
+        must("state", one_of_names(["ready", "not_ready"])),
+        may(
+            "reason",
+            text().says(
+                "Why the part is not \
+            ready.",
+            ),
+        ),
+    ]);
     let parts = any_object().additional_properties(Some(AdditionalProperties::from(part)));
     let readiness = object([
         must("ready", truth()),
-        must("stopping", truth().says("Whether the process is on its way out.")),
-        must("parts", parts.says("Each part by its name.")),
+        must("stopping", truth().says("Whether the process is shutting down.")),
+        must("parts", parts.says("All parts, by name.")),
     ]);
     vec![
         ("Live", object([must("live", truth())]).into()),
@@ -40,9 +48,9 @@ pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
 }
 
 fn livez() -> RouteDoc {
-    RouteDoc::new(Tag::Health, "livez", "Ask whether the daemon is alive")
-        .answers(200, "Its event loop runs.", named("Live"), [("alive", json!({"live": true}))])
-        .answers(503, "It does not.", named("Live"), [("not alive", json!({"live": false}))])
+    RouteDoc::new(Tag::Health, "livez", "Check whether the daemon is alive")
+        .answers(200, "The event loop runs.", named("Live"), [("alive", json!({"live": true}))])
+        .answers(503, "The event loop does not run.", named("Live"), [("not alive", json!({"live": false}))])
 }
 
 fn readyz() -> RouteDoc {
@@ -51,23 +59,23 @@ fn readyz() -> RouteDoc {
         "ready": false, "stopping": false,
         "parts": {"gateway": {"state": "not_ready", "reason": "0 of 1 shards are connected"}},
     });
-    RouteDoc::new(Tag::Health, "readyz", "Ask whether the daemon is ready")
-        .answers(200, "Every part is.", named("Readiness"), [("ready", ready)])
-        .answers(503, "Some part is not, and says why.", named("Readiness"), [("not ready", not)])
+    RouteDoc::new(Tag::Health, "readyz", "Check whether the daemon is ready")
+        .answers(200, "All parts are ready.", named("Readiness"), [("ready", ready)])
+        .answers(503, "Some parts are not ready; each has a reason.", named("Readiness"), [("not ready", not)])
 }
 
 fn startupz() -> RouteDoc {
-    RouteDoc::new(Tag::Health, "startupz", "Ask whether the daemon has started")
-        .says("Every part has been ready at the same time at least once.")
-        .answers(200, "It has.", named("Started"), [("started", json!({"started": true}))])
-        .answers(503, "It has not yet.", named("Started"), [("starting", json!({"started": false}))])
+    RouteDoc::new(Tag::Health, "startupz", "Check whether the daemon has started")
+        .says("It has started when all parts have been ready at the same time once.")
+        .answers(200, "The daemon has started.", named("Started"), [("started", json!({"started": true}))])
+        .answers(503, "The daemon has not started yet.", named("Started"), [("starting", json!({"started": false}))])
 }
 
 fn metrics() -> RouteDoc {
     RouteDoc::new(Tag::Health, "metrics", "Read the metrics").answers_as(
         "text/plain",
         200,
-        "For Prometheus.",
+        "Metrics in the text format of Prometheus.",
         text(),
         [("a line", "guildhall_operations_enqueued_total{kind=\"create_role\"} 3\n".into())],
     )
@@ -75,26 +83,26 @@ fn metrics() -> RouteDoc {
 
 fn description() -> RouteDoc {
     let cached = RouteDoc::new(Tag::Health, "openapi", "Read this description")
-        .says("OpenAPI 3.1. Ask again with `If-None-Match` to be told only what is new.")
-        .header("If-None-Match", text(), "`ETag` of an answer before.")
+        .says("OpenAPI 3.1. Send `If-None-Match` to get the description only if it has changed.")
+        .header("If-None-Match", text(), "`ETag` of a previous response.")
         .answers(200, "The description.", any_object(), [] as [(&str, serde_json::Value); 0]);
     unchanged(cached)
 }
 
 fn page() -> RouteDoc {
     let cached = RouteDoc::new(Tag::Health, "docs", "Read this description as a page")
-        .says("It loads nothing from elsewhere.")
-        .header("If-None-Match", text(), "`ETag` of an answer before.")
+        .says("The page loads nothing from other servers.")
+        .header("If-None-Match", text(), "`ETag` of a previous response.")
         .answers_as("text/html", 200, "The page.", text(), [] as [(&str, serde_json::Value); 0]);
     unchanged(cached)
 }
 
-/// What may be asked for again.
+/// Adds the headers and the response for caching.
 fn unchanged(about: RouteDoc) -> RouteDoc {
     about
         .with(ResponseHeader::ETag)
         .with(ResponseHeader::CacheControl)
-        .answers_nothing(304, "It is what the caller has already.")
+        .answers_nothing(304, "The caller's version is up to date.")
         .with(ResponseHeader::ETag)
         .with(ResponseHeader::CacheControl)
 }

@@ -1,4 +1,4 @@
-//! Discord's limits as they are known here, breakers, and named budgets.
+//! Discord's rate limits, breakers, and named budgets.
 
 use serde_json::{Value, json};
 
@@ -30,12 +30,12 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     })
 }
 
-/// What the lists of spenders are sorted by.
+/// What the heaviest users are sorted by.
 const TOP_BY: [&str; 3] = ["spend", "429", "invalid"];
-/// What breakers may be.
+/// States of a breaker.
 const BREAKER_STATES: [&str; 4] = ["closed", "open", "half_open", "forced_open"];
 
-/// Every schema of this file, by its name.
+/// All schemas of this file, by name.
 pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let mut schemas = of_limits();
     schemas.extend(of_breakers());
@@ -45,26 +45,26 @@ pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
 
 fn of_limits() -> Vec<(&'static str, SchemaRef)> {
     let global = object([
-        must("limit", count().says("Calls in any window that this process may make.")),
-        must("total", count().says("Calls in any window, over all processes.")),
-        must("sharing", one_of_names(["alone", "store", "redis"]).says("How processes share the total.")),
-        must("members", or_null(count().says("Processes that share it."))),
+        must("limit", count().says("Maximum number of calls of this process in a window.")),
+        must("total", count().says("Maximum number of calls of all processes in a window.")),
+        must("sharing", one_of_names(["alone", "store", "redis"]).says("How the processes share the total.")),
+        must("members", or_null(count().says("Number of processes that share it."))),
         must("window_ms", count()),
-        must("available", count().says("Calls that could be made now.")),
-        must("in_flight", count().says("Calls that are under way.")),
-        must("waiting", count().says("Calls that wait for it.")),
-        must("blocked_until", or_null(time().says("Nothing before this: Discord said so."))),
+        must("available", count().says("Calls that are possible now.")),
+        must("in_flight", count().says("Calls in flight.")),
+        must("waiting", count().says("Calls that wait.")),
+        must("blocked_until", or_null(time().says("No calls before this time, after a global 429 or a start."))),
         must("shared", truth().says("Whether other processes share it.")),
-        must("mode", or_null(text().says("How this process stands to the others, if they share it."))),
+        must("mode", or_null(text().says("How this process shares it with the others, if they share it over Redis."))),
     ]);
     let lane = object([must("lane", named("Lane")), must("waiting", count())]);
     let who = object([
         must("guild_id", or_null(snowflake())),
         must("route", text()),
         must("count", count()),
-        must("over", count().says("How much too high the count may be.")),
+        must("over", count().says("Maximum overestimate of the count.")),
     ]);
-    let stops = one_of_names(["background", "all_but_interactive", "everything"]).says("What is held back by now.");
+    let stops = one_of_names(["background", "all_but_interactive", "everything"]).says("What is held back now.");
     let holder = object([
         must("by", one_of_names(["key", "tenant", "guild"])),
         may("key", text().says("The id of the API key.")),
@@ -72,53 +72,53 @@ fn of_limits() -> Vec<(&'static str, SchemaRef)> {
         may("guild_id", snowflake()),
         must("used", count().says("Its invalid requests in the window, in all processes as far as this one knows.")),
         must("in_flight", count().says("Its calls in flight in this process.")),
-        must("ratio", number().says("How much of its share it has used.")),
+        must("ratio", number().says("Used fraction of its share.")),
         must("capped", truth().says("Whether its calls wait.")),
-        must("room_at", or_null(time().says("When its calls can go on."))),
+        must("room_at", or_null(time().says("When its calls can continue."))),
     ]);
     let share = object([
-        must("percent", count().says("The share that one key, tenant or guild may hold, in percent.")),
-        must("most", count().says("How many invalid requests that is.")),
-        must("capped", count().says("How many have used up their share.")),
+        must("percent", count().says("The share that one key, tenant or guild may use, in percent.")),
+        must("most", count().says("The share as a number of invalid requests.")),
+        must("capped", count().says("Number of holders that have used up their share.")),
         must("held", count().says("Calls held back by a share since this process started.")),
         must("holders", list(holder).says("The largest holders, the largest first.")),
     ]);
     let invalid = object([
-        must("used", count().says("Answers that count towards Discord's ban.")),
-        must("most", count().says("How many there may be.")),
-        must("window_ms", count().says("Within how long.")),
+        must("used", count().says("Responses that count towards Discord's ban.")),
+        must("most", count().says("The maximum that Discord permits.")),
+        must("window_ms", count().says("Length of the window.")),
         must("ratio", number()),
         must("stops", or_null(stops)),
-        must("shared", truth().says("Whether other processes count with this one.")),
-        must("spenders", list(who).says("Who had the most of them.")),
-        must("share", share.says("What one key, tenant or guild may hold of it, and who holds the most.")),
+        must("shared", truth().says("Whether other processes are counted together with this one.")),
+        must("spenders", list(who).says("The guilds and routes with the most of them.")),
+        must("share", share.says("What one key, tenant or guild may use of it, and the largest holders.")),
     ]);
     let states = object(BREAKER_STATES.map(|state| must(state, count())));
     let limits = object([
         must("global", global),
         must("lanes", list(lane)),
-        must("buckets", count().says("Buckets of routes that are known.")),
+        must("buckets", count().says("Number of known buckets of routes.")),
         must("invalid_requests", invalid),
-        must("breakers", states.says("How many are in which state.")),
+        must("breakers", states.says("Number of breakers in each state.")),
     ]);
     let bucket = object([
         must("route", or_null(text().says("Method and path of the calls."))),
-        must("routes", list(text()).says("All that share it.")),
-        must("bucket", or_null(text().says("Discord's name for it."))),
-        must("id", or_null(text().says("The guild, channel or webhook that it is for."))),
+        must("routes", list(text()).says("All routes that share the bucket.")),
+        must("bucket", or_null(text().says("Discord's name of the bucket."))),
+        must("id", or_null(text().says("The guild, channel or webhook of the bucket."))),
         must("limit", or_null(count())),
         must("left", or_null(count())),
         must("resets_at", or_null(time())),
-        must("waiting", count().says("Calls that wait for it.")),
+        must("waiting", count().says("Calls that wait for the bucket.")),
     ]);
     let spender = object([
         may("guild_id", snowflake()),
-        may("caller", text().says("Who it was, if it was for no guild.")),
+        may("caller", text().says("The caller, if it is not a guild.")),
         must("count", count()),
-        must("over", count().says("How much too high the count may be.")),
+        must("over", count().says("Maximum overestimate of the count.")),
     ]);
     vec![
-        ("Limits", limits.says("Limits as they stand.").into()),
+        ("Limits", limits.says("The current limits.").into()),
         ("Bucket", bucket.says("A bucket of a route.").into()),
         ("BucketPage", object([must("buckets", list(named("Bucket"))), must("next", next())]).into()),
         ("Top", object([must("by", one_of_names(TOP_BY)), must("since", time()), must("top", list(spender))]).into()),
@@ -127,24 +127,24 @@ fn of_limits() -> Vec<(&'static str, SchemaRef)> {
 
 fn of_breakers() -> Vec<(&'static str, SchemaRef)> {
     let breaker = object([
-        must("key", text().says("What it is for.")),
-        must("kind", text().says("What kind of thing that is.")),
+        must("key", text().says("What the breaker protects.")),
+        must("kind", text().says("The kind of the breaker.")),
         must("state", one_of_names(BREAKER_STATES)),
-        may("why", text().says("What brought it into that state.")),
+        may("why", text().says("Why it is in this state.")),
         may("since", time()),
-        must("until", or_null(time().says("When it is tried again; `null` if not by itself."))),
-        may("calls", count().says("Calls that were counted lately.")),
-        may("failures", count().says("Those that failed.")),
-        may("slow", count().says("Those that took too long.")),
+        must("until", or_null(time().says("When it is probed again; `null` if it does not close by itself."))),
+        may("calls", count().says("Calls in the window.")),
+        may("failures", count().says("Failed calls in the window.")),
+        may("slow", count().says("Slow calls in the window.")),
     ]);
-    let key = || must("key", text_of(1, 256).says("As it is listed."));
-    let lasting = integer(1, 7 * 24 * 60 * 60 * 1_000).says("For how long; until it is reset if this is left out.");
+    let key = || must("key", text_of(1, 256).says("A key as listed."));
+    let lasting = integer(1, 7 * 24 * 60 * 60 * 1_000).says("How long it stays open; without it, until it is reset.");
     let all = object([
         must("breakers", list(named("Breaker"))),
-        must("watched", count().says("How many there are, those that are not listed among them.")),
+        must("watched", count().says("Number of tracked breakers, including those that are not listed.")),
     ]);
     vec![
-        ("Breaker", breaker.says("Whether calls to something are let out.").into()),
+        ("Breaker", breaker.says("A circuit breaker.").into()),
         ("Breakers", all.into()),
         ("ForceBreaker", closed([key(), may("for_ms", or_null(lasting))]).into()),
         ("ResetBreaker", closed([key()]).into()),
@@ -155,13 +155,22 @@ fn of_budgets() -> Vec<(&'static str, SchemaRef)> {
     let budget = || {
         vec![
             must("name", text()),
-            must("maximum", number().says("The most that it ever holds.")),
+            must("maximum", number().says("The maximum of the budget.")),
             must("restore_per_second", number()),
-            must("observed", truth().says("Whether its upstream has said so, or only the settings.")),
-            must("available", number().says("What could be taken now.")),
-            must("booked", number().says("What was taken by those who go later.")),
-            must("blocked_until", or_null(time().says("Nothing before this: the upstream said so."))),
-            must("kept", one_of_names(["alone", "together", "meanwhile"]).says("Whether processes share it.")),
+            must(
+                "observed",
+                truth().says("Whether the values come from the upstream, and not only from the settings."),
+            ),
+            must("available", number().says("What can be taken now.")),
+            must("booked", number().says("What was taken by calls that are still delayed.")),
+            must(
+                "blocked_until",
+                or_null(time().says(
+                    "Nothing can be taken before this time, as the upstream \
+                requested.",
+                )),
+            ),
+            must("kept", one_of_names(["alone", "together", "meanwhile"]).says("Whether processes share the budget.")),
         ]
     };
     let hour = object([must("hour", time()), must("points", number()), must("calls", count())]);
@@ -169,31 +178,36 @@ fn of_budgets() -> Vec<(&'static str, SchemaRef)> {
     let wait = |says: &str| or_null(integer(0, DAY_MS).says(says));
     let points = |says: &str| or_null(number().says(says));
     let acquire = closed([
-        may("cost", points("How much; 1 unless it is said.")),
-        may("max_wait_ms", wait("How long the caller would wait; 5000 unless it is said.")),
+        may("cost", points("The cost; default 1.")),
+        may("max_wait_ms", wait("Maximum delay that the caller accepts; default 5000.")),
     ]);
-    let delay = "How long to wait before the call, which is paid already. If it was not allowed: when to ask again, or `null` \
-                 if that alone does not help.";
+    let delay = "How long to wait before the call, whose cost is taken already. If it is not allowed: when to retry, \
+        or `null` if waiting does not help.";
     let acquired =
         object([must("allowed", truth()), must("delay_ms", or_null(count().says(delay))), must("remaining", number())]);
     let observe = closed([
-        may("available", points("What is left.")),
-        may("maximum", points("The most that there ever is.")),
-        may("restore_per_second", points("How fast it comes back.")),
-        may("retry_after_ms", wait("Nothing before this is over.")),
-        may("age_ms", or_null(integer(0, 60_000).says("How long ago the call was sent that was answered so."))),
+        may("available", points("What remains.")),
+        may("maximum", points("The maximum.")),
+        may("restore_per_second", points("How much is restored in a second.")),
+        may("retry_after_ms", wait("Nothing is permitted before this time has passed.")),
+        may(
+            "age_ms",
+            or_null(integer(0, 60_000).says(
+                "How long ago the call was sent to which the upstream responded \
+            so.",
+            )),
+        ),
     ]);
     vec![
-        ("Budget", object(budget()).says("What another upstream allows, as far as it is known.").into()),
+        ("Budget", object(budget()).says("The budget of another upstream, as far as it is known.").into()),
         ("BudgetInFull", object(budget().into_iter().chain([spend])).into()),
         ("Budgets", object([must("budgets", list(named("Budget"))), must("next", next())]).into()),
         ("AcquireBudget", acquire.into()),
         ("AcquiredBudget", acquired.into()),
-        ("ObserveBudget", observe.says("What the upstream said of itself: at least one thing.").into()),
+        ("ObserveBudget", observe.says("What the upstream reported: at least one field.").into()),
     ]
 }
 
-/// A day.
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 fn limits() -> RouteDoc {
@@ -210,9 +224,9 @@ fn limits() -> RouteDoc {
         },
         "breakers": {"closed": 4, "open": 0, "half_open": 0, "forced_open": 0},
     });
-    RouteDoc::new(Tag::Limits, "show_limits", "Show how the limits stand").answers(
+    RouteDoc::new(Tag::Limits, "show_limits", "Show the limits").answers(
         200,
-        "As they stand.",
+        "The current limits.",
         named("Limits"),
         [("limits", now)],
     )
@@ -223,9 +237,9 @@ fn buckets() -> RouteDoc {
         "route": "POST /guilds/{id}/roles", "routes": ["POST /guilds/{id}/roles"], "bucket": "b2fbc6c2", "id": A_GUILD, "limit": 250, "left": 249,
         "resets_at": A_TIME, "waiting": 0,
     }], "next": null});
-    RouteDoc::new(Tag::Limits, "list_buckets", "List the buckets of routes that are known").paged().answers(
+    RouteDoc::new(Tag::Limits, "list_buckets", "List the known buckets of routes").paged().answers(
         200,
-        "A page of them.",
+        "A page of buckets.",
         named("BucketPage"),
         [("page", page)],
     )
@@ -233,14 +247,14 @@ fn buckets() -> RouteDoc {
 
 fn top() -> RouteDoc {
     let most = json!({"by": "spend", "since": A_TIME, "top": [{"guild_id": A_GUILD, "count": 1_204, "over": 0}]});
-    RouteDoc::new(Tag::Limits, "list_top", "List who spends the limits")
+    RouteDoc::new(Tag::Limits, "list_top", "List the heaviest users of the limits")
         .query(
             "by",
             one_of_names(TOP_BY),
-            "Calls, 429s, or answers that count towards Discord's ban; `spend` unless it is said.",
+            "Calls, 429s, or responses that count towards Discord's ban; default `spend`.",
         )
-        .query("limit", integer(1, 100).default(Some(10.into())), "How many at most.")
-        .answers(200, "Those with the most first.", named("Top"), [("top", most)])
+        .query("limit", integer(1, 100).default(Some(10.into())), "Maximum number of entries.")
+        .answers(200, "The heaviest users, the heaviest first.", named("Top"), [("top", most)])
 }
 
 fn a_breaker(state: &str, why: &str, until: Option<&str>) -> Value {
@@ -252,25 +266,25 @@ fn a_breaker(state: &str, why: &str, until: Option<&str>) -> Value {
 
 fn breakers() -> RouteDoc {
     let all = json!({"breakers": [a_breaker("open", "failures", Some(LATER))], "watched": 1});
-    RouteDoc::new(Tag::Limits, "list_breakers", "List the breakers")
-        .says("Those that are not closed first. What is closed and has had no trouble is not watched.")
-        .answers(200, "All of them.", named("Breakers"), [("breakers", all)])
+    RouteDoc::new(Tag::Limits, "list_breakers", "List circuit breakers")
+        .says("Those that are not closed first. Closed breakers without failures are not tracked.")
+        .answers(200, "All breakers.", named("Breakers"), [("breakers", all)])
         .refuses(ProblemType::BadRequest)
 }
 
 fn force() -> RouteDoc {
-    RouteDoc::new(Tag::Limits, "force_breaker", "Let nothing out to something")
-        .says("Until it is reset, or for a time. Meanwhile operations are `delayed` and use no attempt.")
+    RouteDoc::new(Tag::Limits, "force_breaker", "Open a circuit breaker")
+        .says("Opens it until it is reset, or for a time. Meanwhile operations are `delayed` and use no attempt.")
         .takes(named("ForceBreaker"), [("for a minute", json!({"key": "target:crm", "for_ms": 60_000}))])
-        .answers(200, "Nothing goes out.", named("Breaker"), [("open", a_breaker("open", "forced", Some(LATER)))])
+        .answers(200, "The breaker is open.", named("Breaker"), [("open", a_breaker("open", "forced", Some(LATER)))])
         .refuses(ProblemType::Conflict)
 }
 
 fn reset() -> RouteDoc {
-    RouteDoc::new(Tag::Limits, "reset_breaker", "Let calls out again")
-        .says("Whatever opened it.")
-        .takes(named("ResetBreaker"), [("by its key", json!({"key": "target:crm"}))])
-        .answers(200, "It is closed.", named("Breaker"), [("closed", a_breaker("closed", "reset", None))])
+    RouteDoc::new(Tag::Limits, "reset_breaker", "Close a circuit breaker")
+        .says("Closes it, whatever opened it.")
+        .takes(named("ResetBreaker"), [("by key", json!({"key": "target:crm"}))])
+        .answers(200, "The breaker is closed.", named("Breaker"), [("closed", a_breaker("closed", "reset", None))])
 }
 
 fn name(about: RouteDoc) -> RouteDoc {
@@ -285,8 +299,8 @@ fn a_budget() -> Value {
 }
 
 fn budgets() -> RouteDoc {
-    RouteDoc::new(Tag::Budgets, "list_budgets", "List the budgets")
-        .answers(200, "All of them.", named("Budgets"), [("budgets", json!({"budgets": [a_budget()], "next": null}))])
+    RouteDoc::new(Tag::Budgets, "list_budgets", "List budgets")
+        .answers(200, "All budgets.", named("Budgets"), [("budgets", json!({"budgets": [a_budget()], "next": null}))])
         .refuses(ProblemType::BadRequest)
         .refuses(ProblemType::BudgetUnavailable)
 }
@@ -295,18 +309,18 @@ fn budget() -> RouteDoc {
     let mut shown = a_budget();
     shown["spend"] = json!([{"hour": A_TIME, "points": 12.0, "calls": 1}]);
     name(RouteDoc::new(Tag::Budgets, "show_budget", "Show a budget"))
-        .query("hours", integer(1, 366 * 24).default(Some(24.into())), "Of how many hours the spend is shown.")
-        .answers(200, "How it stands.", named("BudgetInFull"), [("budget", shown)])
+        .query("hours", integer(1, 366 * 24).default(Some(24.into())), "Number of hours of spend in the response.")
+        .answers(200, "The budget.", named("BudgetInFull"), [("budget", shown)])
         .refuses(ProblemType::BudgetUnavailable)
 }
 
 fn acquire() -> RouteDoc {
-    name(RouteDoc::new(Tag::Budgets, "acquire_budget", "Take a cost from a budget"))
-        .says("The answer comes at once; whoever asks does the waiting.")
+    name(RouteDoc::new(Tag::Budgets, "acquire_budget", "Acquire points of a budget"))
+        .says("The response comes at once; the caller must wait for the delay.")
         .may_take(named("AcquireBudget"), [("ten points, within a second", json!({"cost": 10, "max_wait_ms": 1_000}))])
         .answers(
             200,
-            "Whether, and when.",
+            "Whether the call is allowed, and when.",
             named("AcquiredBudget"),
             [("at once", json!({"allowed": true, "delay_ms": 0, "remaining": 930.0}))],
         )
@@ -315,15 +329,15 @@ fn acquire() -> RouteDoc {
 }
 
 fn observe() -> RouteDoc {
-    name(RouteDoc::new(Tag::Budgets, "observe_budget", "Tell what the upstream said of itself"))
+    name(RouteDoc::new(Tag::Budgets, "observe_budget", "Report the budget of an upstream"))
         .takes(
             named("ObserveBudget"),
             [(
-                "as a GraphQL API says it",
+                "as reported by a GraphQL API",
                 json!({"available": 988, "maximum": 2_000, "restore_per_second": 100, "age_ms": 80}),
             )],
         )
-        .answers(200, "It is known.", named("Budget"), [("budget", a_budget())])
+        .answers(200, "The report is recorded.", named("Budget"), [("budget", a_budget())])
         .refuses(ProblemType::Conflict)
         .refuses(ProblemType::BudgetUnavailable)
 }

@@ -1,4 +1,4 @@
-//! What there is to say of each way. `WAYS` is the list of what there is; this only tells of it.
+//! The documentation of each route. The route list of `control` decides which routes exist.
 
 mod dead_letters;
 mod events;
@@ -15,7 +15,7 @@ pub(super) use health::OUTSIDE;
 
 use super::{route_doc::RouteDoc, schema::SchemaRef};
 
-/// What there is to say of a way under `/v1`.
+/// The documentation of a route under `/v1`.
 pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     let parts = [
         operations::about,
@@ -29,7 +29,7 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     parts.into_iter().find_map(|part| part(method, path))
 }
 
-/// The schemas that those speak of.
+/// The schemas that the routes use.
 pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
     let own = [
         operation_schemas::schemas(),

@@ -1,4 +1,4 @@
-//! Submitting operations, looking at them, taking them back.
+//! Submit, show, cancel and retry operations.
 
 use guildhall_core::operation::OperationKind;
 use serde_json::json;
@@ -30,11 +30,12 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     })
 }
 
-const ACCEPTED: &str = "`202` means kept: from now on it ends `succeeded`, `dead`, `cancelled` or `needs_review`, whatever \
-    happens to the process. Everything that is wrong is told at once, and then nothing is accepted.\n\nAfter a `503`, or no \
-    answer at all, nobody may know whether it was accepted: send it again with the same idempotency key.";
+const ACCEPTED: &str = "`202` means that the operation is stored: it ends `succeeded`, `dead`, `cancelled` or \
+    `needs_review`, whatever happens to the process. If any field is invalid, nothing is accepted, and all errors are \
+    reported.\n\nAfter a `503`, or without a response, it is unknown whether it was accepted: send it again with the \
+    same idempotency key.";
 
-/// What both ways of submitting share.
+/// What both routes for submissions share.
 fn accepts(about: RouteDoc) -> RouteDoc {
     let key = text_of(1, 255).pattern(Some(PRINTABLE));
     let many = json!({"operations": [an_accepted()]});
@@ -42,19 +43,16 @@ fn accepts(about: RouteDoc) -> RouteDoc {
     replayed["replayed"] = true.into();
     let mut ended = an_operation_in_full();
     ended["replayed"] = false.into();
-    let wait = "`wait=N`: answer when all of it has ended, but after N seconds (1 to 60) at the latest.";
+    let wait = "`wait=N`: respond when all operations are finished, but after at most N seconds (1 to 60).";
     let told = |names: &[&str]| any_of(names.iter().map(|name| named(name).into()));
     about
         .header(
             "Idempotency-Key",
             key,
-            "For a single operation; each of many has its own `key`. Kept for 24 hours after the operation is over.",
+            "For a single operation; each of several has its own `key`. Stored for 24 hours after the operation is \
+             finished.",
         )
-        .header(
-            "traceparent",
-            text(),
-            "The trace that the operations belong to, as W3C has it. One that is none is not there.",
-        )
+        .header("traceparent", text(), "The trace of the operations, as W3C defines it. An invalid value is ignored.")
         .header("Prefer", text(), wait)
         .answers(202, "Accepted.", told(&["Accepted", "AcceptedMany"]), [("one", an_accepted()), ("many", many)])
         .with(ResponseHeader::Location)
@@ -67,7 +65,8 @@ fn accepts(about: RouteDoc) -> RouteDoc {
         .refuses(ProblemType::StoreFull)
         .answers(
             200,
-            "All of it was accepted before, with the same keys; or all of it has ended, and was waited for.",
+            "All operations were accepted before with the same keys; or all are finished, and the caller waited for \
+             them.",
             told(&["Accepted", "AcceptedMany", "Waited", "WaitedMany"]),
             [("replayed", replayed), ("ended", ended)],
         )
@@ -77,11 +76,11 @@ fn accepts(about: RouteDoc) -> RouteDoc {
 }
 
 fn submit_in_guild() -> RouteDoc {
-    let about = RouteDoc::new(Tag::Operations, "submit_in_guild", "Submit operations of a guild")
+    let about = RouteDoc::new(Tag::Operations, "submit_in_guild", "Submit operations for a guild")
         .says(format!(
-            "One operation, or many as `{{\"operations\": […]}}`. They are done one at a time, in the order accepted. Whatever gives \
-             a dangerous permission also needs the scope `danger`; `request`, and `read` outside the guild, \
-             need `application`.\n\n{ACCEPTED}"
+            "One operation, or several as `{{\"operations\": […]}}`. They are executed one at a time, in the order of \
+             acceptance. Operations that give a dangerous permission also require the scope `danger`; `request`, and \
+             `read` outside the guild, require `application`.\n\n{ACCEPTED}"
         ))
         .path("guild_id", snowflake(), "The guild.")
         .takes(one_or_many("NewOperation"), examples(&OperationKind::ALL));
@@ -89,9 +88,10 @@ fn submit_in_guild() -> RouteDoc {
 }
 
 fn submit() -> RouteDoc {
-    let about = RouteDoc::new(Tag::Operations, "submit", "Submit operations that belong to no guild")
+    let about = RouteDoc::new(Tag::Operations, "submit", "Submit operations without a guild")
         .says(format!(
-            "One operation, or many as `{{\"operations\": […]}}`. Also needs the scope `application`.\n\n{ACCEPTED}"
+            "One operation, or several as `{{\"operations\": […]}}`. Also requires the scope \
+             `application`.\n\n{ACCEPTED}"
         ))
         .takes(one_or_many("NewApplicationOperation"), examples(&WITHOUT_GUILD));
     accepts(about)
@@ -99,40 +99,41 @@ fn submit() -> RouteDoc {
 
 fn list() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "list_operations", "List operations")
-        .says("The newest first: those that the key may know of.")
-        .query("guild_id", snowflake(), "Those of this guild.")
-        .query("state", named("State"), "Those in this state.")
-        .query("kind", named("Kind"), "Those of this kind.")
-        .query("parked", truth(), "Those that are parked, or that are not.")
-        .query("deployment_id", formatted_as("uuid"), "Those of this deployment.")
-        .query("created_after", time(), "Those that were accepted after this.")
-        .query("created_before", time(), "Those that were accepted before this.")
+        .says("The newest first; only those that are visible to the key.")
+        .query("guild_id", snowflake(), "Filter by guild.")
+        .query("state", named("State"), "Filter by state.")
+        .query("kind", named("Kind"), "Filter by kind.")
+        .query("parked", truth(), "Filter by whether the operation is parked.")
+        .query("deployment_id", formatted_as("uuid"), "Filter by deployment.")
+        .query("created_after", time(), "Only those accepted at or after this time.")
+        .query("created_before", time(), "Only those accepted before this time.")
         .paged()
         .answers(
             200,
-            "A page of them.",
+            "A page of operations.",
             named("OperationPage"),
             [("page", json!({"operations": [an_operation()], "next": null}))],
         )
 }
 
 fn stream() -> RouteDoc {
-    RouteDoc::new(Tag::Operations, "stream_operations", "Follow operations as they change")
+    RouteDoc::new(Tag::Operations, "stream_operations", "Stream changes of operations")
         .says(
-            "Server-sent events. Each `event: operation` has an operation as lists have it for its `data`, and a place for its \
-             `id`. Whoever comes back with that as `Last-Event-ID` misses nothing that is still kept; `event: gap` says that \
-             something is not. Comments keep the connection alive. A client that does not read is dropped.",
+            "Server-sent events. The `data` of each `event: operation` is an operation as in lists, and its `id` is a \
+             position. A client that reconnects with it as `Last-Event-ID` misses nothing that is still stored; \
+             `event: gap` reports that something is not. Comments keep the connection alive. A client that does not \
+             read is disconnected.",
         )
-        .query("guild_id", snowflake(), "Those of this guild.")
-        .query("kind", named("Kind"), "Those of this kind.")
-        .query("state", named("State"), "Those that come into this state.")
-        .query("last_event_id", text(), "The same as the header `Last-Event-ID`, for who cannot send one.")
-        .header("Last-Event-ID", text(), "The `id` of the last event that was read: it goes on after that one.")
+        .query("guild_id", snowflake(), "Filter by guild.")
+        .query("kind", named("Kind"), "Filter by kind.")
+        .query("state", named("State"), "Only operations that enter this state.")
+        .query("last_event_id", text(), "The same as the header `Last-Event-ID`, for clients that cannot send it.")
+        .header("Last-Event-ID", text(), "The `id` of the last event that was read; the stream continues after it.")
         .refuses(ProblemType::BadRequest)
         .answers_as(
             "text/event-stream",
             200,
-            "Events, for as long as both sides like.",
+            "Events, until one side closes the connection.",
             text(),
             [("an event", format!("id: 17\nevent: operation\ndata: {}\n\n", an_operation()).into())],
         )
@@ -141,38 +142,41 @@ fn stream() -> RouteDoc {
 fn show() -> RouteDoc {
     RouteDoc::new(Tag::Operations, "show_operation", "Show an operation")
         .says(
-            "With its tries. An operation is kept for an hour after it has succeeded or was cancelled, and for a day after it was \
-             given up, unless `retention` in the settings says otherwise.",
+            "With its attempts. An operation is stored for an hour after it succeeded or was cancelled, and for a day \
+             after it failed for good, unless `retention` in the settings says otherwise.",
         )
         .path("id", operation_id(), "The operation.")
         .answers(200, "The operation.", named("OperationInFull"), [("operation", an_operation_in_full())])
 }
 
 fn cancel() -> RouteDoc {
-    RouteDoc::new(Tag::Operations, "cancel_operation", "Take an operation back")
+    RouteDoc::new(Tag::Operations, "cancel_operation", "Cancel an operation")
         .says(
-            "Possible until a call of it is sent. After that the answer is `409`; `progress` lists what is known to be done, and the \
-             operation continues by itself. Idempotent.",
+            "Possible until one of its calls is sent. After that the response is `409`; `progress` lists the completed \
+             steps, and the operation continues by itself. Idempotent.",
         )
         .path("id", operation_id(), "The operation.")
         .answers(
             200,
-            "It was taken back.",
+            "The operation is cancelled.",
             named("Cancelled"),
-            [("cancelled", json!({"id": AN_OPERATION, "state": "cancelled", "href": format!("/v1/operations/{AN_OPERATION}")}))],
+            [(
+                "cancelled",
+                json!({"id": AN_OPERATION, "state": "cancelled", "href": format!("/v1/operations/{AN_OPERATION}")}),
+            )],
         )
         .refuses(ProblemType::Conflict)
 }
 
 fn retry() -> RouteDoc {
-    RouteDoc::new(Tag::Operations, "retry_operation", "Try an operation again")
+    RouteDoc::new(Tag::Operations, "retry_operation", "Retry an operation")
         .says(
-            "One that waits (`scheduled`, `queued`, `delayed`, `retrying`) is due now; a scheduled one joins its queue. One that \
-             is `dead` or `needs_review` is done again as another operation, from the end of its queue; `redrive_of` names the \
-             first. Needs the scopes that submitting it needs.",
+            "A waiting operation (`scheduled`, `queued`, `delayed`, `retrying`) becomes due now; a scheduled one joins \
+             its queue. A `dead` or `needs_review` operation is submitted again as a new one, at the end of its queue; \
+             `redrive_of` names the first. Requires the same scopes as submitting it.",
         )
         .path("id", operation_id(), "The operation.")
-        .answers(202, "It is tried again.", named("DoneAgain"), [("another operation", done_again())])
+        .answers(202, "The operation will be tried again.", named("DoneAgain"), [("new operation", done_again())])
         .with(ResponseHeader::Location)
         .refuses(ProblemType::Conflict)
         .refuses(ProblemType::AlreadyRedriven)
@@ -182,7 +186,7 @@ fn retry() -> RouteDoc {
         .refuses(ProblemType::StoreFull)
 }
 
-/// An operation that another one does again.
+/// An operation that redrives another one.
 pub(super) fn done_again() -> serde_json::Value {
     json!({"id": ANOTHER, "state": "queued", "redrive_of": AN_OPERATION, "href": format!("/v1/operations/{ANOTHER}")})
 }

@@ -1,4 +1,4 @@
-//! Operations as they are submitted.
+//! Schemas of operations in submissions.
 
 use guildhall_core::operation::OperationKind;
 use serde_json::{Value, json};
@@ -23,22 +23,22 @@ pub(super) const WITHOUT_GUILD: [OperationKind; 6] = [
     OperationKind::Request,
 ];
 
-/// How many may be submitted at once.
+/// Maximum number of operations in a submission.
 const MANY: usize = 1_000;
 
-/// The longest delay or deadline: thirty days.
+/// Maximum delay or deadline: thirty days.
 const LATEST_MS: u64 = 30 * 24 * 3_600_000;
 
-/// One operation, or many.
+/// One operation, or several.
 pub(super) fn one_or_many(one: &str) -> SchemaRef {
     let many = closed([must(
         "operations",
-        list_of(1, MANY, named(one)).says("All are accepted, or none; they are done in this order."),
+        list_of(1, MANY, named(one)).says("All are accepted, or none; they are executed in this order."),
     )]);
     either([named(one).into(), many.title(Some("Many")).into()]).into()
 }
 
-/// Examples of one operation of each kind, and of many at once.
+/// Examples of one operation of each kind, and of several at once.
 pub(super) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
     let of = |kind: &OperationKind| {
         let payload = payloads::of(*kind).examples.into_iter().next().map(|(_, payload)| payload);
@@ -49,7 +49,7 @@ pub(super) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
     each.chain([("several at once".to_owned(), many)]).collect()
 }
 
-/// Every schema of this file, by its name.
+/// All schemas of this file, by name.
 pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
     let each = OperationKind::ALL.map(|kind| (new(kind), operation(kind).into()));
     let of = |kinds: &[OperationKind], says: &str| -> SchemaRef {
@@ -60,24 +60,21 @@ pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
             .into()
     };
     let unions = [
-        (
-            "NewOperation".to_owned(),
-            of(&OperationKind::ALL, "An operation that is asked for. `kind` says which it is."),
-        ),
+        ("NewOperation".to_owned(), of(&OperationKind::ALL, "An operation to submit. `kind` determines its payload.")),
         (
             "NewApplicationOperation".to_owned(),
-            of(&WITHOUT_GUILD, "An operation that is asked for outside a guild. `kind` says which it is."),
+            of(&WITHOUT_GUILD, "An operation to submit without a guild. `kind` determines its payload."),
         ),
     ];
     each.into_iter().chain(unions).collect()
 }
 
-/// What an operation of a kind is called before it is one.
+/// The name of the schema of a new operation.
 fn new(kind: OperationKind) -> String {
     format!("New{}", payloads::title(kind))
 }
 
-/// An operation of a kind, as it is asked for.
+/// An operation of a kind, as it is submitted.
 pub(in crate::api::openapi) fn operation(kind: OperationKind) -> ObjectBuilder {
     let described = payloads::of(kind);
     let optional = |name, shape: ObjectBuilder| may(name, or_null(shape));
@@ -90,16 +87,28 @@ pub(in crate::api::openapi) fn operation(kind: OperationKind) -> ObjectBuilder {
                 .pattern(Some(PRINTABLE))
                 .says("The idempotency key: the same key with the same kind, guild and payload is accepted once."),
         ),
-        optional("reason", text_of(0, 480).says("For Discord's audit log. No control characters.")),
-        optional("max_attempts", integer(1, 20).default(Some(3.into())).says("How often it may be tried.")),
+        optional("reason", text_of(0, 480).says("Reason for Discord's audit log. No control characters.")),
+        optional("max_attempts", integer(1, 20).default(Some(3.into())).says("Maximum number of attempts.")),
         optional(
             "delay_ms",
             integer(0, LATEST_MS)
                 .default(Some(0.into()))
-                .says("Not before so long from now: it is `scheduled`, and joins its queue then."),
+                .says("Not executed before so long from now: it is `scheduled`, and joins its queue then."),
         ),
-        optional("deadline_ms", integer(1, LATEST_MS).says("Not after so long from now; more than `delay_ms`.")),
-        optional("trace", text().pattern(Some(TRACEPARENT)).says("A W3C `traceparent`; that header is taken as well.")),
+        optional(
+            "deadline_ms",
+            integer(1, LATEST_MS).says(
+                "Not executed after so long from now; must be more than \
+            `delay_ms`.",
+            ),
+        ),
+        optional(
+            "trace",
+            text().pattern(Some(TRACEPARENT)).says(
+                "A W3C `traceparent`; the header of that name is used \
+            as well.",
+            ),
+        ),
     ])
     .says(described.does)
 }

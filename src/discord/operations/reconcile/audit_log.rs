@@ -1,4 +1,4 @@
-//! The marker in the guild's audit log.
+//! Searches the guild's audit log for the marker.
 
 use guildhall_core::operation::{Failure, FailureClass};
 use twilight_model::guild::audit_log::AuditLogEventType;
@@ -7,25 +7,26 @@ use super::super::execution_context::ExecutionContext;
 use super::super::execution_error::ExecutionError;
 use super::super::model::AuditLogPage;
 
-/// The most entries that Discord gives at once.
+/// Maximum number of entries in one page of Discord.
 const PAGE: u16 = 100;
 
-/// What the audit log says of an operation's marker.
+/// Result of the search for an operation's marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MarkerSearch {
-    /// It made this.
+    /// The operation created this object.
     Made(u64),
-    /// No entry has the marker, and the log is whole from before the intent to now.
+    /// No entry has the marker, and the log is complete from before the intent until now.
     Nothing {
-        /// The objects of these entries: other operations, or other users, made them.
+        /// The objects of these entries: other operations or other users created them.
         others: Vec<u64>,
     },
-    /// The log does not tell.
+    /// The log gives no answer.
     Silent,
 }
 
-/// Looks for the marker among the entries of this type, the newest first, back to well before the intent. It does not ask
-/// for those of the bot alone: a marker is nobody else's, and an absence that rests on a wrong user would be no proof.
+/// Searches the entries of this type for the marker, newest first, back to well before the intent. The search is not
+/// limited to entries of the bot: a marker is unique, and an absence that depends on the right user id would be no
+/// proof.
 pub(super) async fn trace(
     errand: &ExecutionContext<'_>,
     action: AuditLogEventType,
@@ -54,7 +55,7 @@ pub(super) async fn trace(
             return Ok(MarkerSearch::Made(made));
         }
         others.extend(entries.iter().filter_map(|entry| entry.target_id));
-        // A page that is merely short need not be the last one.
+        // A page that is merely short is not necessarily the last one.
         match entries.iter().map(|entry| entry.id).min() {
             Some(oldest) if oldest >= first => before = Some(oldest),
             Some(_) | None => return Ok(MarkerSearch::Nothing { others }),

@@ -1,4 +1,4 @@
-//! Messages that may have been sent.
+//! Reconciles messages that may have been sent.
 
 use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
@@ -14,7 +14,7 @@ use super::super::model::DiscordMessage;
 use super::super::result::{self, ObjectOutcome};
 use crate::discord::rest::MessagePage;
 
-/// The most messages that Discord gives at once.
+/// Maximum number of messages in one page of Discord.
 const PAGE: u16 = 100;
 
 /// A message that the operation may have sent.
@@ -24,24 +24,24 @@ pub(in super::super) struct ExpectedMessage<'a> {
     pub(in super::super) reply_to: Option<Id<MessageMarker>>,
 }
 
-/// What a scan for a message came to.
+/// Result of a scan for a message.
 #[derive(Debug)]
 pub(in super::super) enum ScanResult {
-    /// This is it.
+    /// The message.
     Found(Box<DiscordMessage>),
-    /// It is not there.
+    /// The message does not exist.
     Absent,
-    /// Nobody can tell, and why.
+    /// Unknown, with the reason.
     Unclear(String),
 }
 
 impl ExpectedMessage<'_> {
-    /// Looks through the channel from before the intent on for a message of the bot that says the same and belongs to no
-    /// other operation: those that others made are known, so that equal messages are not taken for one another.
+    /// Scans the channel from before the intent on for a message of the bot with the same content that belongs to no
+    /// other operation. Messages of other operations are known, so that equal messages are not confused.
     pub(in super::super) async fn scan(&self, errand: &ExecutionContext<'_>) -> Result<ScanResult, ExecutionError> {
         let first = errand.lowest_id(errand.config().clock_slack);
         let (mut same, mut alike): (Vec<DiscordMessage>, Vec<DiscordMessage>) = (Vec::new(), Vec::new());
-        // One before the first, since Discord gives those after.
+        // One before the first, because Discord returns those after it.
         let mut after = first.saturating_sub(1).max(1);
         let (mut whole, mut empty) = (false, true);
         for _ in 0..errand.config().most_pages {
@@ -62,8 +62,8 @@ impl ExpectedMessage<'_> {
         }
         if empty && !self.shows_history(errand, after).await? {
             return Ok(ScanResult::Unclear(format!(
-                "the bot may not read the history of channel {}: give it READ_MESSAGE_HISTORY, or look whether the message \
-                 is there",
+                "the bot cannot read the history of channel {}: give it READ_MESSAGE_HISTORY, or check whether the \
+                 message exists",
                 self.channel
             )));
         }
@@ -74,7 +74,8 @@ impl ExpectedMessage<'_> {
 
     fn likeness(&self, errand: &ExecutionContext<'_>, message: &DiscordMessage) -> Similarity {
         let answers = message.message_reference.as_ref().and_then(|reference| reference.message_id);
-        // What a webhook or an interaction says is under the bot's name, too, and is never an operation's message.
+        // Messages of a webhook or an interaction also have the bot as their author, but are never an operation's
+        // message.
         if message.author.id != errand.bot() || message.webhook_id.is_some() || answers != self.reply_to.map(Id::get) {
             return Similarity::Other;
         }
@@ -100,24 +101,26 @@ impl ExpectedMessage<'_> {
             ([_], _) => ScanResult::Found(Box::new(same.remove(0))),
             ([], []) if whole => ScanResult::Absent,
             ([], []) => ScanResult::Unclear(format!(
-                "channel {} has had too many messages since to look through: look whether the message is there",
+                "channel {} has too many messages since then to scan: check whether the message exists",
                 self.channel
             )),
             ([], alike) => ScanResult::Unclear(format!(
-                "messages of channel {} are much like it ({}), and may be it: look whether the message is there",
+                "messages of channel {} are similar ({}) and may be the one that was sent: check whether the message \
+                 exists",
                 self.channel,
                 ids(alike)
             )),
             (several, _) => ScanResult::Unclear(format!(
-                "several messages of channel {} say the same and belong to no operation ({}): look whether they are too many",
+                "several messages of channel {} have the same content and belong to no operation ({}): check for \
+                 duplicates",
                 self.channel,
                 ids(several)
             )),
         }
     }
 
-    /// Whether an empty list means that there is nothing: without the permission Discord lists nothing, but refuses to show
-    /// a single message. None has the id that is asked for here.
+    /// Whether an empty list means that there are no messages. Without the permission, Discord lists nothing, but
+    /// rejects the request for a single message. No message has the id that is requested here.
     async fn shows_history(&self, errand: &ExecutionContext<'_>, none: u64) -> Result<bool, ExecutionError> {
         let asked = errand.look::<DiscordMessage>(errand.builders().message(self.channel, named(none)?)).await;
         match asked {
@@ -143,13 +146,13 @@ pub(super) async fn sent_to_user(
     errand: &ExecutionContext<'_>,
     payload: &SendDm,
 ) -> Result<ReconcileResult, ExecutionError> {
-    // Opening the channel again changes nothing, and nobody sees it.
+    // Opening the channel again changes nothing, and is not visible.
     let own = ExpectedMessage { channel: direct(errand, payload.user).await?, body: &payload.body, reply_to: None };
     let scan = in_channel(errand, &own).await?;
     Ok(reconciled(&own, scan, None))
 }
 
-/// A message that is there but is yet to be pinned is not done. Doing it again finds it, and goes on from there.
+/// A message that exists but is not pinned yet is incomplete. The next execution finds it and continues from there.
 pub(super) async fn ensured(
     errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,
@@ -159,7 +162,7 @@ pub(super) async fn ensured(
         && home.is_none_or(|home| home == own.channel.get())
         && get(errand, own.channel, message).await?.is_some()
     {
-        // It is there: nothing had to be sent, and nothing was.
+        // It exists: nothing had to be sent, and nothing was.
         return Ok(ReconcileResult::Absent);
     }
     let scan = match in_channel(errand, &own).await? {
@@ -169,7 +172,7 @@ pub(super) async fn ensured(
     Ok(ensured_by(errand, payload, &own, scan))
 }
 
-/// The same for an operation that will not be sent again: a message that is yet to be pinned is half of it.
+/// The same for an operation that will not be sent again: a message that is not pinned yet is half done.
 pub(in super::super) async fn sent_and_pinned(
     errand: &ExecutionContext<'_>,
     payload: &EnsureMessage,
@@ -177,7 +180,7 @@ pub(in super::super) async fn sent_and_pinned(
     let own = ExpectedMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
     let scan = match in_channel(errand, &own).await? {
         ScanResult::Found(seen) if payload.pin == Some(true) && !seen.pinned => ScanResult::Unclear(format!(
-            "message {} was sent to channel {} and could not be pinned: pin it, or delete it before you redrive",
+            "message {} was sent to channel {} but could not be pinned: pin it, or delete it before a redrive",
             seen.id, own.channel
         )),
         scan @ (ScanResult::Found(_) | ScanResult::Absent | ScanResult::Unclear(_)) => scan,
@@ -201,7 +204,7 @@ fn ensured_by(
     reconciled
 }
 
-/// A channel that is gone took its messages with it; sending there again fails by itself.
+/// The messages of a deleted channel are gone; sending there again fails by itself.
 async fn in_channel(errand: &ExecutionContext<'_>, own: &ExpectedMessage<'_>) -> Result<ScanResult, ExecutionError> {
     match own.scan(errand).await {
         Err(stop) if stop.is_gone() => Ok(ScanResult::Absent),

@@ -1,30 +1,32 @@
-//! Finding out whether something was done whose answer was lost. Nothing is changed by it.
+//! Finds out whether a call whose response was lost took effect. It changes nothing.
 //!
 //! ```text
 //!  role, channel ──▶ marker in the audit log? ──yes──▶ Found
-//!                       │ no entry has it, or the log cannot be read, or not all of it
+//!                       │ no entry has it, or the log cannot be read completely
 //!                       ▼
 //!                    list: name, type, parent, time, no owner, ──one──▶ Found   ──several──▶ Unclear
-//!                          not made by others as the log says
+//!                          not created by others according to the log
 //!                       │ none
-//!                       ├── log not whole, and a channel that the bot might not see ──▶ Unclear
-//!                       └─────────────────────────────────────────────────────────────▶ Absent
+//!                       ├── log not complete, and a channel that the bot may be unable to see ──▶ Unclear
+//!                       └─────────────────────────────────────────────────────────────────────▶ Absent
 //!
-//!  message ──▶ scan since the intent: own, same text, nobody's ──one──▶ Found  ──several, or merely alike──▶ Unclear
+//!  message ──▶ scan since the intent: own, same text, no owner ──one──▶ Found  ──several, or only similar──▶ Unclear
 //!                       └── none, and the history can be read ─▶ Absent
 //!
-//!  followup, POST request ──▶ Unclear: nothing could tell them apart
-//!  everything else ─────────▶ Absent: doing it again does no harm
+//!  followup, POST request ──▶ Unclear: they cannot be told apart
+//!  everything else ─────────▶ Absent: safe to repeat
 //! ```
 //!
-//! - What was made is found even if it was deleted since: it was made once, and is not made again.
+//! - A created object is found even if it was deleted since: it was created once, and is not created again.
 //! - An object is absent only if neither the audit log nor the list shows it. An object that the list shows and the log
-//!   does not mention at all is taken for the operation's own: the log lags. One that the log ascribes to others is not.
-//! - Discord's audit log and listings may lag behind what was done. Whoever asks has to wait first, at least for as long as
-//!   a request may be under way, so that what is not there then will not come.
-//! - Clocks differ. An object counts as made by an intent from [`super::PerformConfig::clock_slack`] before it on. The
-//!   marker, which cannot be mistaken, is looked for from much further back.
-//! - Sending a message again is harmless for a few minutes, since its nonce is enforced; after that the scan is the proof.
+//!   does not mention at all is taken for the operation's own: the log lags. One that the log attributes to others is
+//!   not.
+//! - Discord's audit log and listings may lag. The caller must wait first, at least for as long as a request may be in
+//!   flight, so that what does not exist then will not appear later.
+//! - Clocks differ. An object counts as created by an intent from [`super::ExecutorConfig::clock_slack`] before it on.
+//!   The marker, which is unambiguous, is searched for from much further back.
+//! - Sending a message again is harmless for a few minutes, because its nonce is enforced; after that the scan is the
+//!   proof.
 
 mod audit_log;
 mod messages;
@@ -40,7 +42,7 @@ use self::objects::MatchPolicy;
 use super::execution_context::ExecutionContext;
 use super::execution_error::ExecutionError;
 
-/// Looks for what an earlier try may have done.
+/// Searches for the effect of an earlier attempt.
 pub(super) async fn reconcile(errand: &ExecutionContext<'_>) -> Result<ReconcileResult, ExecutionError> {
     match &errand.work.payload {
         Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref(), MatchPolicy::Taken).await,
@@ -51,12 +53,13 @@ pub(super) async fn reconcile(errand: &ExecutionContext<'_>) -> Result<Reconcile
         Payload::EnsureMessage(payload) => messages::ensured(errand, payload).await,
         Payload::SendDm(payload) => messages::sent_to_user(errand, payload).await,
         Payload::SendFollowup(_) => Ok(ReconcileResult::Unclear(
-            "the followup was sent and not answered, and Discord does not tell followups apart: look whether it is there"
+            "the followup was sent without a response, and followups cannot be identified afterwards: check whether it \
+             exists"
                 .to_owned(),
         )),
         Payload::Request(payload) => Ok(match payload.method {
             Method::Post => ReconcileResult::Unclear(
-                "the POST was sent and not answered, and only you know what it makes: look whether that is there".to_owned(),
+                "the POST was sent without a response, and only you know what it creates: check whether it exists".to_owned(),
             ),
             Method::Get | Method::Put | Method::Patch | Method::Delete => ReconcileResult::Absent,
         }),

@@ -1,4 +1,4 @@
-//! Roles and channels that may have been made.
+//! Reconciles roles and channels that may have been created.
 
 use guildhall_actors::ports::{ExecutionOutput, ReconcileResult};
 use guildhall_core::operation::ManagedKind;
@@ -15,17 +15,18 @@ use super::super::result::{self, ObjectOutcome};
 use super::audit_log::{self, MarkerSearch};
 use super::visibility::{self, Visibility};
 
-/// What an object is that fits, without a marker to prove that the operation made it.
+/// How to treat an object that matches, without a marker that proves that the operation created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MatchPolicy {
-    /// Taken for what the operation made.
+    /// As created by the operation.
     Taken,
-    /// Left to the operation: done again it adopts what fits, and makes it as it should be, whoever made it.
+    /// Leave it to the operation: the next execution adopts a matching object, no matter who created it, and updates
+    /// it.
     Left,
 }
 
 impl MatchPolicy {
-    /// What an `ensure_…` does about a match.
+    /// The policy of an `ensure_…` operation.
     pub(super) const fn of(adopt: bool) -> Self {
         if adopt { Self::Left } else { Self::Taken }
     }
@@ -38,7 +39,7 @@ impl MatchPolicy {
     }
 }
 
-/// The role that this operation made, if it did.
+/// Searches for the role that this operation created.
 pub(super) async fn role(
     errand: &ExecutionContext<'_>,
     wanted: &NewRole,
@@ -47,7 +48,7 @@ pub(super) async fn role(
 ) -> Result<ReconcileResult, ExecutionError> {
     let others = match audit_log::trace(errand, AuditLogEventType::RoleCreate).await? {
         MarkerSearch::Made(id) => return Ok(found(errand, ManagedKind::Role, id, ObjectOutcome::Found, key)),
-        // The log may lag behind, so its silence alone is no proof: the list has to agree.
+        // The log may lag, so a missing entry alone is no proof: the list must agree.
         MarkerSearch::Nothing { others } => others,
         MarkerSearch::Silent => Vec::new(),
     };
@@ -63,14 +64,14 @@ pub(super) async fn role(
         .filter(|id| !others.contains(id));
     let free = errand.strangers(ManagedKind::Role, alike.collect()).await?;
     Ok(match free.as_slice() {
-        // A guild's roles are always listed whole.
+        // The list of a guild's roles is always complete.
         [] => ReconcileResult::Absent,
         [one] => match_is.found(errand, ManagedKind::Role, *one, key),
         several => ReconcileResult::Unclear(several_made("roles", &wanted.name, several)),
     })
 }
 
-/// The channel that this operation made, if it did.
+/// Searches for the channel that this operation created.
 pub(super) async fn channel(
     errand: &ExecutionContext<'_>,
     wanted: &NewChannel,
@@ -97,13 +98,13 @@ pub(super) async fn channel(
     });
     let free = errand.strangers(ManagedKind::Channel, alike.map(|channel| channel.id).collect()).await?;
     Ok(match free.as_slice() {
-        // The log tells of channels that the list may leave out.
+        // The log includes channels that the list may omit.
         [] if log_is_whole => ReconcileResult::Absent,
         [] => match visibility::of_new_channel(errand, wanted, parent, &channels).await? {
             Visibility::Clear => ReconcileResult::Absent,
             Visibility::Obscured => ReconcileResult::Unclear(format!(
-                "channel `{}` is not in the guild's list, but the bot may not see it there, nor may it read the audit log: \
-                 look whether the channel is there, and give the bot VIEW_AUDIT_LOG",
+                "channel `{}` is not in the guild's list, but the bot may be unable to see it there, and it cannot \
+                 read the audit log: check whether the channel exists, and give the bot VIEW_AUDIT_LOG",
                 wanted.name
             )),
         },
@@ -112,12 +113,12 @@ pub(super) async fn channel(
     })
 }
 
-/// Whether what an `ensure_…` is about is there: then nothing had to be made, and nothing was.
+/// Whether the object of an `ensure_…` exists: then nothing had to be created, and nothing was.
 fn holds_bound(errand: &ExecutionContext<'_>, mut ids: impl Iterator<Item = u64>) -> bool {
     errand.work.bound.is_some_and(|(bound, _)| ids.any(|id| id == bound))
 }
 
-/// The lowest id of anything that the operation can have made.
+/// The lowest id that an object of this operation can have.
 fn first_possible(errand: &ExecutionContext<'_>) -> u64 {
     errand.lowest_id(errand.config().clock_slack)
 }
@@ -139,8 +140,8 @@ fn found(
 fn several_made(what: &str, name: &str, ids: &[u64]) -> String {
     let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
     format!(
-        "{} {what} named `{name}` were made about then and belong to no operation ({}): delete those that should not be there, \
-         and give the bot VIEW_AUDIT_LOG, so that the right one can be told",
+        "{} {what} named `{name}` were created about that time and belong to no operation ({}): delete those that \
+         should not exist, and give the bot VIEW_AUDIT_LOG so that the right one can be identified",
         ids.len(),
         shown.join(", ")
     )

@@ -1,5 +1,5 @@
-//! Whether the bot would see a channel in the guild's list. Discord may leave out those that it cannot view, so that one
-//! which is not listed need not be absent.
+//! Whether the bot would see a channel in the guild's list. Discord may omit channels that the bot cannot view, so a
+//! channel that is not listed may exist.
 
 use guildhall_core::operation::payload::NewChannel;
 use twilight_model::id::Id;
@@ -13,16 +13,17 @@ use super::super::overwrites;
 const ADMINISTRATOR: u64 = 1 << 3;
 const VIEW_CHANNEL: u64 = 1 << 10;
 
-/// Whether a list shows a channel for certain.
+/// Whether the list is certain to include a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visibility {
     /// It would be listed.
     Clear,
-    /// It might be left out.
+    /// It may be omitted.
     Obscured,
 }
 
-/// Whether the bot would see a channel made like this. One that says nothing of its own has its category's overwrites.
+/// Whether the bot would see a channel with these properties. A channel without overwrites of its own inherits those of
+/// its category.
 pub(super) async fn of_new_channel(
     errand: &ExecutionContext<'_>,
     wanted: &NewChannel,
@@ -44,7 +45,7 @@ pub(super) async fn of_new_channel(
     Ok(viewer.sight(&roles, &overwrites))
 }
 
-/// Who looks.
+/// The member whose view is computed.
 struct Viewer<'a> {
     everyone: u64,
     user: u64,
@@ -52,8 +53,8 @@ struct Viewer<'a> {
 }
 
 impl Viewer<'_> {
-    /// Discord's order: the guild's roles, then the channel's overwrites for everyone, for the viewer's roles together, and
-    /// for the viewer alone.
+    /// Discord's order: the guild's roles, then the channel's overwrites for everyone, for all roles of the viewer
+    /// together, and for the viewer alone.
     fn sight(&self, roles: &[DiscordRole], overwrites: &[DiscordOverwrite]) -> Visibility {
         let own = |role: u64| role == self.everyone || self.roles.contains(&role);
         let base = roles.iter().filter(|role| own(role.id)).fold(0, |bits, role| bits | role.permissions);
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(sight(&[role(GUILD, 0), role(6, ADMINISTRATOR)], &[(BOT, 1, 0, view)]), Visibility::Clear);
     }
 
-    /// All permissions of a member in a channel, step by step as Discord's documentation has it.
+    /// All permissions of a member in a channel, computed step by step as in Discord's documentation.
     fn permissions(base: u64, held: &[u64], overwrites: &[(u64, u8, u64, u64)]) -> u64 {
         if base & ADMINISTRATOR != 0 {
             return u64::MAX;

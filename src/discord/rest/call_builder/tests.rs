@@ -1,4 +1,4 @@
-//! What the calls look like, and what the simulator makes of them.
+//! The form of the calls, and the simulator's responses to them.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn an_interactions_calls_are_known_to_the_gate_as_such() {
     let defer = calls.interaction_callback(Id::new(9), "tok", &deferred).unwrap();
     assert_eq!(defer.request.path, "/interactions/9/tok/callback");
     assert!(edit.request.route(0).interaction && defer.request.route(0).interaction);
-    // Another application's webhook is nobody's but its own.
+    // A webhook of another application uses only its own token.
     let webhook = calls.builders().execute_webhook(Id::new(6), "tok").content("a");
     let call: Call<()> = calls.build(webhook).unwrap();
     assert_eq!(call.request.credential, Credential::Anonymous);

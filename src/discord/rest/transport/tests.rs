@@ -1,4 +1,4 @@
-//! The transport against raw TCP listeners that misbehave in every way a network can, and against the simulator.
+//! Tests the transport against faulty TCP servers, and against the simulator.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,9 +19,9 @@ use super::*;
 const BOT: Credential = Credential::Application(1);
 const TOKEN: &str = "a.secret-token";
 
-/// Long enough that only something broken takes longer.
+/// Timeout that only a stuck test reaches.
 const STUCK: Duration = Duration::from_secs(60);
-/// How long a call waits for an answer that never comes.
+/// How long a call waits for a response that never comes.
 const SOON: Duration = Duration::from_secs(1);
 
 fn config(api_url: String) -> TransportConfig {
@@ -46,14 +46,15 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A server on a thread of its own. The listener stays open until it ends, so that a second connection would be seen.
+/// Runs a server on a thread of its own. The listener stays open until the server ends, so that a second connection is
+/// seen.
 fn server<T: Send + 'static>(
     serve: impl FnOnce(&TcpListener) -> T + Send + 'static,
 ) -> (SocketAddr, JoinHandle<(T, usize)>) {
     let (listener, address) = listener();
     let thread = std::thread::spawn(move || {
         let kept = serve(&listener);
-        // Whatever knocked beside what was served.
+        // Counts connections beyond those that were served.
         listener.set_nonblocking(true).unwrap();
         (kept, std::iter::from_fn(|| listener.accept().ok()).count())
     });
@@ -66,7 +67,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Reads a request's head; what follows it is left to the caller, but for what came along.
+/// Reads the head of a request. The rest is left to the caller.
 fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -96,7 +97,7 @@ async fn a_refused_port_means_that_the_call_never_left() {
 
 #[tokio::test]
 async fn no_connection_in_time_means_that_the_call_never_left() {
-    // A TLS server that never says hello: connected, but not so that a call could leave.
+    // A TLS server that never sends its hello: connected, but not ready for a call.
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let (address, thread) = server(move |listener| {
         let stream = accept(listener);
@@ -106,7 +107,7 @@ async fn no_connection_in_time_means_that_the_call_never_left() {
     let transport =
         HyperTransport::new(TransportConfig { connect_timeout: SOON, ..config(format!("https://{address}/api")) });
     let error = transport.unwrap().exchange(call(Method::POST)).await.unwrap_err();
-    assert_eq!(error, TransportError::Connect("no connection in time".to_owned()));
+    assert_eq!(error, TransportError::Connect("connection timed out".to_owned()));
     drop(done);
     thread.join().unwrap();
 }
@@ -117,7 +118,7 @@ async fn a_server_that_is_no_tls_server_was_never_sent_anything() {
         let mut stream = accept(listener);
         stream.write_all(b"this is not TLS\r\n\r\n").unwrap();
         let mut rest = Vec::new();
-        // It may also be reset, when our words were not all read.
+        // The connection may also be reset, when the peer has not read everything.
         drop(stream.read_to_end(&mut rest));
         rest
     });
@@ -133,7 +134,7 @@ async fn a_server_that_is_no_tls_server_was_never_sent_anything() {
 async fn a_connection_closed_before_the_call_was_read_is_not_tried_again() {
     let (address, thread) = server(|listener| drop(accept(listener)));
     let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
-    // Which of the two depends on who was faster; either is true, and neither may lead to a second connection.
+    // Which of the two depends on timing. Both are correct, and neither may lead to a second connection.
     assert!(matches!(error, TransportError::Connect(_) | TransportError::Broken(_)), "{error}");
     let ((), more) = thread.join().unwrap();
     assert_eq!(more, 0);
@@ -146,7 +147,7 @@ async fn a_connection_closed_after_the_call_was_read_means_that_it_may_have_happ
     assert!(matches!(error, TransportError::Broken(_)), "{error}");
     assert!(!error.never_left());
     let (_, more) = thread.join().unwrap();
-    assert_eq!(more, 0, "the call went out again");
+    assert_eq!(more, 0, "the call was sent again");
 }
 
 #[tokio::test]
@@ -160,7 +161,7 @@ async fn an_answer_cut_in_the_middle_of_its_body_means_that_it_may_have_happened
         let error = transport_to(address).exchange(call(Method::GET)).await.unwrap_err();
         assert!(matches!(error, TransportError::Broken(_)), "{error}");
         let ((), more) = thread.join().unwrap();
-        assert_eq!(more, 0, "the call went out again");
+        assert_eq!(more, 0, "the call was sent again");
     }
 }
 
@@ -193,7 +194,7 @@ async fn a_connection_that_the_server_closed_while_it_was_idle_costs_no_call() {
         let first = read_head(&mut stream);
         answer(&mut stream, "1");
         stream.shutdown(Shutdown::Write).unwrap();
-        // The other side has seen it once it has closed, too.
+        // The peer has seen the shutdown once it has closed its side, too.
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
         closed.send(()).unwrap();
         let mut stream = accept(listener);
@@ -220,7 +221,7 @@ async fn a_call_on_a_kept_connection_that_dies_under_it_is_not_tried_again() {
     assert_eq!(transport.exchange(call(Method::POST)).await.unwrap().body, "1");
     let error = transport.exchange(call(Method::POST)).await.unwrap_err();
     assert!(matches!(error, TransportError::Broken(_)), "{error}");
-    assert_eq!(thread.join().unwrap().1, 0, "the call went out again");
+    assert_eq!(thread.join().unwrap().1, 0, "the call was sent again");
 }
 
 #[tokio::test]
@@ -231,7 +232,7 @@ async fn an_answer_past_the_bound_is_not_kept() {
             read_head(&mut stream);
             let chunk = if head.starts_with("transfer") { "1388\r\n" } else { "" };
             let text = "x".repeat(5_000);
-            // The other side may hang up before it has all of it.
+            // The peer may close the connection before it has read everything.
             drop(write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n{chunk}{text}"));
         });
         let error = transport_to(address).exchange(call(Method::GET)).await.unwrap_err();
@@ -325,7 +326,7 @@ async fn a_streaming_body_that_breaks_off_leaves_a_call_that_may_have_happened()
     let half = stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
     let end = stream::once(async {
         told.await.unwrap();
-        Err("its sender is gone".into())
+        Err("the sender is gone".into())
     });
     let mut request = call(Method::POST);
     request.body = RequestBody::Stream(StreamBody::new(half.chain(end)).boxed_unsync());
@@ -443,7 +444,7 @@ async fn every_refusal_of_the_simulator_is_told_from_the_others() {
     ];
     for (guild, (action, class)) in (1..).zip(cases) {
         sim.add_fault(fault("*", action.clone())).unwrap();
-        // Each with a bucket of its own, so that only the fault can refuse it.
+        // Each has a bucket of its own, so that only the fault can reject it.
         let request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
         let received = transport.exchange(request).await.unwrap();
         assert_eq!(received.class, class, "{action:?}");
@@ -461,7 +462,8 @@ async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
         request
     };
     for (action, name, effects) in [(FaultAction::DropAfter, "after", 1), (FaultAction::DropBefore, "before", 0)] {
-        // One call first, so that the cut one goes over a kept connection, where a client is most tempted to retry.
+        // The first call opens a connection, so that the cut one reuses it: that is where a client is most likely to
+        // retry.
         transport.exchange(RestRequest::new(Method::GET, path.clone(), BOT)).await.unwrap();
         sim.add_fault(fault("POST /guilds/{guild.id}/roles", action)).unwrap();
         let error = transport.exchange(create(name)).await.unwrap_err();
@@ -472,7 +474,7 @@ async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
     }
 }
 
-/// A right that has ended.
+/// A lease that has expired.
 struct Ended;
 
 impl guildhall_actors::lease_guard::LeaseCheck for Ended {
@@ -494,8 +496,8 @@ async fn what_is_sent_by_a_right_that_may_end_is_not_written_once_the_lease_has(
     let ended = || LeaseGuard::while_held(Arc::new(Ended));
     let transport = transport_to(address).under(ended());
     let error = transport.exchange(RestRequest { right: ended(), ..call(Method::POST) }).await.unwrap_err();
-    assert!(error.to_string().contains("the lease ran out"), "{error}");
-    // What is nobody's but the process's own goes on.
+    assert!(error.to_string().contains("the lease expired"), "{error}");
+    // A call that depends on no lease continues to work.
     transport.exchange(call(Method::GET)).await.unwrap();
     assert_eq!(thread.join().unwrap(), (Vec::new(), 0));
 }
