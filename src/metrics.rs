@@ -11,26 +11,10 @@ pub const BUILD_INFO: &str = "guildhall_build_info";
 pub const PROCESS_ENDS: &str = "guildhall_process_ends";
 /// 1 when a part is ready, else 0.
 pub const READY: &str = "guildhall_ready";
-/// Dispatches received, by type.
-pub const GATEWAY_EVENTS: &str = "guildhall_gateway_events_total";
-/// 1 while a shard has a session that receives events, else 0.
-pub const GATEWAY_SHARD_CONNECTED: &str = "guildhall_gateway_shard_connected";
-/// Sessions that started or resumed.
-pub const GATEWAY_SESSIONS: &str = "guildhall_gateway_sessions_total";
-/// Connections that ended or failed, by reason.
-pub const GATEWAY_DISCONNECTS: &str = "guildhall_gateway_disconnects_total";
-/// Reconnects, by the reason why the previous connection ended or failed.
-pub const GATEWAY_RECONNECTS: &str = "guildhall_gateway_reconnects_total";
-/// Frames that could not be parsed.
-pub const GATEWAY_MALFORMED: &str = "guildhall_gateway_malformed_total";
-/// Times that a shard disconnected because its event buffer was full.
-pub const GATEWAY_PAUSED: &str = "guildhall_gateway_paused_total";
 /// Shards that this process has claimed, lost or released.
 pub const GATEWAY_SHARD_CLAIMS: &str = "guildhall_gateway_shard_claims_total";
 /// Shards that this process owns.
 pub const GATEWAY_SHARDS_HELD: &str = "guildhall_gateway_shards_held";
-/// Events that were dropped because the buffer was full, by class.
-pub const GATEWAY_SHED: &str = "guildhall_gateway_shed_total";
 /// Requests for permission to identify, by result.
 pub const GATEWAY_IDENTIFIES: &str = "guildhall_gateway_identifies_total";
 /// 1 while the connection to Redis is up, else 0.
@@ -187,25 +171,8 @@ const METRICS: &[Metric] = &[
         "Processes of this store that were ended by a part within the last hour, by part.",
     ),
     Metric::gauge(READY, &["part"], "1 when a part is ready, else 0."),
-    Metric::counter(GATEWAY_EVENTS, &["type"], "Gateway dispatches received, by type."),
-    Metric::gauge(GATEWAY_SHARD_CONNECTED, &["shard"], "1 while a shard has a session that receives events, else 0."),
-    Metric::counter(GATEWAY_SESSIONS, &["how"], "Gateway sessions that started (ready) or resumed (resumed)."),
-    Metric::counter(GATEWAY_DISCONNECTS, &["why"], "Gateway connections that ended or failed, by reason."),
-    Metric::counter(
-        GATEWAY_RECONNECTS,
-        &["why"],
-        "Gateway reconnects, by the reason why the previous connection ended or failed.",
-    ),
-    Metric::counter(GATEWAY_MALFORMED, &[], "Gateway frames that could not be parsed and were skipped."),
-    Metric::counter(GATEWAY_PAUSED, &[], "Times that a shard disconnected because its event buffer was full."),
     Metric::counter(GATEWAY_SHARD_CLAIMS, &["what"], "Shards that this process has taken, lost or released."),
     Metric::gauge(GATEWAY_SHARDS_HELD, &[], "Shards that this process owns."),
-    Metric::counter(
-        GATEWAY_SHED,
-        &["class"],
-        "Gateway events that were dropped because the buffer was full, by \
-        class.",
-    ),
     Metric::counter(
         GATEWAY_IDENTIFIES,
         &["result"],

@@ -7,6 +7,7 @@ pub(crate) mod change_feed;
 pub(crate) mod event_observer;
 pub(crate) mod event_store;
 pub(crate) mod executor;
+pub(crate) mod gateway_connection;
 pub(crate) mod idempotency_cache;
 pub(crate) mod interaction_responder;
 pub(crate) mod key_store;
@@ -26,6 +27,7 @@ pub use self::event_store::{
 pub use self::executor::{
     Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, HoldScope, OperationExecutor, ReconcileResult,
 };
+pub use self::gateway_connection::{GatewayConnection, GatewayError, GatewayItem, GatewayState, SessionPosition};
 pub use self::idempotency_cache::{CacheFuture, IdempotencyCache, IdempotencyRecord};
 pub use self::interaction_responder::{InitialResponse, InteractionResponder, RespondFuture, ResponseResult};
 pub use self::key_store::{

@@ -7,6 +7,7 @@ pub mod events;
 pub mod limits;
 mod metric;
 pub mod operations;
+pub mod shard;
 pub mod shared_limits;
 pub mod snapshot;
 pub mod span;
@@ -46,6 +47,7 @@ pub fn metrics() -> impl Iterator<Item = &'static Metric> {
         limits::METRICS,
         snapshot::METRICS,
         operations::METRICS,
+        shard::METRICS,
         shared_limits::METRICS,
         supervision::METRICS,
     ]

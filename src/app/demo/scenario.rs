@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use guildhall_actors::telemetry::shared_limits;
+use guildhall_actors::telemetry::{shard, shared_limits};
 use guildhall_sim::{FireSpec, JoinSpec, Score, Snowflake};
 use tokio::time::{Instant, sleep};
 
@@ -12,7 +12,6 @@ use super::{
     operation::{self, DemoGuild, DemoOperation},
     step_table::Expected::{self, AtMost, Exactly},
 };
-use crate::metrics;
 
 /// Members who join each guild.
 const JOINS: u64 = 2;
@@ -44,7 +43,7 @@ impl Demo {
 
     /// Shards connect, and guilds arrive.
     async fn connect(&mut self) -> Result<(), DemoError> {
-        let connected = async || self.desk.metric(metrics::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
+        let connected = async || self.desk.metric(shard::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
         let shards = self.until(u64::from(SHARDS), connected).await?;
         self.table.note("shards connected", Exactly(u64::from(SHARDS)), shards);
         println!("{shards} shards are connected: each sent IDENTIFY over a real WebSocket and received READY.");
@@ -215,7 +214,7 @@ impl Demo {
     /// What came of it all, by the simulator.
     async fn judge(&mut self) -> Result<(), DemoError> {
         // The shards are back, too.
-        let connected = async || self.desk.metric(metrics::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
+        let connected = async || self.desk.metric(shard::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
         self.until(u64::from(SHARDS), connected).await?;
         let standing = self.desk.standing().await?;
         let score = self.sim.score();
@@ -272,7 +271,7 @@ impl Demo {
     /// Events of this type that arrived; of all types, if none is given.
     async fn events(&self, kind: &str) -> u64 {
         let label = if kind.is_empty() { String::new() } else { format!("\"{kind}\"") };
-        self.desk.metric(metrics::GATEWAY_EVENTS, &label).await.unwrap_or(0)
+        self.desk.metric(shard::GATEWAY_EVENTS, &label).await.unwrap_or(0)
     }
 
     /// Waits until a count is reached or the step's time is up. What was seen until then counts.

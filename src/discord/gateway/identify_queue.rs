@@ -12,6 +12,7 @@ use std::{
 };
 
 use guildhall_actors::ports::{EventStore, IdentifyDecision, IdentifyRequest};
+use guildhall_actors::shard::{BackoffConfig, ReconnectBackoff, ShardEvent, ShardObserver};
 use guildhall_actors::supervision::{Part, spawn_finite_on};
 use guildhall_actors::wall_clock::WallClock;
 use tokio::{
@@ -21,11 +22,7 @@ use tokio::{
 };
 use twilight_gateway::queue::Queue;
 
-use super::{
-    events::IdentifyDecided,
-    observer::{ShardEvent, ShardObserver},
-    reconnect_backoff::{BackoffConfig, ReconnectBackoff},
-};
+use super::events::IdentifyDecided;
 use crate::events::emit;
 
 /// Timeout of a store request.

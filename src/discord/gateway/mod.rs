@@ -1,23 +1,17 @@
 //! All shards of a process: opens, closes and observes them.
 //!
 //! ```text
-//!  ShardSet::open ─▶ thread ─┬─ ShardTask (shard 0) ──▶ ShardSender
-//!                            └─ ShardTask (shard 2) ──▶ ShardSender    the threads do nothing else
-//!                 ─▶ thread ─── ShardTask (shard 1) ──▶ ShardSender
+//!  ShardSet::open ─▶ thread ─┬─ Shard actor 0 ──▶ ShardSender
+//!                            └─ Shard actor 2 ──▶ ShardSender    the threads do nothing else
+//!                 ─▶ thread ─── Shard actor 1 ──▶ ShardSender
 //! ```
 
-mod backlog;
 mod config_template;
-mod connection_state;
 mod events;
-mod hello;
 mod identify_queue;
-mod observer;
-mod reconnect_backoff;
-mod shard;
 mod shard_set;
-mod status;
 mod timed_queue;
+mod twilight_connection;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,31 +23,31 @@ use std::{
 
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::StoredSession;
-use guildhall_actors::shard::{FlowLimit, ShardSender};
-use guildhall_actors::supervision::{Part, spawn_work};
+use guildhall_actors::shard::{FlowLimit, Shard, ShardConfig, ShardSender, ShardSpec, StartShard};
+use guildhall_actors::supervision::Part;
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_actors::{failpoint, supervision};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::{mpsc, watch},
+    task::LocalSet,
 };
-use twilight_gateway::{ConfigBuilder, Intents, Session as TwilightSession, Shard, ShardId, queue::Queue};
+use twilight_gateway::{ConfigBuilder, Intents, ShardId, queue::Queue};
 use twilight_model::gateway::payload::outgoing::{
     identify::IdentifyProperties, update_presence::UpdatePresencePayload,
 };
 
 use self::{
     config_template::ConfigTemplate,
-    shard::{ShardConfig, ShardTask},
-    shard_set::{ShardFuture, ShardSpec, ThreadTask},
-    timed_queue::TimedQueue,
+    shard_set::{OpenShard, PrepareShard},
+    twilight_connection::TwilightConnection,
 };
 pub use self::{
     identify_queue::{IdentifyLimits, IdentifyQueue, SessionStartLimit},
-    observer::{SessionKind, ShardEvent, ShardObserver},
-    reconnect_backoff::BackoffConfig,
     shard_set::{ResumeState, ShardSet},
 };
+pub use guildhall_actors::shard::{BackoffConfig, SessionKind, ShardEvent, ShardObserver};
+
 use super::FatalClose;
 use crate::settings::{SecretValue, ShardRange};
 
@@ -195,34 +189,24 @@ impl ShardPool {
             desks.push(desk);
         }
         let shards = config.shards;
-        let hire = move |opening: ShardSpec| -> ShardFuture {
-            let ShardSpec { number, feed, resume, right, stopped, restarts, vitals } = opening;
-            let mut unread = BTreeSet::new();
-            let turn = TimedQueue::new(config.queue.clone());
-            let mut own = ConfigBuilder::from(template.config()).queue(turn);
-            if let Some(ResumeState { session: kept, unread: its }) = resume {
-                unread = its;
-                own = own.session(TwilightSession::new(kept.confirmed, kept.session.as_ref().to_owned()));
-                if let Some(url) = kept.resume_url {
-                    own = own.resume_url(url);
-                }
-            }
-            let shard = Shard::with_config(ShardId::new(number, shards), own.build());
-            let clock = config.clock.clone();
-            let runner = ShardTask::new(
-                shard,
-                Arc::clone(&template),
-                feed,
-                Arc::clone(&observer),
-                clock,
-                manners,
-                right,
-                vitals,
-            )
-            .leaving(unread);
-            Box::pin(runner.run(stopped, restarts))
-        };
-        let roster = ShardSet::new(Box::new(hire), desks, tell);
+        let prepare: PrepareShard = Box::new(move |open| {
+            let OpenShard { number, sender, resume, lease, on_exit } = open;
+            let (session, unread) =
+                resume.map_or((None, BTreeSet::new()), |resume| (Some(resume.session), resume.unread));
+            let id = ShardId::new(number, shards);
+            Shard::prepare(ShardSpec {
+                number,
+                connection: TwilightConnection::new(id, Arc::clone(&template), config.queue.clone(), session),
+                unread,
+                sender,
+                observer: Arc::clone(&observer),
+                clock: config.clock.clone(),
+                config: manners,
+                lease,
+                on_exit,
+            })
+        });
+        let roster = ShardSet::new(prepare, intents, desks, tell);
         Ok(Self { ends, _alive: alive, roster, set_token: Setter(set_token) })
     }
 
@@ -266,16 +250,16 @@ fn usable(kept: Vec<StoredSession>, shards: u32) -> impl Iterator<Item = (u32, S
 }
 
 /// Runs shards on a thread until the pool is dropped.
-fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<ThreadTask>) {
-    runtime.block_on(async move {
+fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<StartShard>) {
+    // Actors run in a local set. Dropping it drops the shards.
+    LocalSet::new().block_on(runtime, async move {
         let mut ticks = pin!(failpoint::ticks(Part::ShardThread));
         loop {
             tokio::select! {
                 biased;
                 // Nothing is ever sent: this returns when the sender is dropped.
                 _ = lives.changed() => return,
-                // The task has a guard of its own.
-                Some(work) = hired.recv() => drop(spawn_work(work)),
+                Some(start) = hired.recv() => start(),
                 never = &mut ticks => match never {},
             }
         }

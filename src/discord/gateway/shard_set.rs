@@ -3,26 +3,21 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use guildhall_actors::lease_guard::LeaseGuard;
 use guildhall_actors::ports::{ShardView, StoredSession};
-use guildhall_actors::shard::ShardSender;
-use guildhall_actors::supervision::{Part, PartGuard};
+use guildhall_actors::shard::{ShardEnd as Exit, ShardHandle, ShardSender, StartShard};
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,
 };
+use twilight_gateway::Intents;
 
-use super::{ShardEnd, status::ShardStatus};
-
-/// A shard that runs until it ends.
-pub(super) type ShardFuture = Pin<Box<dyn Future<Output = ShardEnd> + Send>>;
-/// A shard with its cleanup.
-pub(super) type ThreadTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+use super::ShardEnd;
+use crate::discord::FatalClose;
 
 /// A session that a shard resumes.
 #[derive(Debug)]
@@ -33,17 +28,17 @@ pub struct ResumeState {
     pub unread: BTreeSet<u64>,
 }
 
-/// Parameters of a shard.
-pub(super) struct ShardSpec {
+/// Parameters of a shard that is opened.
+pub(super) struct OpenShard {
     pub(super) number: u32,
-    pub(super) feed: ShardSender,
+    pub(super) sender: ShardSender,
     pub(super) resume: Option<ResumeState>,
-    pub(super) right: LeaseGuard,
-    pub(super) stopped: watch::Receiver<bool>,
-    /// Changes when the shard must reconnect.
-    pub(super) restarts: watch::Receiver<()>,
-    pub(super) vitals: Arc<ShardStatus>,
+    pub(super) lease: LeaseGuard,
+    pub(super) on_exit: Box<dyn FnOnce(Exit) + Send>,
 }
+
+/// Creates a shard.
+pub(super) type PrepareShard = Box<dyn Fn(OpenShard) -> (ShardHandle, StartShard) + Send + Sync>;
 
 /// The open shards of a process. Cheap to clone.
 #[derive(Clone)]
@@ -52,20 +47,14 @@ pub struct ShardSet {
 }
 
 struct Inner {
-    hire: Box<dyn Fn(ShardSpec) -> ShardFuture + Send + Sync>,
+    prepare: PrepareShard,
+    intents: Intents,
     /// One for each thread. Each has capacity for every shard: a shard is reopened only after it has ended.
-    desks: Vec<mpsc::Sender<ThreadTask>>,
-    open: Mutex<BTreeMap<u32, ShardControl>>,
+    threads: Vec<mpsc::Sender<StartShard>>,
+    open: Mutex<BTreeMap<u32, ShardHandle>>,
     /// Notifies that a shard has ended.
     ended: watch::Sender<()>,
-    tell: mpsc::Sender<ShardEnd>,
-}
-
-struct ShardControl {
-    stop: watch::Sender<bool>,
-    cut: watch::Sender<bool>,
-    restart: watch::Sender<()>,
-    vitals: Arc<ShardStatus>,
+    ends: mpsc::Sender<ShardEnd>,
 }
 
 impl fmt::Debug for ShardSet {
@@ -76,42 +65,32 @@ impl fmt::Debug for ShardSet {
 
 impl ShardSet {
     pub(super) fn new(
-        hire: Box<dyn Fn(ShardSpec) -> ShardFuture + Send + Sync>,
-        desks: Vec<mpsc::Sender<ThreadTask>>,
-        tell: mpsc::Sender<ShardEnd>,
+        prepare: PrepareShard,
+        intents: Intents,
+        threads: Vec<mpsc::Sender<StartShard>>,
+        ends: mpsc::Sender<ShardEnd>,
     ) -> Self {
         let (open, ended) = (Mutex::default(), watch::Sender::new(()));
-        Self { inner: Arc::new(Inner { hire, desks, open, ended, tell }) }
+        Self { inner: Arc::new(Inner { prepare, intents, threads, open, ended, ends }) }
     }
 
     /// Opens a shard. It resumes `resume`, if given, and closes by itself when the lease ends. Does nothing if the
     /// shard is open.
-    pub fn open(&self, number: u32, feed: ShardSender, resume: Option<ResumeState>, right: LeaseGuard) {
-        let (stop, stopped) = watch::channel(false);
-        let (cut, mut is_cut) = watch::channel(false);
-        let (restart, restarts) = watch::channel(());
-        let vitals = ShardStatus::new();
-        {
+    pub fn open(&self, number: u32, sender: ShardSender, resume: Option<ResumeState>, lease: LeaseGuard) {
+        let start = {
             let mut open = self.inner.open();
             if open.contains_key(&number) {
                 return;
             }
-            open.insert(number, ShardControl { stop, cut, restart, vitals: Arc::clone(&vitals) });
-        }
-        let run = (self.inner.hire)(ShardSpec { number, feed, resume, right, stopped, restarts, vitals });
-        let guard = Some(PartGuard::new(Part::Shard));
-        let leaving = ShardExitGuard { guard, inner: Arc::clone(&self.inner), number, end: ShardEnd::Panicked };
-        let work = Box::pin(async move {
-            // Moves the whole guard into the task, not only the field that is set below.
-            let mut leaving = leaving;
-            leaving.end = tokio::select! {
-                end = run => end,
-                _ = is_cut.wait_for(|cut| *cut) => ShardEnd::Closed,
-            };
-        });
-        let desk = &self.inner.desks[number as usize % self.inner.desks.len()];
-        // Fails only if the thread has ended with the process; the dropped guard then reports the end.
-        drop(desk.try_send(work));
+            let inner = Arc::clone(&self.inner);
+            let on_exit = Box::new(move |exit| inner.on_exit(number, exit));
+            let (handle, start) = (self.inner.prepare)(OpenShard { number, sender, resume, lease, on_exit });
+            open.insert(number, handle);
+            start
+        };
+        let thread = &self.inner.threads[number as usize % self.inner.threads.len()];
+        // Fails only if the thread has ended with the process; the shard, dropped, then reports its end.
+        drop(thread.try_send(start));
     }
 
     /// Closes a shard with code 4000, so that its session can be resumed, and waits until the peer has responded. After
@@ -120,9 +99,8 @@ impl ShardSet {
         let gone = || !self.inner.open().contains_key(&number);
         self.dismiss(Some(number));
         if timeout(within, self.until(gone)).await.is_err() {
-            if let Some(place) = self.inner.open().get(&number) {
-                place.cut.send_replace(true);
-            }
+            let handle = self.inner.open().get(&number).cloned();
+            handle.inspect(ShardHandle::abort);
             self.until(gone).await;
         }
     }
@@ -136,18 +114,14 @@ impl ShardSet {
     /// the shard is not open. Does not wait for the restart.
     #[must_use]
     pub fn restart(&self, number: u32) -> bool {
-        let open = self.inner.open();
-        let place = open.get(&number);
-        place.is_some_and(|place| {
-            place.restart.send_replace(());
-            true
-        })
+        let handle = self.inner.open().get(&number).cloned();
+        handle.inspect(ShardHandle::restart).is_some()
     }
 
     /// Status of the open shards, by number.
     #[must_use]
     pub fn views(&self) -> Vec<ShardView> {
-        self.inner.open().iter().map(|(number, place)| place.vitals.view(*number)).collect()
+        self.inner.open().values().map(ShardHandle::view).collect()
     }
 
     /// Whether a shard is open.
@@ -168,11 +142,9 @@ impl ShardSet {
     }
 
     fn dismiss(&self, which: Option<u32>) {
-        for (number, place) in &*self.inner.open() {
-            if which.is_none_or(|which| which == *number) {
-                place.stop.send_replace(true);
-            }
-        }
+        let open = self.inner.open();
+        let closing = open.iter().filter(|(number, _)| which.is_none_or(|which| which == **number));
+        closing.for_each(|(_, handle)| handle.close());
     }
 
     async fn until(&self, holds: impl Fn() -> bool) {
@@ -186,35 +158,23 @@ impl ShardSet {
 }
 
 impl Inner {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, ShardControl>> {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, ShardHandle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Reports the end of a running shard, however it ends.
-struct ShardExitGuard {
-    /// First, so that a panic is noticed before its consequences.
-    guard: Option<PartGuard>,
-    inner: Arc<Inner>,
-    number: u32,
-    end: ShardEnd,
-}
-
-impl Drop for ShardExitGuard {
-    fn drop(&mut self) {
-        match (self.end, self.guard.take()) {
-            (ShardEnd::Panicked, guard) => drop(guard),
-            // Closed as requested, lost to another process, or rejected by Discord, which the daemon handles.
-            (ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Refused(_), guard) => {
-                guard.into_iter().for_each(PartGuard::finish);
+    fn on_exit(&self, number: u32, exit: Exit) {
+        self.open().remove(&number);
+        let end = match exit {
+            Exit::Closed | Exit::Lost => None,
+            Exit::Refused { code } => {
+                Some(ShardEnd::Refused(FatalClose { shard: number, code, intents: self.intents }))
             }
+            Exit::Panicked => Some(ShardEnd::Panicked),
+        };
+        // The channel has capacity for every shard; its receiver may be gone.
+        if let Some(end) = end {
+            let _ = self.ends.try_send(end);
         }
-        self.inner.open().remove(&self.number);
-        match self.end {
-            ShardEnd::Closed | ShardEnd::Lost => {}
-            // The channel has capacity for every shard; its receiver may be gone.
-            ShardEnd::Refused(_) | ShardEnd::Panicked => drop(self.inner.tell.try_send(self.end)),
-        }
-        self.inner.ended.send_replace(());
+        self.ended.send_replace(());
     }
 }

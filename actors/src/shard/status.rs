@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::ports::{ShardState, ShardView};
+use crate::ports::{ShardState, ShardView};
 
 /// Represents an unknown latency.
 const UNKNOWN: u64 = u64::MAX;
 
 /// Status of a shard.
 #[derive(Debug)]
-pub(super) struct ShardStatus {
+pub(crate) struct ShardStatus {
     state: AtomicU8,
     sequence: AtomicU64,
     latency_us: AtomicU64,
@@ -26,7 +26,7 @@ pub(super) struct ShardStatus {
 
 impl ShardStatus {
     /// Creates the status of a shard that is about to connect.
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: AtomicU8::new(place(ShardState::Connecting)),
             sequence: AtomicU64::new(0),
@@ -38,7 +38,7 @@ impl ShardStatus {
     }
 
     /// Sets the state, the last sequence number read, and the latency of the last heartbeat.
-    pub(super) fn tell(&self, state: ShardState, sequence: u64, latency: Option<Duration>) {
+    pub(crate) fn tell(&self, state: ShardState, sequence: u64, latency: Option<Duration>) {
         let micros = latency.map_or(UNKNOWN, |latency| u64::try_from(latency.as_micros()).unwrap_or(UNKNOWN));
         self.state.store(place(state), Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::Relaxed);
@@ -46,22 +46,22 @@ impl ShardStatus {
     }
 
     /// Sets the session.
-    pub(super) fn has_session(&self, session: &Arc<str>) {
+    pub(crate) fn has_session(&self, session: &Arc<str>) {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(session));
     }
 
     /// Counts a resumed session.
-    pub(super) fn resumed(&self) {
+    pub(crate) fn resumed(&self) {
         self.resumes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a new session.
-    pub(super) fn identified(&self) {
+    pub(crate) fn identified(&self) {
         self.identifies.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the status of this shard. The confirmed sequence number is not known here.
-    pub(super) fn view(&self, shard: u32) -> ShardView {
+    pub(crate) fn view(&self, shard: u32) -> ShardView {
         let latency = self.latency_us.load(Ordering::Relaxed);
         let state = usize::from(self.state.load(Ordering::Relaxed));
         ShardView {

@@ -7,17 +7,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use guildhall_actors::shard::{EventBatch, FlowLimit, ShardMessage};
+use crate::shard::{EventBatch, FlowLimit, ShardMessage};
 use guildhall_core::event::{Event, EventClass};
 use tokio::time::Instant;
 
 /// Maximum number of events in a batch.
-pub(super) const BATCH_EVENTS: usize = 256;
+pub(crate) const BATCH_EVENTS: usize = 256;
 /// A batch of this size takes no more events.
-pub(super) const BATCH_BYTES: usize = 1024 * 1024;
+pub(crate) const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Number of dropped events by class.
-pub(super) type ShedCounts = BTreeMap<EventClass, u64>;
+pub(crate) type ShedCounts = BTreeMap<EventClass, u64>;
 
 #[derive(Debug)]
 enum BacklogItem {
@@ -37,7 +37,7 @@ enum BacklogItem {
 
 /// Items that a shard has read and not forwarded yet.
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(crate) struct Backlog {
     shard: u32,
     most: FlowLimit,
     items: VecDeque<BacklogItem>,
@@ -47,24 +47,24 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    pub(super) fn new(shard: u32, most: FlowLimit) -> Self {
+    pub(crate) fn new(shard: u32, most: FlowLimit) -> Self {
         let held = FlowLimit { events: 0, bytes: 0 };
         Self { shard, most, items: VecDeque::new(), held, sheddable: 0 }
     }
 
     /// Adds the start of a session.
-    pub(super) fn began(&mut self, session: Arc<str>, resume_url: Option<String>) {
+    pub(crate) fn began(&mut self, session: Arc<str>, resume_url: Option<String>) {
         self.items.push_back(BacklogItem::Began { session, resume_url });
     }
 
     /// Adds a sequence number that has no event.
-    pub(super) fn passed(&mut self, session: &Arc<str>, seq: u64) {
+    pub(crate) fn passed(&mut self, session: &Arc<str>, seq: u64) {
         push_passed(&mut self.items, session, seq, seq);
     }
 
     /// Adds an event that was read at this time. A full backlog drops events that may be shed, and retains their
     /// numbers.
-    pub(super) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> ShedCounts {
+    pub(crate) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> ShedCounts {
         let mut shed = ShedCounts::new();
         if self.is_full() && self.sheddable > 0 {
             self.shed(&mut shed);
@@ -103,36 +103,36 @@ impl Backlog {
     ///
     /// Consecutive numbers are one item, so there are about as many other items as events, unless a peer leaves numbers
     /// out on purpose.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.held.events >= self.most.events
             || self.held.bytes >= self.most.bytes
             || self.items.len() / 2 > self.most.events
     }
 
     /// Whether there is no room for another event, even after shedding.
-    pub(super) fn must_pause(&self) -> bool {
+    pub(crate) fn must_pause(&self) -> bool {
         self.is_full() && self.sheddable == 0
     }
 
     /// Whether half of it is free, so that reading can resume.
-    pub(super) fn has_eased(&self) -> bool {
+    pub(crate) fn has_eased(&self) -> bool {
         self.held.events <= self.most.events / 2
             && self.held.bytes <= self.most.bytes / 2
             && self.items.len() <= self.most.events.max(1)
     }
 
     /// Whether everything is forwarded.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Events and bytes in the backlog.
-    pub(super) fn held(&self) -> FlowLimit {
+    pub(crate) fn held(&self) -> FlowLimit {
         self.held
     }
 
     /// Removes the next message to forward, if any; events only if the receiver has `room`.
-    pub(super) fn next(&mut self, room: bool) -> Option<ShardMessage> {
+    pub(crate) fn next(&mut self, room: bool) -> Option<ShardMessage> {
         match self.items.front_mut()? {
             BacklogItem::Event(_, read_at) => {
                 let read_at = *read_at;
@@ -178,7 +178,7 @@ impl Backlog {
     }
 
     /// Returns a message that was not accepted to the front.
-    pub(super) fn put_back(&mut self, told: ShardMessage) {
+    pub(crate) fn put_back(&mut self, told: ShardMessage) {
         match told {
             ShardMessage::Began { session, resume_url, .. } => {
                 self.items.push_front(BacklogItem::Began { session, resume_url });

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Why a connection ended and is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DisconnectReason {
+pub(crate) enum DisconnectReason {
     /// Discord requested it (op 7).
     Asked,
     /// Discord no longer knows the session (op 9).
@@ -31,7 +31,7 @@ pub(super) enum DisconnectReason {
 
 impl DisconnectReason {
     /// Metric label: one of a fixed set.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Asked => "asked",
             Self::InvalidSession => "invalid_session",
@@ -59,7 +59,7 @@ impl DisconnectReason {
     }
 
     /// The close code, if there was one.
-    pub(super) const fn code(self) -> Option<u16> {
+    pub(crate) const fn code(self) -> Option<u16> {
         match self {
             Self::Closed(code) => Some(code),
             Self::Asked
@@ -87,7 +87,7 @@ enum ConnectionPhase {
 
 /// A connection to the gateway. It reports each end once.
 #[derive(Debug)]
-pub(super) struct ConnectionState {
+pub(crate) struct ConnectionState {
     phase: ConnectionPhase,
     /// Heartbeat interval.
     every: Duration,
@@ -106,50 +106,50 @@ const LONG: Duration = Duration::from_secs(60);
 const ABNORMAL: u16 = 1006;
 
 impl ConnectionState {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { phase: ConnectionPhase::Dialling, every: Duration::MAX, session: None, carried: 0 }
     }
 
     /// Whether the connection waits for HELLO.
-    pub(super) fn is_dialling(&self) -> bool {
+    pub(crate) fn is_dialling(&self) -> bool {
         self.phase == ConnectionPhase::Dialling
     }
 
     /// Records HELLO. If the previous connection ended without notice, returns its reason now.
-    pub(super) fn greeted(&mut self, every: Duration) -> Option<DisconnectReason> {
+    pub(crate) fn greeted(&mut self, every: Duration) -> Option<DisconnectReason> {
         let before = std::mem::replace(&mut self.phase, ConnectionPhase::Open);
         (self.every, self.session, self.carried) = (every, None, 0);
         (before == ConnectionPhase::Open).then_some(DisconnectReason::Cut)
     }
 
     /// Records that the connection has a session that receives events.
-    pub(super) fn has_session(&mut self, now: Instant) {
+    pub(crate) fn has_session(&mut self, now: Instant) {
         self.session.get_or_insert((now, self.every.min(LONG)));
     }
 
     /// Whether HELLO arrived and the session is awaited.
-    pub(super) fn awaits_session(&self) -> bool {
+    pub(crate) fn awaits_session(&self) -> bool {
         self.phase == ConnectionPhase::Open && self.session.is_none()
     }
 
     /// Records a dispatch.
-    pub(super) fn carries(&mut self) {
+    pub(crate) fn carries(&mut self) {
         self.carried = self.carried.saturating_add(1);
     }
 
     /// Heartbeat interval; `None` before it is known.
-    pub(super) fn heartbeats(&self) -> Option<Duration> {
+    pub(crate) fn heartbeats(&self) -> Option<Duration> {
         (self.every != Duration::MAX).then_some(self.every)
     }
 
     /// Records that the connection will end, and why. Returns the reason if it was not reported before.
-    pub(super) fn ends(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
+    pub(crate) fn ends(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
         let before = std::mem::replace(&mut self.phase, ConnectionPhase::Ending);
         (before != ConnectionPhase::Ending).then_some(why)
     }
 
     /// Records that the connection was closed or lost. `quiet` is the time since the last frame.
-    pub(super) fn closed(&mut self, code: Option<u16>, quiet: Duration) -> Option<DisconnectReason> {
+    pub(crate) fn closed(&mut self, code: Option<u16>, quiet: Duration) -> Option<DisconnectReason> {
         // Heartbeats are acknowledged at once; timers may be late.
         let why = match code {
             Some(ABNORMAL) if quiet >= self.every.mul_f64(0.9) => DisconnectReason::Silent,
@@ -160,7 +160,7 @@ impl ConnectionState {
     }
 
     /// Records that the connection is gone and another one is made.
-    pub(super) fn gone(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
+    pub(crate) fn gone(&mut self, why: DisconnectReason) -> Option<DisconnectReason> {
         let told = self.ends(why);
         self.phase = ConnectionPhase::Dialling;
         self.every = Duration::MAX;
@@ -169,7 +169,7 @@ impl ConnectionState {
 
     /// Whether the last connection was useless: it had no session, or ended soon after it had one. Clears what it
     /// returns, so call it once.
-    pub(super) fn was_useless(&mut self, now: Instant) -> bool {
+    pub(crate) fn was_useless(&mut self, now: Instant) -> bool {
         let carried = std::mem::take(&mut self.carried);
         self.session.take().is_none_or(|(since, lasts)| now.duration_since(since) < lasts && carried < MUCH)
     }

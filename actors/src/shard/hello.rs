@@ -8,7 +8,7 @@ use serde::Deserialize;
 const LONGEST: usize = 1_024;
 
 /// Returns the heartbeat interval of a HELLO.
-pub(super) fn heartbeats_of(text: &str) -> Option<Duration> {
+pub(crate) fn heartbeats_of(text: &str) -> Option<Duration> {
     #[derive(Deserialize)]
     struct Hello {
         d: Every,

@@ -1,50 +1,43 @@
 //! One shard: polls a connection until it must stop, and forwards its events in order.
 //!
 //! ```text
-//!  twilight ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ ShardSender
+//!  connection ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ ShardSender
 //!                                        └─ full: close with 4000, wait for room, RESUME from the last accepted one
 //! ```
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::{FutureExt as _, StreamExt as _};
-use guildhall_actors::crash::EventScope;
-use guildhall_actors::guild::unread_event;
-use guildhall_actors::lease_guard::LeaseGuard;
-use guildhall_actors::ports::ShardState as Doing;
-use guildhall_actors::shard::{FlowLimit, ShardSender};
-use guildhall_actors::supervision::Part;
-use guildhall_actors::wall_clock::WallClock;
-use guildhall_actors::{crash, failpoint};
+use futures_util::FutureExt as _;
 use guildhall_core::event::{self, Event, EventClass, EventName, EventOrigin, Frame};
 use guildhall_core::time::UnixMs;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
-use twilight_gateway::{
-    CloseFrame, ConfigBuilder, Message, Session as TwilightSession, Shard, ShardState,
-    error::{ReceiveMessageError, ReceiveMessageErrorType},
-    queue::Queue,
-};
 
-use super::{
-    ShardEnd,
-    backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog},
-    config_template::ConfigTemplate,
-    connection_state::{ConnectionState, DisconnectReason},
-    events::{
-        EventCounters, EventsShed, FrameSkipped, LogThrottle, ShardClosed, ShardClosedFatally, ShardConnected,
-        ShardConnectionFailed, ShardDisconnected, ShardLeaseLost, ShardPaused, ShardRestarting, ShardStarted,
-        ShardUnpaused,
-    },
-    hello,
-    observer::{SessionKind, ShardEvent, ShardObserver},
-    reconnect_backoff::{BackoffConfig, ReconnectBackoff},
-    status::ShardStatus,
-    timed_queue::TimedQueue,
+use super::backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog};
+use super::connection_state::{ConnectionState, DisconnectReason};
+use super::hello;
+use super::observer::{SessionKind, ShardEvent, ShardObserver};
+use super::reconnect_backoff::{BackoffConfig, ReconnectBackoff};
+use super::status::ShardStatus;
+use super::{FlowLimit, ShardEnd, ShardSender};
+use crate::crash::EventScope;
+use crate::guild::unread_event;
+use crate::lease_guard::LeaseGuard;
+use crate::ports::{GatewayConnection, GatewayItem, GatewayState, ShardState};
+use crate::supervision::Part;
+use crate::telemetry::emit;
+use crate::telemetry::shard::{
+    EventCounters, EventsShed, FrameSkipped, LogThrottle, ShardClosed, ShardClosedFatally, ShardConnected,
+    ShardConnectionFailed, ShardDisconnected, ShardLeaseLost, ShardPaused, ShardRestarting, ShardStarted,
+    ShardUnpaused,
 };
-use crate::{discord::FatalClose, events::emit};
+use crate::wall_clock::WallClock;
+use crate::{crash, failpoint};
 
 /// Timeout of a graceful close. After it, the connection is dropped.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
@@ -62,17 +55,19 @@ const LOST_GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Configuration that all shards of a process share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShardConfig {
-    pub(super) buffer: FlowLimit,
-    pub(super) reconnects: BackoffConfig,
-    pub(super) hello_within: Duration,
+pub struct ShardConfig {
+    /// How much a shard buffers while there is no room.
+    pub buffer: FlowLimit,
+    /// Backoff between connection attempts.
+    pub reconnects: BackoffConfig,
+    /// Timeout for a connection and its HELLO.
+    pub hello_within: Duration,
 }
 
-pub(super) struct ShardTask<Q> {
-    shard: Shard<TimedQueue<Q>>,
-    template: Arc<ConfigTemplate<Q>>,
-    /// Generation of the template whose token the shard has.
-    token_generation: u64,
+/// The loop of a shard.
+pub(crate) struct ShardTask<C> {
+    number: u32,
+    connection: C,
     feed: ShardSender,
     observer: ShardObserver,
     clock: WallClock,
@@ -100,8 +95,6 @@ pub(super) struct ShardTask<Q> {
     tally: EventCounters,
     skipped: LogThrottle,
 }
-
-type ReceivedItem = Option<Result<Message, ReceiveMessageError>>;
 
 /// What the backlog waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,12 +142,14 @@ fn permissions_changed(event: &Event) -> Option<u64> {
     }
 }
 
-impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
-    /// Creates a shard, with a session to resume if there is one.
+impl<C: GatewayConnection> ShardTask<C> {
+    /// Creates the loop of a shard. Its connection has a session to resume, if there is one. Frames of that session with the
+    /// sequence numbers in `unread` are forwarded without being parsed.
     #[expect(clippy::too_many_arguments, reason = "called once")]
-    pub(super) fn new(
-        shard: Shard<TimedQueue<Q>>,
-        template: Arc<ConfigTemplate<Q>>,
+    pub(crate) fn new(
+        number: u32,
+        connection: C,
+        unread: BTreeSet<u64>,
         feed: ShardSender,
         observer: ShardObserver,
         clock: WallClock,
@@ -162,21 +157,20 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         right: LeaseGuard,
         vitals: Arc<ShardStatus>,
     ) -> Self {
-        let (session, last) = shard.session().map_or(("", 0), |session| (session.id(), session.sequence()));
+        let (session, last) = connection.session().map_or(("", 0), |session| (session.id, session.sequence));
         let session: Arc<str> = session.into();
         if !session.is_empty() {
             vitals.has_session(&session);
         }
         Self {
+            number,
+            connection,
             vitals,
             rests: false,
             session,
             last,
-            unread: BTreeSet::new(),
-            backlog: Backlog::new(shard.id().number(), manners.buffer),
-            shard,
-            token_generation: template.generation(),
-            template,
+            unread,
+            backlog: Backlog::new(number, manners.buffer),
             feed,
             observer,
             clock,
@@ -194,21 +188,16 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Forwards frames with these sequence numbers without parsing them. They belong to the session that is resumed.
-    pub(super) fn leaving(mut self, unread: BTreeSet<u64>) -> Self {
-        self.unread = unread;
-        self
-    }
-
-    pub(super) fn number(&self) -> u32 {
-        self.shard.id().number()
+    /// Waits for the next item of the connection.
+    async fn next(connection: &mut C) -> GatewayItem {
+        poll_fn(|cx| connection.poll_next(cx)).await
     }
 
     /// Polls the shard until it must stop or is rejected. Heartbeats, identifies and reconnects happen while it is
     /// polled.
-    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>, mut restarts: watch::Receiver<()>) -> ShardEnd {
-        let resumes_from = self.shard.session().map(TwilightSession::sequence);
-        emit(ShardStarted { shard: self.number(), resumes_from });
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>, mut restarts: watch::Receiver<()>) -> ShardEnd {
+        let resumes_from = self.connection.session().map(|session| session.sequence);
+        emit(ShardStarted { shard: self.number, resumes_from });
         self.greeted_by = Instant::now() + self.manners.hello_within;
         loop {
             // Must be checked before every reconnect: otherwise two processes would take the session from each other
@@ -216,14 +205,14 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
             if !self.right.holds() {
                 return self.leave().await;
             }
-            self.renew_token();
+            self.connection.renew_token(self.last);
             let waits = self.flush();
             let answered_by = self.answered_by();
             let next = tokio::select! {
                 biased;
                 () = told(&mut stop) => return self.close().await,
                 () = asked(&mut restarts) => NextStep::Restart,
-                item = self.shard.next() => self.take(item),
+                item = Self::next(&mut self.connection) => self.take(item),
                 () = room(&self.feed, waits) => NextStep::Read,
                 () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_answers(),
                 () = due(answered_by) => self.nobody_answers(),
@@ -260,17 +249,17 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     fn flush(&mut self) -> FlushStatus {
         let waits = self.tell_on();
         self.feed.credit().hold(self.backlog.held().events);
-        self.vitals.tell(self.does(), self.last, self.shard.latency().recent().first().copied());
+        self.vitals.tell(self.does(), self.last, self.connection.latency());
         waits
     }
 
-    fn does(&self) -> Doing {
-        match self.shard.state() {
-            _ if self.rests => Doing::Waiting,
-            ShardState::Active if self.connected => Doing::Connected,
-            ShardState::Identifying => Doing::Identifying,
-            ShardState::Resuming => Doing::Resuming,
-            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => Doing::Connecting,
+    fn does(&self) -> ShardState {
+        match self.connection.state() {
+            _ if self.rests => ShardState::Waiting,
+            GatewayState::Active if self.connected => ShardState::Connected,
+            GatewayState::Identifying => ShardState::Identifying,
+            GatewayState::Resuming => ShardState::Resuming,
+            GatewayState::Active | GatewayState::Disconnected | GatewayState::FatallyClosed => ShardState::Connecting,
         }
     }
 
@@ -288,7 +277,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     }
 
     /// Processes an item, and all further text that is ready.
-    fn take(&mut self, item: ReceivedItem) -> NextStep {
+    fn take(&mut self, item: GatewayItem) -> NextStep {
         let (mut item, mut frames, mut bytes) = (item, 0, 0);
         // Items that are ready together get the same time: reading the clock for each would take longer than parsing
         // it.
@@ -298,7 +287,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         let mut session = Arc::clone(&self.session);
         let scope = crash::enter_events(&session);
         loop {
-            let Some(Ok(Message::Text(text))) = item else { return self.other(item) };
+            let GatewayItem::Text(text) = item else { return self.other(item) };
             frames += 1;
             bytes += text.len();
             self.frame(text, at, &scope);
@@ -315,7 +304,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
             if frames >= BATCH_EVENTS || bytes >= BATCH_BYTES {
                 return NextStep::Read;
             }
-            match self.shard.next().now_or_never() {
+            match Self::next(&mut self.connection).now_or_never() {
                 Some(more) => item = more,
                 None => return NextStep::Read,
             }
@@ -323,11 +312,10 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     }
 
     /// Processes an item that is not text.
-    fn other(&mut self, item: ReceivedItem) -> NextStep {
+    fn other(&mut self, item: GatewayItem) -> NextStep {
         match item {
-            Some(Ok(Message::Close(frame))) => {
-                let code = frame.map(|frame| frame.code);
-                if self.shard.state() == ShardState::FatallyClosed {
+            GatewayItem::Closed { code } => {
+                if self.connection.state() == GatewayState::FatallyClosed {
                     return NextStep::End(self.refused(code.unwrap_or_default()));
                 }
                 let quiet = self.last_frame.elapsed();
@@ -335,30 +323,28 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
                 self.lost(why);
                 self.dial_again()
             }
-            Some(Err(error)) => match error.kind() {
-                ReceiveMessageErrorType::Reconnect => {
-                    emit(ShardConnectionFailed { shard: self.number(), error: &error });
-                    let why = self.line.gone(DisconnectReason::Unreachable);
-                    self.lost(why);
-                    // Twilight would wait by itself, and without jitter; a new shard does not.
-                    self.shard = self.fresh();
-                    self.line.was_useless(Instant::now());
-                    NextStep::Rest
-                }
-                ReceiveMessageErrorType::Deserializing { .. } => {
-                    self.skip(&error);
-                    NextStep::Read
-                }
-                _ => {
-                    emit(ShardConnectionFailed { shard: self.number(), error: &error });
-                    let why = self.line.ends(DisconnectReason::Unreadable);
-                    self.lost(why);
-                    NextStep::Read
-                }
-            },
+            GatewayItem::Unreachable(error) => {
+                emit(ShardConnectionFailed { shard: self.number, error: &*error });
+                let why = self.line.gone(DisconnectReason::Unreachable);
+                self.lost(why);
+                // The connection would wait by itself, and without jitter; a new one does not.
+                self.connection.reset(self.last);
+                self.line.was_useless(Instant::now());
+                NextStep::Rest
+            }
+            GatewayItem::Malformed(error) => {
+                self.skip(&*error);
+                NextStep::Read
+            }
+            GatewayItem::Undecodable(error) => {
+                emit(ShardConnectionFailed { shard: self.number, error: &*error });
+                let why = self.line.ends(DisconnectReason::Unreadable);
+                self.lost(why);
+                NextStep::Read
+            }
             // Only after a fatal close, which was handled above. Without a code there is no better advice.
-            None => NextStep::End(self.refused(0)),
-            Some(Ok(Message::Text(text))) => {
+            GatewayItem::Ended => NextStep::End(self.refused(0)),
+            GatewayItem::Text(text) => {
                 let scope = crash::enter_events(&self.session);
                 self.frame(text, self.now(), &scope);
                 NextStep::Read
@@ -367,7 +353,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     }
 
     /// A connection that ended before it was useful, or right after its session was resumed, is not made again at once.
-    /// Twilight waits only when it cannot connect at all; otherwise it would reconnect as fast as the network allows.
+    /// The connection waits only when it cannot connect at all; otherwise it would reconnect as fast as the network allows.
     fn dial_again(&mut self) -> NextStep {
         if self.line.was_useless(Instant::now()) {
             return NextStep::Rest;
@@ -380,20 +366,20 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     /// The time by which a pending RESUME or IDENTIFY must be answered. Replayed dispatches count as an answer. Before
     /// the shard may identify, which can take long, there is nothing to answer.
     fn answered_by(&self) -> Option<Instant> {
-        let asked = match self.shard.state() {
-            ShardState::Resuming => self.greeted,
-            ShardState::Identifying => self.shard.config().queue().came()?,
-            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => return None,
+        let asked = match self.connection.state() {
+            GatewayState::Resuming => self.greeted,
+            GatewayState::Identifying => self.connection.identify_granted_at()?,
+            GatewayState::Active | GatewayState::Disconnected | GatewayState::FatallyClosed => return None,
         };
         let heard = self.last_dispatch.max(self.greeted).max(asked);
         self.line.awaits_session().then(|| heard + self.manners.hello_within)
     }
 
-    /// A gateway that accepts connections and sends nothing would make twilight wait forever.
+    /// A gateway that accepts connections and sends nothing would make the connection wait forever.
     fn nobody_answers(&mut self) -> NextStep {
         let why = self.line.gone(DisconnectReason::Silent);
         self.lost(why);
-        self.shard = self.fresh();
+        self.connection.reset(self.last);
         self.dial_again()
     }
 
@@ -411,7 +397,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         self.line.carries();
         match seq.filter(|seq| self.unread.remove(seq)) {
             Some(seq) => {
-                let origin = EventOrigin { session: Arc::clone(&self.session), shard: self.number(), seq };
+                let origin = EventOrigin { session: Arc::clone(&self.session), shard: self.number, seq };
                 self.event(unread_event(text, origin, at.1), at.0);
             }
             None => {
@@ -422,18 +408,18 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         scope.rest();
     }
 
-    /// Returns the number of the frame that twilight has just read, if it is an event of the current session.
+    /// Returns the number of the frame that the connection has just read, if it is an event of the current session.
     fn new_number(&self) -> Option<u64> {
-        let session = self.shard.session()?;
-        (session.sequence() != self.last && *session.id() == *self.session).then(|| session.sequence())
+        let session = self.connection.session()?;
+        (session.sequence != self.last && *session.id == *self.session).then_some(session.sequence)
     }
 
     fn read(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
-        // The first frame of a connection is HELLO. Twilight's state shows a new connection whose predecessor ended
+        // The first frame of a connection is HELLO. The connection's state shows a new connection whose predecessor ended
         // without notice.
-        let is_new = self.line.is_dialling() || self.shard.state() != ShardState::Active;
+        let is_new = self.line.is_dialling() || self.connection.state() != GatewayState::Active;
         let hello = if is_new { hello::heartbeats_of(&text) } else { None };
-        match event::read(text, self.number(), &self.session, at) {
+        match event::read(text, self.number, &self.session, at) {
             Ok(Frame::Event(event)) => self.event(event, read_at),
             Ok(Frame::Control { op }) => self.control(op, hello),
             Err(malformed) => {
@@ -444,7 +430,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     }
 
     fn event(&mut self, event: Event, read_at: Instant) {
-        let (shard, seq) = (self.number(), event.origin.seq);
+        let (shard, seq) = (self.number, event.origin.seq);
         // At once, because operations are checked against the cached roles.
         if let Some(guild) = permissions_changed(&event) {
             (self.observer)(ShardEvent::PermissionsChanged { guild });
@@ -477,14 +463,14 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
         }
     }
 
-    /// Twilight has read READY, and knows the session.
+    /// The connection has read READY, and knows the session.
     fn began(&mut self, seq: u64) {
-        let Some(session) = self.shard.session() else { return };
-        self.session = session.id().into();
+        let Some(session) = self.connection.session() else { return };
+        self.session = session.id.into();
         // They are numbers of the previous session.
         self.unread.clear();
         self.vitals.has_session(&self.session);
-        self.backlog.began(Arc::clone(&self.session), self.shard.resume_url().map(str::to_owned));
+        self.backlog.began(Arc::clone(&self.session), self.connection.resume_url().map(str::to_owned));
         self.backlog.passed(&self.session, seq);
         self.connected(SessionKind::New);
     }
@@ -496,23 +482,23 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
                 self.line.greeted(every.unwrap_or(Duration::MAX))
             }
             (7, _) => self.line.ends(DisconnectReason::Asked),
-            (9, _) if self.shard.session().is_some() => self.line.ends(DisconnectReason::InvalidSessionResumable),
+            (9, _) if self.connection.session().is_some() => self.line.ends(DisconnectReason::InvalidSessionResumable),
             (9, _) => self.line.ends(DisconnectReason::InvalidSession),
             (_, _) => None,
         };
         self.lost(why);
     }
 
-    fn skip(&mut self, error: &dyn std::error::Error) {
+    fn skip(&mut self, error: &(dyn std::error::Error + 'static)) {
         let since = self.skipped.now(Instant::now());
-        emit(FrameSkipped { shard: self.number(), error, since });
+        emit(FrameSkipped { shard: self.number, error, since });
     }
 
-    /// A malformed frame has a number too, if twilight could read that.
+    /// A malformed frame has a number too, if the connection could read that.
     fn skip_number(&mut self) {
-        let Some(session) = self.shard.session() else { return };
-        let seq = session.sequence();
-        if *session.id() != *self.session {
+        let Some(session) = self.connection.session() else { return };
+        let seq = session.sequence;
+        if *session.id != *self.session {
             self.last = seq;
             self.began(seq);
         } else if seq != self.last {
@@ -522,7 +508,7 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     }
 
     fn connected(&mut self, session: SessionKind) {
-        let shard = self.number();
+        let shard = self.number;
         self.line.has_session(Instant::now());
         // A resume from further back may replay an earlier RESUMED.
         if std::mem::replace(&mut self.connected, true) {
@@ -545,43 +531,20 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     /// Reports the end of the connection, if it was not reported before.
     fn lost(&mut self, why: Option<DisconnectReason>) {
         let Some(why) = why else { return };
-        emit(ShardDisconnected { shard: self.number(), why });
+        emit(ShardDisconnected { shard: self.number, why });
         self.disconnected();
     }
 
     fn disconnected(&mut self) {
         if std::mem::take(&mut self.connected) {
-            (self.observer)(ShardEvent::Disconnected { shard: self.number() });
+            (self.observer)(ShardEvent::Disconnected { shard: self.number });
         }
     }
 
     fn refused(&mut self, code: u16) -> ShardEnd {
-        let fatal = FatalClose { shard: self.number(), code, intents: self.shard.config().intents() };
-        emit(ShardClosedFatally { shard: fatal.shard, code, advice: &fatal.advice() });
+        emit(ShardClosedFatally { shard: self.number, code, advice: &self.connection.advice(code) });
         self.disconnected();
-        ShardEnd::Refused(fatal)
-    }
-
-    /// Uses a new token once there is no connection with the old one.
-    fn renew_token(&mut self) {
-        let generation = self.template.generation();
-        if generation != self.token_generation && matches!(self.shard.state(), ShardState::Disconnected { .. }) {
-            self.shard = self.fresh();
-            self.token_generation = generation;
-        }
-    }
-
-    /// Returns the same shard without a connection. It resumes its session after the last accepted dispatch.
-    fn fresh(&self) -> Shard<TimedQueue<Q>> {
-        let queue = self.shard.config().queue().clone();
-        let mut config = ConfigBuilder::from(self.template.config()).queue(queue);
-        if let Some(session) = self.shard.session() {
-            config = config.session(TwilightSession::new(self.last, session.id().to_owned()));
-            if let Some(url) = self.shard.resume_url() {
-                config = config.resume_url(url.to_owned());
-            }
-        }
-        Shard::with_config(self.shard.id(), config.build())
+        ShardEnd::Refused { code }
     }
 
     /// Stops reading for a while, so that Discord waits, too: closing and resuming costs both sides more. Heartbeats
@@ -605,12 +568,12 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     /// Closes the connection until there is room again; Discord replays what is missed. Returns `false` if the shard
     /// must stop.
     async fn pause(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
-        let (shard, began) = (self.number(), Instant::now());
+        let (shard, began) = (self.number, Instant::now());
         emit(ShardPaused { shard, held: self.backlog.held() });
-        self.shard.close(CloseFrame::RESUME);
+        self.connection.close();
         // Discarding text is safe: it comes after the number that is resumed from.
         drop(timeout(GOODBYE_WITHIN, async { while self.reads_on().await.is_some() {} }).await);
-        self.shard = self.fresh();
+        self.connection.reset(self.last);
         let why = self.line.gone(DisconnectReason::Paused);
         self.lost(why);
         let went_on = self.rest(stop, None).await;
@@ -623,13 +586,13 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
 
     /// Returns the next text of a shard that is closing; `None` when it has closed.
     async fn reads_on(&mut self) -> Option<String> {
-        let Some(Ok(Message::Text(text))) = self.shard.next().await else { return None };
-        match self.shard.state() {
+        let GatewayItem::Text(text) = Self::next(&mut self.connection).await else { return None };
+        match self.connection.state() {
             // A READY or RESUMED that was in flight makes it active once more. Dropping a READY would waste the
             // session.
-            ShardState::Disconnected { .. } | ShardState::Active => Some(text),
-            // The peer vanished instead of responding, and twilight has reconnected.
-            ShardState::Identifying | ShardState::Resuming | ShardState::FatallyClosed => None,
+            GatewayState::Disconnected | GatewayState::Active => Some(text),
+            // The peer vanished instead of responding, and there is another connection.
+            GatewayState::Identifying | GatewayState::Resuming | GatewayState::FatallyClosed => None,
         }
     }
 
@@ -666,9 +629,9 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
 
     /// Closes with 4000 and reconnects, as requested. Forwards what still arrives, as [`Self::close`] does.
     async fn restart(&mut self) {
-        emit(ShardRestarting { shard: self.number(), resumable: self.shard.session().is_some() });
+        emit(ShardRestarting { shard: self.number, resumable: self.connection.session().is_some() });
         drop(timeout(GOODBYE_WITHIN, self.say_goodbye()).await);
-        self.shard = self.fresh();
+        self.connection.reset(self.last);
         let why = self.line.gone(DisconnectReason::Restarted);
         self.lost(why);
         self.greeted_by = Instant::now() + self.manners.hello_within;
@@ -676,8 +639,8 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
 
     /// Closes as [`Self::close`] does, but with a short timeout: another process continues the session.
     async fn leave(self) -> ShardEnd {
-        emit(ShardLeaseLost { shard: self.number() });
-        let (shard, observer, connected) = (self.number(), Arc::clone(&self.observer), self.connected);
+        emit(ShardLeaseLost { shard: self.number });
+        let (shard, observer, connected) = (self.number, Arc::clone(&self.observer), self.connected);
         if timeout(LOST_GOODBYE_WITHIN, self.close()).await.is_err() && connected {
             observer(ShardEvent::Disconnected { shard });
         }
@@ -687,20 +650,20 @@ impl<Q: Queue + Clone + Unpin> ShardTask<Q> {
     /// Closes with 4000, so that the session stays resumable, and waits for the response. What arrives until then is
     /// forwarded as long as there is room. The rest is never confirmed, and is replayed.
     async fn close(mut self) -> ShardEnd {
-        let shard = self.number();
+        let shard = self.number;
         self.say_goodbye().await;
         self.disconnected();
-        emit(ShardClosed { shard, resumable: self.shard.session().is_some() });
+        emit(ShardClosed { shard, resumable: self.connection.session().is_some() });
         ShardEnd::Closed
     }
 
     /// Closes the connection with 4000, if there is one, and reads what still arrives.
     async fn say_goodbye(&mut self) {
         // Not connected: there is nothing to close.
-        if matches!(self.shard.state(), ShardState::Disconnected { .. }) {
+        if self.connection.state() == GatewayState::Disconnected {
             return;
         }
-        self.shard.close(CloseFrame::RESUME);
+        self.connection.close();
         let mut keeps = true;
         while let Some(text) = self.reads_on().await {
             keeps = keeps && !self.backlog.must_pause();

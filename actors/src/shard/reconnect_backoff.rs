@@ -14,23 +14,25 @@ pub struct BackoffConfig {
 /// Waits after connections that cannot be made, or that end too early. Each wait is random up to a maximum that
 /// doubles, so that shards that lost their connections together do not reconnect together.
 #[derive(Debug)]
-pub(super) struct ReconnectBackoff {
+pub struct ReconnectBackoff {
     waits: BackoffConfig,
     useless: u32,
 }
 
 impl ReconnectBackoff {
-    pub(super) fn new(waits: BackoffConfig) -> Self {
+    /// Creates a backoff.
+    #[must_use]
+    pub fn new(waits: BackoffConfig) -> Self {
         Self { waits, useless: 0 }
     }
 
     /// Resets the backoff after a successful connection.
-    pub(super) fn proved(&mut self) {
+    pub fn proved(&mut self) {
         self.useless = 0;
     }
 
     /// Returns the wait after a failed connection. `random` is at least 0 and less than 1.
-    pub(super) fn wait_after_useless(&mut self, chance: f64) -> Duration {
+    pub fn wait_after_useless(&mut self, chance: f64) -> Duration {
         let longest = self.waits.base.saturating_mul(2u32.saturating_pow(self.useless)).min(self.waits.cap);
         self.useless = self.useless.saturating_add(1);
         longest.mul_f64(chance)
