@@ -1,4 +1,4 @@
-//! What a simulator is started with.
+//! Configuration of a simulator.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::limit::LimitConfig;
 
-/// Everything that can be set before the start. The default is a small, faithful Discord on a free port.
+/// Settings of a simulator. The default is a small, faithful Discord on a free port.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; port 0 takes a free one.
     pub bind: SocketAddr,
-    /// Seed of everything that is left to chance, so that a run repeats.
+    /// Seed of everything random, so that runs are repeatable.
     pub seed: u64,
-    /// The bots that may log in. There must be at least one.
+    /// The bots that can log in. At least one is required.
     pub bots: Vec<BotConfig>,
-    /// Guilds made at the start, with every bot in them.
+    /// Number of guilds at the start; every bot is in all of them.
     pub guilds: u32,
-    /// Members of each of those guilds, beside owner and bots.
+    /// Members of each of those guilds, in addition to its owner and the bots.
     pub members: u32,
     /// Text channels of each of those guilds.
     pub channels: u32,
@@ -26,24 +26,24 @@ pub struct SimConfig {
     pub limits: LimitConfig,
     /// The gateway's settings.
     pub gateway: GatewayConfig,
-    /// How long an interaction may go without a first response.
+    /// Time until which an interaction needs its first response.
     pub interaction_deadline: Duration,
-    /// How long an interaction's token lives.
+    /// Lifetime of an interaction's token.
     pub interaction_token_life: Duration,
-    /// How long `enforce_nonce` finds the first message again.
+    /// How long `enforce_nonce` finds the first message.
     pub nonce_window: Duration,
-    /// Largest request body; Discord's own limit is of this order.
+    /// Largest request body; Discord's own limit is of this order of magnitude.
     pub max_body: usize,
-    /// Connections held at once; more are answered with a 503 and closed.
+    /// Maximum number of open connections; further ones get a 503 and are closed.
     pub max_connections: usize,
     /// How long a connection may be silent before its first request, between requests, or within one.
     pub idle_timeout: Duration,
-    /// How many effects the score keeps in full; past it they are only counted.
+    /// Number of effects that the score stores in full; further ones are only counted.
     pub max_effects: usize,
-    /// Messages kept in a channel; the oldest go first.
+    /// Messages stored in a channel; the oldest are removed first.
     pub max_messages: usize,
-    /// How many seconds Discord's clock is ahead of this machine's; behind it, if negative. Ids, timestamps and the `Date` of
-    /// REST answers have its time.
+    /// How many seconds Discord's clock is ahead of this machine's; negative if it is behind. Ids, timestamps and the
+    /// `Date` of REST responses have its time.
     pub clock_ahead_s: i64,
 }
 
@@ -71,10 +71,10 @@ impl Default for SimConfig {
     }
 }
 
-/// A bot that may log in.
+/// A bot that can log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BotConfig {
-    /// Its token, without the `Bot ` in front.
+    /// Its token, without `Bot ` in front.
     pub token: String,
     /// Its user name.
     pub name: String,
@@ -89,28 +89,28 @@ impl Default for BotConfig {
 /// The gateway's settings.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    /// What HELLO tells clients to heartbeat at.
+    /// Heartbeat interval in HELLO.
     pub heartbeat_interval: Duration,
-    /// A connection that has not heartbeaten for this many intervals is closed; Discord's own grace is unknown.
+    /// A connection without a heartbeat for this many intervals is closed; Discord's own tolerance is unknown.
     pub missed_heartbeats: u32,
     /// Shards that `/gateway/bot` recommends.
     pub shards: u32,
-    /// IDENTIFYs per five seconds, in as many buckets.
+    /// IDENTIFYs per five seconds; also the number of identify buckets.
     pub max_concurrency: u32,
-    /// The five seconds of `max_concurrency`.
+    /// The time window of `max_concurrency`; five seconds on Discord.
     pub identify_window: Duration,
-    /// IDENTIFYs a day.
+    /// IDENTIFYs per day.
     pub session_starts: u32,
-    /// Events kept for a RESUME, and waiting to be sent; a reader further behind loses its session.
+    /// Events stored for a RESUME, and events waiting to be sent; a session whose reader is further behind is ended.
     pub replay_events: usize,
     /// How long a session outlives its connection.
     pub session_life: Duration,
-    /// Sends that a connection may make per minute.
+    /// Frames that a connection may send per minute.
     pub sends_per_minute: u32,
-    /// Whether `compress=zlib-stream` is honoured; if not, text frames are sent all the same.
+    /// Whether `compress=zlib-stream` is supported; if not, such connections get text frames.
     pub compression: bool,
-    /// Whether bots may ask for the privileged intents, and their application's flags say so; if not, such an IDENTIFY is
-    /// closed with 4014.
+    /// Whether bots may request the privileged intents, and whether the flags of their applications show them; if not,
+    /// such an IDENTIFY is closed with 4014.
     pub privileged_intents: bool,
 }
 

@@ -1,11 +1,11 @@
-//! What the world tells the gateway: events on their way to the sessions that should see them.
+//! Events that the world produces for the gateway.
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use crate::id::Snowflake;
 
-/// One gateway event, encoded once however many sessions receive it.
+/// One gateway event, encoded once for all sessions that receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Dispatch {
     /// The event's name, such as `GUILD_ROLE_CREATE`.
@@ -17,12 +17,12 @@ pub(crate) struct Dispatch {
     pub(crate) data: Bytes,
 }
 
-/// Whose sessions an event is for.
+/// The sessions that receive an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// The shard, of each bot that is a member, that carries this guild.
+    /// The shard of this guild, for each bot that is a member.
     Guild(Snowflake),
-    /// The shard, of this one bot, that carries the guild: interactions.
+    /// The shard of the guild, for one bot: interactions.
     Member {
         /// The bot's application.
         application: Snowflake,

@@ -1,4 +1,4 @@
-//! Snowflakes: ids that tell when they were made.
+//! Snowflakes: ids that contain their creation time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::time::At;
 
-/// Milliseconds from the Unix epoch to Discord's own, the first second of 2015.
+/// Milliseconds from the Unix epoch to Discord's epoch, the first second of 2015.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
 
-/// A Discord id. One type serves all objects, since Discord lets them meet: a guild's `@everyone` role bears the
-/// guild's id. In JSON it is a string.
+/// A Discord id. One type serves all objects, because Discord uses the same id for different objects: a guild's
+/// `@everyone` role has the guild's id. In JSON it is a string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Snowflake(u64);
 
@@ -31,13 +31,13 @@ impl Snowflake {
         self.0
     }
 
-    /// When it was made, to the millisecond.
+    /// When it was created, to the millisecond.
     #[must_use]
     pub const fn made_at(self) -> At {
         At::from_micros(((self.0 >> 22) + DISCORD_EPOCH_MS) * 1_000)
     }
 
-    /// The bot that a token names, as Discord's tokens do: in base64, before the first dot.
+    /// The bot id in a token of Discord's form: in base64, before the first dot.
     #[must_use]
     pub(crate) fn of_token(token: &str) -> Option<Self> {
         let (first, _) = token.split_once('.')?;
@@ -45,17 +45,17 @@ impl Snowflake {
         std::str::from_utf8(&id).ok()?.parse().ok().filter(|id: &Self| id.0 != 0)
     }
 
-    /// The shard, of `shards`, that carries the guild with this id.
+    /// The shard, of `shards`, of the guild with this id.
     #[must_use]
     pub const fn shard(self, shards: u32) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "a remainder of a u32 fits in one")]
+        #[expect(clippy::cast_possible_truncation, reason = "a remainder modulo a u32 fits in a u32")]
         if shards == 0 { 0 } else { ((self.0 >> 22) % shards as u64) as u32 }
     }
 }
 
-/// A text that is no snowflake.
+/// A text that is not a snowflake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an id is a number below 2^64, in digits alone")]
+#[error("an id must be a number below 2^64, in digits only")]
 pub struct NotAnId;
 
 impl fmt::Display for Snowflake {
@@ -67,7 +67,8 @@ impl fmt::Display for Snowflake {
 impl FromStr for Snowflake {
     type Err = NotAnId;
 
-    /// Reads an id as it is written, and no other way: a bucket is told by an id's text, so `07` and `+7` must not be 7.
+    /// Accepts only the canonical spelling: buckets are identified by the text of an id, so `07` and `+7` must not be
+    /// 7.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
         if is_plain { text.parse().map(Self).map_err(|_| NotAnId) } else { Err(NotAnId) }
@@ -102,17 +103,17 @@ impl<'de> Deserialize<'de> for Snowflake {
     }
 }
 
-/// Makes snowflakes: never the same one twice, never one older than the last.
+/// Generates snowflakes: no id twice, and each greater than the one before.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Mint {
     last: u64,
 }
 
 impl Mint {
-    /// A new id, stamped `now`. More than 4,096 in one millisecond borrow from the next.
+    /// A new id with the timestamp `now`. Beyond 4,096 in one millisecond, ids use the next one.
     pub(crate) fn mint(&mut self, now: At) -> Snowflake {
         let stamp = now.millis().saturating_sub(DISCORD_EPOCH_MS) << 22;
-        // The low twelve bits count; the ten above them name a worker, and this simulator is worker 1.
+        // The low twelve bits are a counter; the ten above them identify a worker, and this simulator is worker 1.
         const WORKER: u64 = 1 << 12;
         let next = if stamp | WORKER > self.last {
             stamp | WORKER

@@ -1,21 +1,21 @@
-//! A Discord to test against: REST, gateway, rate limits, faults on demand, and a score that judges who lived with it.
+//! A simulated Discord for tests: REST, gateway, rate limits, injected faults, and a score of what clients did.
 //!
 //! ```text
 //!                          one port
 //!   a bot ──REST──▶ http ──▶ admit: ban, token, limits, faults ──▶ rest ──▶ ┌───────┐
 //!     ▲               │                                                     │ world │──▶ events ┐
-//!     │               └──▶ control: /sim moves world, limits and faults ──▶ └───────┘           │
+//!     │               └──▶ control: /sim sets world, limits and faults ───▶ └───────┘           │
 //!     └──ws──── gateway: sessions, sequence, replay, intents ◀──────────────────────────────────┘
 //!
-//!                   score: what arrived, what came of it, in which order
+//!                   score: what arrived, its effects, and their order
 //! ```
 //!
-//! The world, the windows of the limits, the sessions and the score are machines: time and chance are handed in. They
-//! stand behind one lock ([`Sim`] hands out no part of it), so that effects have one order. What does I/O (`http`,
-//! the gateway's sockets) decides nothing.
+//! The world, the rate limit windows, the sessions and the score are state machines: time and random numbers are passed
+//! in. They are behind one lock, so that effects have one order; [`Sim`] exposes no part of it. Code that does I/O
+//! (`http`, the gateway's sockets) makes no decisions.
 //!
-//! It depends on no other package of this workspace, so that it cannot inherit their mistakes.
-//! `docs/simulator.md` tells what it offers and where it deviates from Discord on purpose.
+//! It depends on no other package of this workspace, so that it cannot inherit their bugs. `docs/simulator.md`
+//! describes its features and its deliberate deviations from Discord.
 //!
 //! ```
 //! use guildhall_sim::{FireSpec, Sim, SimConfig};
@@ -27,7 +27,7 @@
 //!
 //! sim.fire(FireSpec::command(sim.guilds()[0], "hello")).await?;
 //! let score = sim.score();
-//! assert_eq!((score.interactions.fired, score.interactions.answered), (1, 0), "no bot was there to answer");
+//! assert_eq!((score.interactions.fired, score.interactions.answered), (1, 0), "no bot is connected");
 //! sim.stop().await;
 //! # Ok(())
 //! # })

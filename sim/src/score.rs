@@ -1,4 +1,4 @@
-//! The score: what arrived and what came of it, counted by the simulator alone. The judge of every promise.
+//! The score: what arrived and its effects, counted by the simulator alone. Tests check every guarantee against it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -13,65 +13,65 @@ use crate::time::At;
 /// The window in which arrivals are counted: one second.
 const SECOND_US: u64 = 1_000_000;
 
-/// Names of created objects kept for the search for duplicates.
+/// Names of created objects that are stored to find duplicates.
 const MAX_NAMES: usize = 1_000_000;
 
-/// What has happened since the start or the last reset.
+/// Counters since the start or the last reset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// REST requests that arrived, whatever came of them.
+    /// REST requests that arrived, whatever their response.
     pub requests: u64,
-    /// Of those, the ones that the global limit leaves alone; they are not in `max_per_second`.
+    /// Those of them that are exempt from the global limit; they are not in `max_per_second`.
     pub exempt_requests: u64,
-    /// Most requests in any second, to the microsecond, by application id (or address, without a token).
+    /// Maximum number of requests in any second, to the microsecond, by application id (or address, without a token).
     pub max_per_second: BTreeMap<String, u32>,
     /// 429s, by scope.
     pub rate_limited: RateLimited,
     /// 401s, 403s and 429s that were not `shared`.
     pub invalid_requests: u64,
-    /// The most of those that one address had within the ban's window.
+    /// Maximum number of those that one address had within the window of the ban.
     pub max_invalid_in_window: u32,
-    /// Bans that invalid requests brought.
+    /// Bans caused by invalid requests.
     pub bans: u64,
-    /// Requests that a banned address sent all the same.
+    /// Requests that an address sent while it was banned.
     pub requests_while_banned: u64,
     /// Connections cut by a fault.
     pub dropped: u64,
-    /// By route: `POST /guilds/{guild.id}/roles`.
+    /// By route, such as `POST /guilds/{guild.id}/roles`.
     pub routes: BTreeMap<String, RouteScore>,
-    /// Objects made, by guild (`-` for none), then `kind name`.
+    /// Objects created, by guild (`-` for none), then `kind name`.
     pub created: BTreeMap<String, BTreeMap<String, u32>>,
-    /// Objects made beyond the first of their guild, kind and name.
+    /// Objects created beyond the first of the same guild, kind and name.
     pub duplicates: u64,
-    /// By guild (`-` for none): effects in the order they happened.
+    /// Effects in the order they happened, by guild (`-` for none).
     pub effects: BTreeMap<String, Vec<EffectScore>>,
-    /// Effects that were only counted, since there was no more room for them.
+    /// Effects that were only counted, because the maximum number is stored.
     pub effects_not_kept: u64,
-    /// Writes that arrived while another of the same guild was not yet answered.
+    /// Writes that arrived while another of the same guild had no response.
     pub overlaps: u64,
-    /// How interactions fared.
+    /// Responses to interactions.
     pub interactions: InteractionScore,
-    /// What happened on the gateway.
+    /// Counters of the gateway.
     pub gateway: GatewayScore,
 }
 
 /// 429s by scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimited {
-    /// A route's bucket.
+    /// By a route's bucket.
     pub user: u64,
-    /// A resource that everybody shares.
+    /// By a limit of a shared resource.
     pub shared: u64,
-    /// The global limit.
+    /// By the global limit.
     pub global: u64,
 }
 
-/// What a route saw.
+/// Counters of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteScore {
     /// Requests that arrived.
     pub requests: u64,
-    /// Answers by status; those of cut connections are not among them.
+    /// Responses by status, without those of cut connections.
     pub statuses: BTreeMap<u16, u64>,
 }
 
@@ -82,7 +82,7 @@ pub struct EffectScore {
     pub arrived: At,
     /// When it took effect.
     pub at: At,
-    /// When its answer was on its way; nothing while it is under way or if it was cut.
+    /// When its response was sent; none while the call is in flight or if its connection was cut.
     pub answered: Option<At>,
     /// `create`, `update` or `delete`.
     pub verb: String,
@@ -90,40 +90,40 @@ pub struct EffectScore {
     pub kind: String,
     /// The object's id.
     pub object: Snowflake,
-    /// A role's or channel's name, a message's content.
+    /// The name of a role or channel, or the content of a message.
     pub name: String,
-    /// Whether another write of the same guild was under way when it arrived.
+    /// Whether another write of the same guild was in flight when it arrived.
     pub overlapped: bool,
 }
 
-/// How interactions fared.
+/// Responses to interactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InteractionScore {
     /// Interactions fired.
     pub fired: u64,
     /// First responses in time.
     pub answered: u64,
-    /// First responses that came too late (10062).
+    /// First responses that arrived too late (10062).
     pub late: u64,
-    /// Second first responses (40060).
+    /// Repeated first responses (40060).
     pub doubled: u64,
-    /// From firing to first response, in microseconds, in the order answered; the last 10,000.
+    /// Time from firing to the first response, in microseconds, in the order of the responses; the last 10,000.
     pub response_us: Vec<u64>,
 }
 
-/// Keeps the score.
+/// Maintains the score.
 #[derive(Debug)]
 pub(crate) struct ScoreKeeper {
     score: Score,
     arrivals: HashMap<Credential, VecDeque<u64>>,
-    /// Writes under way, by guild.
+    /// Number of writes in flight, by guild.
     under_way: HashMap<Snowflake, u32>,
     kept: usize,
     max_effects: usize,
     names: usize,
 }
 
-/// A write under way, to be handed back when its answer goes out.
+/// A write in flight. It must be finished when its response is sent.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Write {
@@ -132,7 +132,7 @@ pub(crate) struct Write {
     overlapped: bool,
 }
 
-/// Where an effect stands in the score, so that its answer's time can be added.
+/// Position of an effect in the score, to add the time of its response later.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     guild: String,
@@ -151,7 +151,7 @@ impl ScoreKeeper {
         }
     }
 
-    /// Counts a request that arrived. `exempt` ones do not count towards the most in a second.
+    /// Counts a request that arrived. `exempt` ones do not count in the maximum per second.
     pub(crate) fn arrived(&mut self, credential: Credential, route: &str, exempt: bool, now: At) {
         self.score.requests += 1;
         self.route(route).requests += 1;
@@ -202,7 +202,7 @@ impl ScoreKeeper {
         self.score.interactions.fired += 1;
     }
 
-    /// A write of a guild begins; [`ScoreKeeper::write_ended`] ends it.
+    /// Starts a write of a guild.
     pub(crate) fn write_began(&mut self, guild: Option<Snowflake>, arrived: At) -> Write {
         let mut overlapped = false;
         if let Some(guild) = guild {
@@ -247,7 +247,7 @@ impl ScoreKeeper {
         Some(Place { guild, index: list.len() - 1 })
     }
 
-    /// A write ends; `answer` is when its answer went out, if it did.
+    /// Finishes a write; `responded_at` is when its response was sent, if it was.
     pub(crate) fn write_ended(&mut self, write: &Write, place: Option<&Place>, answer: Option<At>) {
         if let Some(guild) = write.guild
             && let Some(count) = self.under_way.get_mut(&guild)
@@ -264,12 +264,12 @@ impl ScoreKeeper {
         }
     }
 
-    /// The score as it stands, but for what others keep: interactions, gateway and ban.
+    /// The score so far, without the parts that are counted elsewhere: interactions, gateway and bans.
     pub(crate) fn score(&self) -> Score {
         self.score.clone()
     }
 
-    /// Starts anew; writes under way stay under way.
+    /// Resets the score; writes in flight stay in flight.
     pub(crate) fn reset(&mut self) {
         let under_way = std::mem::take(&mut self.under_way);
         *self = Self { under_way, ..Self::new(self.max_effects) };
@@ -279,7 +279,7 @@ impl ScoreKeeper {
         if !self.score.routes.contains_key(route) {
             self.score.routes.insert(route.to_owned(), RouteScore::default());
         }
-        self.score.routes.get_mut(route).expect("invariant: it was just put there")
+        self.score.routes.get_mut(route).expect("invariant: it was inserted above")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Starting and stopping a simulator.
+//! Starts and stops a simulator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use crate::config::SimConfig;
 use crate::http;
 use crate::state::Shared;
 
-/// The simulator. [`Sim::start`] is all there is to it.
+/// The simulator. Start one with [`Sim::start`].
 #[derive(Debug)]
 pub struct Sim;
 
-/// A running simulator; dropping it stops it and cuts its connections.
+/// A running simulator. Dropping it stops it and cuts its connections.
 #[derive(Debug)]
 pub struct SimHandle {
     pub(crate) shared: Arc<Shared>,
@@ -40,7 +40,8 @@ impl Sim {
     }
 }
 
-/// Connections that may wait to be accepted. A flood of them should find an answer, not a lost packet and a second's wait.
+/// Connections that may wait to be accepted. Large, so that a burst of connections gets responses instead of lost
+/// packets and a retransmission after a second.
 const BACKLOG: u32 = 4_096;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -51,25 +52,25 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl SimHandle {
-    /// Where it listens.
+    /// Address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// The base of its REST API: `http://127.0.0.1:PORT/api/v10`.
+    /// Base URL of its REST API: `http://127.0.0.1:PORT/api/v10`.
     #[must_use]
     pub fn api_url(&self) -> String {
         format!("http://{}/api/v10", self.shared.address)
     }
 
-    /// The gateway's URL: `ws://127.0.0.1:PORT`.
+    /// URL of its gateway: `ws://127.0.0.1:PORT`.
     #[must_use]
     pub fn gateway_url(&self) -> String {
         format!("ws://{}", self.shared.address)
     }
 
-    /// Stops accepting, cuts every connection, and waits until the port is free.
+    /// Stops accepting connections, cuts the open ones, and waits until the port is free.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         let _ = self.accepting.await;

@@ -1,4 +1,4 @@
-//! What all connections share: one world behind one lock, so that effects have one order.
+//! State shared by all connections: one world behind one lock, so that effects have one order.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: SimConfig,
-    /// Where it listens.
+    /// Address that it listens on.
     pub(crate) address: SocketAddr,
     /// Signs interactions that are posted to a URL.
     pub(crate) signing_key: SigningKey,
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
 }
 
-/// What is behind the lock. Nothing waits while holding it.
+/// The state behind the lock. Never held across an await.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) world: World,
@@ -50,7 +50,7 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        // A panic in a handler must not take the whole simulator with it: the world stays as far as it came.
+        // A panic in a handler must not stop the whole simulator: the world stays as the handler left it.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Hands the world's news to the sessions that should see it.
+    /// Passes the events of the world to the sessions that receive them.
     pub(crate) fn deliver(&mut self, now: At) {
         let mut outbox = std::mem::take(&mut self.world.outbox);
         for dispatch in outbox.drain(..) {

@@ -1,4 +1,4 @@
-//! Time as the simulator sees it: microseconds, always handed in.
+//! Time as the simulator sees it: microseconds, always passed in.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,19 +28,19 @@ impl At {
         self.0 / 1_000
     }
 
-    /// How long ago `earlier` was; nothing if it lies ahead.
+    /// Time since `earlier`; zero if that is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// This point moved `by` ahead.
+    /// The point `by` later.
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// The form Discord gives timestamps in: `2015-01-01T00:00:00.000000+00:00`.
+    /// Discord's format of timestamps: `2015-01-01T00:00:00.000000+00:00`.
     #[must_use]
     pub fn iso8601(self) -> String {
         let micros = i64::try_from(self.0).unwrap_or(i64::MAX);
@@ -51,7 +51,7 @@ impl At {
     }
 }
 
-/// A wall clock that never runs backwards: read once at the start, then carried on by the monotonic clock.
+/// A wall clock that never goes backwards: read once at the start, then advanced by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     started: Instant,
@@ -59,7 +59,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock that is so many seconds ahead of this machine's, or behind it.
+    /// Starts a clock that is `ahead_s` seconds ahead of this machine's, or behind it if negative.
     pub(crate) fn start(ahead_s: i64) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = Duration::from_secs(ahead_s.unsigned_abs());

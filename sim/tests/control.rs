@@ -1,4 +1,4 @@
-//! Driving it: what `/sim` makes happen, and how it starts anew.
+//! Tests of the control API: actions, reset and snapshots.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -31,7 +31,7 @@ async fn a_reset_puts_everything_back_and_a_snapshot_brings_it_forth_again() {
     let roles = fixture.api(Method::GET, &path, None).await.json();
     assert!(roles.as_array().unwrap().iter().any(|role| role["name"] == "Elder"), "{roles}");
     let gateway = fixture.api(Method::GET, "/gateway", None).await.json();
-    assert_eq!(gateway["url"], fixture.sim.gateway_url(), "a snapshot carries no address");
+    assert_eq!(gateway["url"], fixture.sim.gateway_url(), "a snapshot contains no address");
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn what_the_bots_may_do_can_be_taken_from_them() {
     assert_eq!(fixture.sim.score().invalid_requests, 1);
 }
 
-/// Takes one POST, answers it with `answer`, and returns its headers and body.
+/// Accepts one POST, responds with `response`, and returns its headers and body.
 async fn endpoint(listener: TcpListener, answer: Value) -> (String, String) {
     let (mut socket, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();

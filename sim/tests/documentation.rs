@@ -1,4 +1,4 @@
-//! The page about the simulator names all there is: endpoints, faults, limits, and what the score tells.
+//! Checks that docs/simulator.md is complete: endpoints, faults, limits, and the fields of the score.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const PAGE: &str = include_str!("../../docs/simulator.md");
 
 fn assert_named(what: &str, name: &str) {
-    assert!(PAGE.contains(name), "docs/simulator.md does not name the {what} {name}");
+    assert!(PAGE.contains(name), "docs/simulator.md does not contain the {what} {name}");
 }
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn the_page_names_every_endpoint() {
     }
 }
 
-/// The kinds that an endpoint knows, as its refusal of an unknown one lists them.
+/// The kinds that an endpoint accepts, from its error for an unknown one.
 async fn kinds(fixture: &Fixture, path: &str, unknown: Value) -> Vec<String> {
     let refused = fixture.control(Method::POST, path, Some(unknown)).await;
     assert_eq!(refused.status, 400, "{}", refused.text);
@@ -72,7 +72,7 @@ fn the_page_shows_the_table_of_limits_as_it_is() {
         let counted = match row.algorithm {
             Algorithm::Fixed => "fixed",
             Algorithm::Leaky => "leaky",
-            Algorithm::Sliding | Algorithm::Aligned => panic!("no route is counted so"),
+            Algorithm::Sliding | Algorithm::Aligned => panic!("routes do not use this algorithm"),
         };
         let bucket = row.bucket.as_deref().unwrap_or("its own");
         let (method, path, limit, per_ms) = (row.method, row.path, row.limit, row.per_ms);
@@ -85,7 +85,7 @@ fn the_page_explains_every_field_of_the_score() {
     let score = serde_json::to_value(Score::default()).unwrap();
     for part in [&score, &score["gateway"], &score["interactions"]] {
         for field in part.as_object().unwrap().keys() {
-            assert_named("score's field", &format!("`{field}`"));
+            assert_named("field of the score", &format!("`{field}`"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong on demand, and what the score makes of it.
+//! Tests of REST faults and of their counts in the score.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -104,7 +104,7 @@ async fn writes_of_one_guild_held_up_at_once_are_an_overlap_and_finish_though_th
         fixture.try_api(Method::POST, &path, create("three")),
     );
     assert!(hung_up.await.is_err());
-    // The next write of the guild arrives while "three" is still under way, or after it: either way both must be there.
+    // The next write of the guild arrives while "three" is in flight, or after it: in both cases both roles must exist.
     assert_eq!(fixture.api(Method::POST, &path, create("four")).await.status, 200);
     let names = role_names(&fixture).await;
     assert!(names.contains(&"three".into()) && names.contains(&"four".into()), "{names:?}");

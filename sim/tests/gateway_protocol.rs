@@ -1,4 +1,4 @@
-//! What the gateway says to clients that keep to its rules, and to those that do not, frame by frame.
+//! Tests of the gateway protocol, frame by frame, with clients that obey its rules and clients that do not.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_websockets::{ClientBuilder, CloseCode, MaybeTlsStream, Message, WebSocketStream};
 
-/// A client that hears nothing for so long has failed; no test waits for it when all is well.
+/// A client that receives nothing for this long has failed; a passing test never waits for it.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-/// Every intent that is not privileged and matters here.
+/// Every relevant intent that is not privileged.
 const INTENTS: u64 = 1 | 1 << 9;
 
 struct Client {
@@ -51,7 +51,7 @@ impl Client {
     }
 
     async fn message(&mut self) -> Message {
-        tokio::time::timeout(GIVE_UP, self.socket.next()).await.expect("the gateway went silent").unwrap().unwrap()
+        tokio::time::timeout(GIVE_UP, self.socket.next()).await.expect("no frame from the gateway").unwrap().unwrap()
     }
 
     /// The next frame, which may be compressed.
@@ -66,7 +66,7 @@ impl Client {
         serde_json::from_str(text).unwrap()
     }
 
-    /// Reads on until the gateway closes; says the code and the reason.
+    /// Reads until the gateway closes; returns the code and the reason.
     async fn closed(&mut self) -> (u16, String) {
         loop {
             if let Some((code, reason)) = self.message().await.as_close() {
@@ -171,7 +171,7 @@ async fn a_frame_that_is_never_read_at_all_closes_the_connection() {
     let sim = default_sim().await;
     let mut client = Client::greeted(&sim).await;
     client.socket.send(Message::text("x".repeat(1 << 20))).await.unwrap();
-    // Whatever is left in the socket's buffers may cut the close frame short.
+    // Data left in the socket's buffers may cut the close frame short.
     while let Some(Ok(message)) = tokio::time::timeout(GIVE_UP, client.socket.next()).await.unwrap() {
         if let Some((code, _)) = message.as_close() {
             assert_eq!(code, CloseCode::MESSAGE_TOO_BIG);
@@ -254,7 +254,7 @@ async fn a_cut_connection_ends_without_a_close_frame() {
     client.frame().await;
     sim.gateway_fault(GatewayFault::Disconnect { shard: Some(0), code: 4000, cut: true, hold_ms: 0 });
     let end = tokio::time::timeout(GIVE_UP, client.socket.next()).await.unwrap();
-    assert!(!matches!(end, Some(Ok(_))), "no frame, but: {end:?}");
+    assert!(!matches!(end, Some(Ok(_))), "no frame expected: {end:?}");
     assert!(sim.gateway_score().closes_sent.is_empty());
 }
 
@@ -265,7 +265,7 @@ async fn a_storm_faster_than_its_reader_waits_for_it_and_loses_nothing() {
     let sim = sim(config).await;
     let mut client = Client::greeted(&sim).await;
     client.identify(json!({})).await;
-    // A storm that nobody has logged in for goes by unheard.
+    // A storm without any session is not received by any client.
     assert_eq!(client.frame().await["t"], "READY");
     let storm = StormSpec { events_per_s: 100_000_000, count: Some(EVENTS), seconds: 600.0, ..StormSpec::default() };
     let reader = async {

@@ -1,4 +1,4 @@
-//! Bad input: clear errors, no panic, bounded memory.
+//! Tests of bad input: clear errors, no panic, bounded memory.
 
 mod common;
 
@@ -31,11 +31,11 @@ async fn a_body_that_is_no_json_or_too_large_is_told_so() {
     assert_eq!(post(b"{\"content\": ".to_vec()).await.unwrap().json()["code"], 50109);
     assert_eq!(post(vec![0xff; 900]).await.unwrap().json()["code"], 50109);
     assert_eq!(post(b"[1]".to_vec()).await.unwrap().json()["code"], 50035);
-    // 5,000 nested lists must not overflow a stack.
+    // Nested lists must not overflow the stack.
     assert_eq!(post(vec![b'['; 999]).await.unwrap().json()["code"], 50109);
     let large = post(vec![b' '; 2_000]).await.unwrap();
     assert_eq!((large.status, large.json()["code"].as_u64()), (413, Some(40005)));
-    assert_eq!(fixture.api(Method::GET, "/gateway", None).await.status, 200, "it goes on");
+    assert_eq!(fixture.api(Method::GET, "/gateway", None).await.status, 200, "the simulator continues to respond");
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_chunked_body_is_taken_and_an_endless_one_is_cut_at_its_bound() {
     while sent < 64 * 1024 * 1024 && socket.write_all(chunk.as_bytes()).await.is_ok() {
         sent += 4096;
     }
-    assert!(sent < 64 * 1024 * 1024, "the connection was closed on the sender");
+    assert!(sent < 64 * 1024 * 1024, "the connection was closed during the upload");
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
             "/sim/faults",
             Some(json!({ "route": "POST /no/such", "do": { "kind": "drop_after" } })),
             400,
-            "no route fits",
+            "no route matches",
         ),
         (
             Method::POST,
@@ -85,10 +85,10 @@ async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
             "from 0 to 1",
         ),
         (Method::POST, "/sim/gateway/faults", Some(json!({ "kind": "explode" })), 400, "unknown variant `explode`"),
-        (Method::POST, "/sim/guilds", Some(json!({ "count": 0 })), 400, "`count` must be 1"),
+        (Method::POST, "/sim/guilds", Some(json!({ "count": 0 })), 400, "`count` must be from 1"),
         (Method::POST, "/sim/guilds", Some(json!({ "cuont": 1 })), 400, "unknown field `cuont`"),
-        (Method::POST, "/sim/guilds/1/members", Some(json!({})), 404, "there is no guild 1"),
-        (Method::POST, "/sim/guilds/x/members", Some(json!({})), 400, "is no id"),
+        (Method::POST, "/sim/guilds/1/members", Some(json!({})), 404, "unknown guild 1"),
+        (Method::POST, "/sim/guilds/x/members", Some(json!({})), 400, "is not an id"),
         (
             Method::PUT,
             "/sim/limits/routes",
@@ -103,8 +103,8 @@ async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
             400,
             "global",
         ),
-        (Method::PUT, "/sim/snapshot", Some(json!({ "world": 1 })), 400, "does not fit"),
-        (Method::POST, "/sim/commands", Some(json!([])), 400, "does not fit"),
+        (Method::PUT, "/sim/snapshot", Some(json!({ "world": 1 })), 400, "invalid body"),
+        (Method::POST, "/sim/commands", Some(json!([])), 400, "invalid body"),
     ];
     for (method, path, body, status, says) in cases {
         let answer = fixture.control(method.clone(), path, body.clone()).await;
@@ -120,7 +120,7 @@ async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
     assert_eq!(large.status, 413, "{}", large.text);
 }
 
-/// Opens connections and says nothing on them until its standard input ends; run by the next test in a second process.
+/// Opens connections and sends nothing on them until its standard input ends; run by the next test in a second process.
 #[test]
 fn helper_that_holds_idle_sockets() {
     let Ok(address) = std::env::var("GUILDHALL_SIM_IDLE_TARGET") else { return };
@@ -137,7 +137,7 @@ async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_st
     rlimit::increase_nofile_limit(8_192).unwrap();
     let config = SimConfig { max_connections: 4_000, idle_timeout: Duration::from_secs(600), ..SimConfig::default() };
     let fixture = Fixture::start(config).await;
-    // A connection from before the flood stays served.
+    // A connection from before the flood is still served.
     let (mut sender, connection) = {
         let socket = tokio::net::TcpStream::connect(fixture.sim.address()).await.unwrap();
         hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(socket)).await.unwrap()
@@ -166,16 +166,16 @@ async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_st
     let mut late = tokio::net::TcpStream::connect(fixture.sim.address()).await.unwrap();
     let mut told = String::new();
     late.read_to_string(&mut told).await.unwrap();
-    assert!(told.starts_with("HTTP/1.1 503"), "past the bound, callers are told: {told}");
+    assert!(told.starts_with("HTTP/1.1 503"), "beyond the connection limit, callers get a 503: {told}");
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 128 * 1024, "4,000 idle connections took {grown} KiB");
     drop(flood.stdin.take());
-    // What it prints at its end wants to be read.
+    // Its last output must be read, or it blocks.
     lines.for_each(drop);
     flood.wait().unwrap();
 }
 
-/// This process's resident memory.
+/// Resident memory of this process.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Input that is well-formed and still absurd: each is refused in words or served, and nothing breaks by it.
+//! Tests of well-formed but extreme input: each is refused with an error or served, and nothing breaks.
 
 mod common;
 
@@ -28,7 +28,7 @@ async fn numbers_at_the_ends_of_their_range_are_served_or_refused_in_words() {
             "/sim/gateway/faults".into(),
             Some(json!({ "kind": "mute", "event": "x" })),
             400,
-            "event's name",
+            "event type",
         ),
         (
             Method::POST,
@@ -87,7 +87,7 @@ async fn made_up_methods_do_not_fill_the_score() {
     assert_eq!(routes, [("(no such route)", 3), ("GET (no such route)", 1)]);
 }
 
-/// A command whose option holds lists within lists.
+/// A command whose option contains nested lists.
 fn nested(levels: usize) -> Value {
     let value = (1..levels).fold(json!([]), |inner, _| json!([inner]));
     json!({ "name": "deep", "description": "d", "options": [{ "name": "o", "description": "d", "type": 3, "value": value }] })
@@ -113,7 +113,7 @@ async fn a_snapshot_that_does_not_hold_together_is_refused_and_the_world_stays()
         let mut spoilt = snapshot.clone();
         spoilt[part] = if spoilt[part].is_array() { json!([]) } else { json!({}) };
         let answer = fixture.control(Method::PUT, "/sim/snapshot", Some(spoilt)).await;
-        assert!(answer.status == 400 && answer.text.contains("does not hold together"), "{part}: {}", answer.text);
+        assert!(answer.status == 400 && answer.text.contains("is inconsistent"), "{part}: {}", answer.text);
     }
     assert_eq!(fixture.control(Method::GET, "/sim/snapshot", None).await.json(), snapshot);
 }
@@ -126,7 +126,7 @@ async fn a_body_that_ends_too_soon_is_the_callers_fault() {
     socket.shutdown().await.unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("did not arrive whole"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("is incomplete"), "{answer}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The limits as a caller meets them: header for header, and the ban at the end.
+//! Tests of the limits from a caller's view: headers, refusals, and the ban.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -61,7 +61,7 @@ async fn an_answer_tells_its_bucket_and_a_refusal_what_to_wait() {
     );
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a wait in seconds")]
     let rounded_up = body["retry_after"].as_f64().unwrap().ceil() as u64;
-    assert_eq!(rounded_up, wait, "Retry-After is the body's, in whole seconds, rounded up");
+    assert_eq!(rounded_up, wait, "Retry-After is the value of the body, rounded up to whole seconds");
 
     let score = fixture.sim.score();
     assert_eq!((score.rate_limited.user, score.invalid_requests), (1, 1));
@@ -130,7 +130,7 @@ async fn a_channels_name_is_limited_apart_with_remaining_above_nothing() {
     assert_eq!(refused.header("x-ratelimit-remaining"), "3");
     assert!(refused.header("retry-after").parse::<u64>().unwrap() > 500);
     let other = fixture.api(Method::PATCH, &path, Some(json!({ "nsfw": true }))).await;
-    assert_eq!(other.status, 200, "what the sub-limit does not cover goes on");
+    assert_eq!(other.status, 200, "calls without the sublimit continue");
 }
 
 #[tokio::test]

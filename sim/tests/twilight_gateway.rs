@@ -1,4 +1,4 @@
-//! The gateway as twilight, an ordinary client library, sees it over real sockets.
+//! Tests of the gateway with twilight, an ordinary client library, over real sockets.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -12,10 +12,10 @@ use twilight_gateway::{CloseFrame, Config, ConfigBuilder, Intents, Message, Sess
 
 const TOKEN: &str = "sim-bot-token";
 
-/// A client that hears nothing for so long has failed; no test waits for it when all is well.
+/// A client that receives nothing for this long has failed; a passing test never waits for it.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-/// A dispatch as it was read.
+/// A dispatch that was read.
 #[derive(Debug)]
 struct Dispatch {
     name: String,
@@ -37,7 +37,7 @@ impl Client {
         Self { shard: Shard::with_config(ShardId::ONE, config) }
     }
 
-    /// The next dispatch; everything else is twilight's to handle.
+    /// The next dispatch; twilight handles everything else.
     async fn next(&mut self) -> Dispatch {
         loop {
             match self.message().await {
@@ -56,10 +56,10 @@ impl Client {
 
     async fn message(&mut self) -> Message {
         loop {
-            match tokio::time::timeout(GIVE_UP, self.shard.next()).await.expect("the gateway went silent") {
+            match tokio::time::timeout(GIVE_UP, self.shard.next()).await.expect("no frame from the gateway") {
                 Some(Ok(message)) => return message,
-                Some(Err(error)) => eprintln!("twilight carries on after: {error}"),
-                None => panic!("the gateway closed the shard for good"),
+                Some(Err(error)) => eprintln!("twilight continues after: {error}"),
+                None => panic!("the gateway closed the shard permanently"),
             }
         }
     }
@@ -84,7 +84,7 @@ impl Client {
         read
     }
 
-    /// Leaves without ending the session.
+    /// Disconnects without ending the session.
     async fn leave(mut self) -> (Session, String) {
         self.shard.close(CloseFrame::RESUME);
         while !matches!(self.message().await, Message::Close(_)) {}
@@ -93,11 +93,12 @@ impl Client {
 }
 
 fn config(url: &str) -> ConfigBuilder<InMemoryQueue> {
-    // Twilight makes a TLS connector whatever the URL is. Another test of this process may have come first.
+    // Twilight creates a TLS connector for any URL. Another test of this process may have installed the provider
+    // already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     ConfigBuilder::new(TOKEN.to_owned(), Intents::GUILDS | Intents::GUILD_MESSAGES)
         .proxy_url(url.to_owned())
-        // Identifies at once, however often.
+        // Identifies at once, any number of times.
         .queue(InMemoryQueue::new(0, 1_000, Duration::from_secs(86_400), 1_000))
         .ratelimit_messages(false)
 }
@@ -150,7 +151,7 @@ async fn two_shards_identify_and_each_is_told_of_its_own_guilds() {
     assert_eq!(score.identifies_by_shard.into_iter().collect::<Vec<_>>(), [(0, 1), (1, 1)]);
 }
 
-/// The environment variable that makes this test the second process.
+/// The environment variable that turns this test into the second process.
 const SAVED: &str = "GUILDHALL_SIM_TEST_SAVED_SESSION";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +165,7 @@ async fn a_session_saved_by_one_process_is_resumed_by_another() {
     sim.storm(messages(3)).await;
     let first = client.until("MESSAGE_CREATE").await;
     let (session, url) = client.leave().await;
-    // What twilight read while it closed counts as unread here: the first process confirmed one message only.
+    // Messages that twilight read while it closed count as unread here: the first process confirmed one message only.
     let confirmed = first[0].sequence;
     sim.storm(messages(2)).await;
 
@@ -301,10 +302,10 @@ async fn a_heartbeat_that_is_asked_for_comes_at_once() {
     let sim = sim(patient()).await;
     let mut client = Client::connect(&sim.gateway_url(), ShardId::ONE);
     client.log_in().await;
-    // Twilight's own first heartbeat may come at any time within the interval.
+    // Twilight's own first heartbeat may be sent at any time within the interval.
     let before = sim.gateway_score().heartbeats;
     sim.gateway_fault(GatewayFault::HeartbeatRequest { shard: None });
-    // The request stands before the message, and what twilight answers it sends before it reads on.
+    // The request comes before the message, and twilight responds to it before it reads further.
     sim.storm(messages(1)).await;
     client.next().await;
     sim.gateway_fault(GatewayFault::Reconnect { shard: None });

@@ -1,4 +1,4 @@
-//! Making things happen, once or at a rate: members join, people write, commands are used.
+//! Actions of users, once or at a rate: members join, send messages, use commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use crate::state::Shared;
 use crate::world::drive::{GuildSpec, MemberSpec};
 use crate::world::fire::{Deed, Fired, InteractionSpec};
 
-/// Things that one request may make happen.
+/// Maximum number of actions of one request.
 const MAX_COUNT: u64 = 1_000_000;
 
-/// Guilds that one request may make.
+/// Maximum number of guilds that one request creates.
 const MAX_GUILDS: u32 = 100_000;
 
-/// How long one request may keep making things happen.
+/// Maximum duration of one request.
 const MAX_TIME: Duration = Duration::from_secs(600);
 
-/// Ids that a report names; the rest are only counted.
+/// Maximum number of ids in a report; the rest are only counted.
 const MAX_IDS: usize = 1_000;
 
-/// How many happen under one lock when there is no rate.
+/// Number of actions between two yields to the runtime when there is no rate.
 const AT_ONCE: u64 = 64;
 
-/// Something that happens, once or more often.
+/// An action, done once or repeated.
 #[derive(Clone, Debug)]
 pub(crate) enum Drive {
     /// Members join a guild.
     Join {
         /// The guild.
         guild: Snowflake,
-        /// Who, and how many.
+        /// The users, and how many.
         spec: JoinSpec,
     },
-    /// A member writes.
+    /// A member sends a message.
     Message(MessageSpec),
-    /// A command is used, a button pressed, a modal sent.
+    /// A command is used, a button pressed, a modal submitted.
     Fire(FireSpec),
 }
 
@@ -67,7 +67,7 @@ fn once() -> u64 {
     1
 }
 
-/// Guilds to make.
+/// Guilds to create.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GuildsSpec {
@@ -75,7 +75,7 @@ pub struct GuildsSpec {
     pub count: Option<u32>,
     /// Their name; more than one are numbered.
     pub name: Option<String>,
-    /// Members beside owner and bots; 3 by default.
+    /// Members, in addition to owner and bots; 3 by default.
     pub members: Option<u32>,
     /// Text channels; 2 by default.
     pub channels: Option<u32>,
@@ -92,24 +92,24 @@ pub struct JoinSpec {
     pub count: u64,
     /// At this rate; 0 is all at once.
     pub per_second: f64,
-    /// A certain user; only with a count of 1.
+    /// The user; only with a count of 1.
     pub user_id: Option<Snowflake>,
     /// The name of a new user; more than one are numbered.
     pub name: Option<String>,
 }
 
-/// A member who writes.
+/// A message of a member.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageSpec {
-    /// Where.
+    /// Channel of the message.
     pub channel_id: Snowflake,
-    /// For the reader's sake; the channel tells the guild.
+    /// Accepted for readability and ignored; the channel determines the guild.
     #[serde(default)]
     pub guild_id: Option<Snowflake>,
-    /// What.
+    /// Text of the message.
     pub content: String,
-    /// Who; the guild's owner by default.
+    /// Author; the guild's owner by default.
     #[serde(default)]
     pub user_id: Option<Snowflake>,
     /// How many times; 1 by default.
@@ -124,39 +124,40 @@ pub struct MessageSpec {
 #[derive(Clone, Debug)]
 pub struct FireSpec {
     pub(crate) interaction: InteractionSpec,
-    /// Where to POST it, signed; without, it is dispatched on the gateway.
+    /// URL to POST it to, signed; without one, it is dispatched on the gateway.
     pub url: Option<String>,
-    /// Signs it wrongly, as Discord does now and then to see whether an endpoint checks.
+    /// Makes the signature invalid, as Discord occasionally does to see whether an endpoint checks it.
     pub forged: bool,
     /// How often, and how fast.
     pub pace: Pace,
 }
 
-/// What happened.
+/// Result of a repeated action.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DriveReport {
-    /// How many things happened.
+    /// Number of actions done.
     pub done: u64,
-    /// The first one: a user, a message or an interaction.
+    /// The first id: of a user, a message or an interaction.
     pub id: Option<Snowflake>,
     /// The first interaction's token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// All of them, up to a thousand.
+    /// All ids, up to a thousand.
     pub ids: Vec<Snowflake>,
-    /// What the URL answered to the last interaction.
+    /// The response of the URL to the last interaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub posted: Option<Posted>,
 }
 
-/// What a URL answered to an interaction.
+/// The response of a URL to an interaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Posted {
     /// The HTTP status.
     pub status: u16,
     /// The body, if it was JSON.
     pub body: Value,
-    /// The status that the simulator gave to that body as a first response; nothing if it was not asked.
+    /// The status that the callback route would have returned for that body; none if the response was no success or its
+    /// body no object.
     pub taken: Option<u16>,
 }
 
@@ -174,7 +175,7 @@ impl FireSpec {
         Self::by_custom_id(Deed::Button, guild, custom_id)
     }
 
-    /// A modal, sent by a member of the guild.
+    /// A modal, submitted by a member of the guild.
     #[must_use]
     pub fn modal(guild: Snowflake, custom_id: &str) -> Self {
         Self::by_custom_id(Deed::Modal, guild, custom_id)
@@ -189,7 +190,7 @@ impl FireSpec {
         Self { interaction, url: None, forged: false, pace: Pace::default() }
     }
 
-    /// Reads the body of `/sim/commands`, `/sim/buttons` or `/sim/modals`.
+    /// Parses the body of `/sim/commands`, `/sim/buttons` or `/sim/modals`.
     pub(super) fn of(kind: &str, mut body: Value) -> Result<Self, ControlError> {
         let misfit = |error: serde_json::Error| ControlError::BadBody(error.to_string());
         let object = body.as_object_mut().ok_or_else(|| ControlError::BadBody("it must be an object".into()))?;
@@ -233,16 +234,17 @@ impl Pace {
     fn check(self) -> Result<Self, ControlError> {
         if !(1..=MAX_COUNT).contains(&self.count) || !(0.0..=1e6).contains(&self.per_second) {
             return Err(ControlError::Invalid(format!(
-                "`count` must be 1 to {MAX_COUNT}, and `per_second` 0 (all at once) to 1000000"
+                "`count` must be from 1 to {MAX_COUNT}, and `per_second` from 0 (all at once) to 1000000"
             )));
         }
         if self.due(self.count) > MAX_TIME {
-            return Err(ControlError::Invalid(format!("that would take longer than {} s", MAX_TIME.as_secs())));
+            return Err(ControlError::Invalid(format!("this would take longer than {} s; lower `count` or raise \
+                `per_second`", MAX_TIME.as_secs())));
         }
         Ok(self)
     }
 
-    /// How long after the first the one with this number is due.
+    /// Time from the first action to the one with this number.
     fn due(self, number: u64) -> Duration {
         if self.per_second == 0.0 {
             return Duration::ZERO;
@@ -253,7 +255,7 @@ impl Pace {
 }
 
 impl Shared {
-    /// Makes something happen as often and as fast as it says; returns when the last one has happened.
+    /// Runs an action at its pace; returns after the last one.
     pub(crate) async fn drive(self: &Arc<Self>, drive: Drive) -> Result<DriveReport, ControlError> {
         let pace = drive.pace().check()?;
         let begun = Instant::now();
@@ -290,7 +292,7 @@ impl Shared {
         let (members, channels) = (spec.members.unwrap_or(3), spec.channels.unwrap_or(2));
         if !(1..=MAX_GUILDS).contains(&count) || members > 100_000 || channels > 500 {
             return Err(ControlError::Invalid(format!(
-                "`count` must be 1 to {MAX_GUILDS}, `members` at most 100000, `channels` at most 500"
+                "`count` must be from 1 to {MAX_GUILDS}, `members` at most 100000, `channels` at most 500"
             )));
         }
         let name = spec.name.as_deref().unwrap_or("guild");
@@ -361,7 +363,7 @@ impl Shared {
         Ok(fired)
     }
 
-    /// Posts an interaction to a URL; what it answers is taken as the first response.
+    /// Posts an interaction to a URL; the response becomes the first response.
     async fn post(self: &Arc<Self>, url: &str, fired: &Fired, forged: bool) -> Result<Posted, ControlError> {
         let timestamp = (self.now().millis() / 1_000).to_string();
         let (status, body) = signed::post(url, &self.signing_key, &timestamp, fired.data.clone(), forged).await?;
@@ -370,7 +372,7 @@ impl Shared {
         Ok(Posted { status: status.as_u16(), body, taken })
     }
 
-    /// Gives an interaction its first response, as the callback route would.
+    /// Sets the first response of an interaction, as the callback route does.
     fn first_response(&self, fired: &Fired, body: Value) -> u16 {
         let path = format!("/interactions/{}/{}/callback", fired.id, fired.token);
         let Ok((route, params)) = route::find(ROUTES, &Method::POST, &path) else { return 404 };

@@ -1,4 +1,4 @@
-//! The strings as Rust methods.
+//! The control API as Rust methods.
 
 use super::{ControlError, Drive, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec};
 use crate::fault::Fault;
@@ -8,13 +8,13 @@ use crate::score::Score;
 use crate::sim::SimHandle;
 
 impl SimHandle {
-    /// What arrived and what came of it.
+    /// What arrived, and its effects.
     #[must_use]
     pub fn score(&self) -> Score {
         self.shared.score()
     }
 
-    /// Starts the score anew.
+    /// Resets the score.
     pub fn reset_score(&self) {
         self.shared.reset_score();
     }
@@ -31,53 +31,53 @@ impl SimHandle {
         self.shared.lock().world.bot_by_token(token).map(|bot| bot.application_id)
     }
 
-    /// The public key that interactions posted to a URL are signed for, in hexadecimal.
+    /// The public key for signatures of interactions posted to a URL, in hexadecimal.
     #[must_use]
     pub fn verify_key(&self) -> String {
         super::signed::public_key(&self.shared.signing_key)
     }
 
-    /// Makes guilds.
+    /// Creates guilds.
     ///
     /// # Errors
     ///
-    /// When a number is out of its range.
+    /// When a number is out of range.
     pub fn make_guilds(&self, spec: &GuildsSpec) -> Result<Vec<Snowflake>, ControlError> {
         self.shared.make_guilds(spec)
     }
 
-    /// Members join a guild.
+    /// Lets members join a guild.
     ///
     /// # Errors
     ///
-    /// When there is no such guild, or the user is a member already.
+    /// When the guild is unknown, or the user is already a member.
     pub async fn join(&self, guild: Snowflake, spec: JoinSpec) -> Result<DriveReport, ControlError> {
         self.shared.drive(Drive::Join { guild, spec }).await
     }
 
-    /// A member leaves a guild.
+    /// Lets a member leave a guild.
     ///
     /// # Errors
     ///
-    /// When there is no such guild or member.
+    /// When the guild or member is unknown.
     pub fn leave(&self, guild: Snowflake, user: Snowflake) -> Result<(), ControlError> {
         self.shared.leave(guild, user)
     }
 
-    /// A member writes.
+    /// Lets a member send messages.
     ///
     /// # Errors
     ///
-    /// When there is no such channel or user.
+    /// When the channel or user is unknown.
     pub async fn write(&self, spec: MessageSpec) -> Result<DriveReport, ControlError> {
         self.shared.drive(Drive::Message(spec)).await
     }
 
-    /// A command is used, a button pressed, a modal sent.
+    /// Lets a member use a command, press a button or submit a modal.
     ///
     /// # Errors
     ///
-    /// When the guild, channel or user is unknown, or the URL does not answer.
+    /// When the guild, channel or user is unknown, or the URL does not respond.
     pub async fn fire(&self, spec: FireSpec) -> Result<DriveReport, ControlError> {
         self.shared.drive(Drive::Fire(spec)).await
     }
@@ -86,35 +86,35 @@ impl SimHandle {
     ///
     /// # Errors
     ///
-    /// When it fits no route, or a number is out of its range.
+    /// When it matches no route, or a number is out of range.
     pub fn add_fault(&self, fault: Fault) -> Result<u64, ControlError> {
         self.shared.add_fault(fault)
     }
 
-    /// Removes a REST fault, or all of them.
+    /// Removes a REST fault, or all of them; returns the number removed.
     pub fn remove_faults(&self, id: Option<u64>) -> usize {
         self.shared.lock().faults.remove(id)
     }
 
-    /// Sets the whole table of limits; every window starts anew.
+    /// Replaces the table of limits; every window is reset.
     ///
     /// # Errors
     ///
-    /// When a limit is out of its range or for no route.
+    /// When a limit is out of range or for an unknown route.
     pub fn set_limits(&self, limits: LimitConfig) -> Result<(), ControlError> {
         self.shared.set_limits(limits)
     }
 
-    /// Sets one route's limit.
+    /// Sets the limit of one route.
     ///
     /// # Errors
     ///
-    /// When it is out of its range or for no route.
+    /// When it is out of range or for an unknown route.
     pub fn set_route_limit(&self, limit: RouteLimit) -> Result<(), ControlError> {
         self.shared.set_route_limit(limit)
     }
 
-    /// The world, limits, faults and score as at the start; sessions end.
+    /// Resets the world, limits, faults and score to the start; sessions end.
     pub fn reset(&self) {
         self.shared.reset();
     }

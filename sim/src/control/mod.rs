@@ -1,4 +1,4 @@
-//! `/sim/*`: the strings that move the simulated Discord, as JSON over HTTP. [`crate::SimHandle`] pulls the same ones.
+//! `/sim/*`: the control API of the simulator, JSON over HTTP. [`crate::SimHandle`] has the same functions as methods.
 
 mod drive;
 mod handle;
@@ -23,74 +23,74 @@ use crate::http::{Answer, BodyError, json as answer_json, read_body};
 use crate::id::Snowflake;
 use crate::state::Shared;
 
-/// A snapshot of a large world may be large.
+/// Largest snapshot: that of a large world is large.
 const MAX_SNAPSHOT: usize = 256 * 1024 * 1024;
 
-/// Every other request is small.
+/// Largest body of any other request.
 const MAX_REQUEST: usize = 1024 * 1024;
 
-/// How long one request may keep a storm up.
+/// Maximum duration of one storm.
 const MAX_STORM_S: f64 = 600.0;
 
-/// What `/sim` offers: shown by `GET /sim`, and named in errors.
+/// Endpoints of `/sim`: the response of `GET /sim`.
 pub(crate) const ENDPOINTS: &[(&str, &str)] = &[
     ("GET /sim", "this list"),
-    ("GET /sim/routes", "the REST routes there are"),
+    ("GET /sim/routes", "the supported REST routes"),
     ("GET /sim/state?after=&limit=", "bots and guilds with their channels and roles"),
-    ("GET /sim/score?brief=true", "what arrived and what came of it; brief leaves effects and names out"),
-    ("DELETE /sim/score", "start the score anew"),
-    ("POST /sim/guilds", "{count, name, members, channels, bot_permissions}: make guilds"),
-    ("PATCH /sim/guilds/{id}", "{bot_permissions, bot_role_position}: what the bots may do there"),
+    ("GET /sim/score?brief=true", "what arrived and its effects; brief omits effects and names"),
+    ("DELETE /sim/score", "reset the score"),
+    ("POST /sim/guilds", "{count, name, members, channels, bot_permissions}: create guilds"),
+    ("PATCH /sim/guilds/{id}", "{bot_permissions, bot_role_position}: set the permissions of the bots"),
     ("DELETE /sim/guilds/{id}", "remove a guild"),
-    ("POST /sim/guilds/{id}/members", "{count, per_second, name, user_id}: members join"),
-    ("DELETE /sim/guilds/{id}/members/{user}", "a member leaves"),
-    ("POST /sim/messages", "{channel_id, content, user_id, count, per_second}: a member writes"),
-    ("POST /sim/commands", "{guild_id, name, options, channel_id, user_id, url, count, per_second}: a command is used"),
-    ("POST /sim/buttons", "{guild_id, custom_id, …}: a button is pressed"),
-    ("POST /sim/modals", "{guild_id, custom_id, …}: a modal is sent"),
-    ("POST /sim/storm", "{events_per_s, guilds, seconds}: a storm of events"),
-    ("GET /sim/faults", "the REST faults that stand, with their hits"),
-    ("POST /sim/faults", "{route, do: {kind, …}, probability, count, skip}: add one"),
-    ("DELETE /sim/faults", "remove all"),
-    ("DELETE /sim/faults/{id}", "remove one"),
-    ("GET /sim/gateway/faults", "the gateway faults that stand"),
+    ("POST /sim/guilds/{id}/members", "{count, per_second, name, user_id}: let members join"),
+    ("DELETE /sim/guilds/{id}/members/{user}", "let a member leave"),
+    ("POST /sim/messages", "{channel_id, content, user_id, count, per_second}: send messages as a member"),
+    ("POST /sim/commands", "{guild_id, name, options, channel_id, user_id, url, count, per_second}: use a command"),
+    ("POST /sim/buttons", "{guild_id, custom_id, …}: press a button"),
+    ("POST /sim/modals", "{guild_id, custom_id, …}: submit a modal"),
+    ("POST /sim/storm", "{events_per_s, guilds, seconds}: send many events"),
+    ("GET /sim/faults", "the active REST faults, with their hits"),
+    ("POST /sim/faults", "{route, do: {kind, …}, probability, count, skip}: add a fault"),
+    ("DELETE /sim/faults", "remove all faults"),
+    ("DELETE /sim/faults/{id}", "remove one fault"),
+    ("GET /sim/gateway/faults", "the active gateway faults"),
     ("POST /sim/gateway/faults", "{kind, …}: disconnect, zombie, reconnect, invalid_session, dead_resume, mute, …"),
-    ("DELETE /sim/gateway/faults", "end the standing ones"),
+    ("DELETE /sim/gateway/faults", "end the active ones"),
     ("GET /sim/limits", "the table of limits"),
-    ("PUT /sim/limits", "a new table; what is left out has its default"),
-    ("PUT /sim/limits/routes", "{method, path, limit, per_ms, algorithm, case, bucket}: one route's limit"),
-    ("POST /sim/reset", "the world, limits, faults and score as at the start; sessions end"),
+    ("PUT /sim/limits", "replace the table; omitted fields have their default"),
+    ("PUT /sim/limits/routes", "{method, path, limit, per_ms, algorithm, case, bucket}: set the limit of one route"),
+    ("POST /sim/reset", "reset the world, limits, faults and score to the start; sessions end"),
     ("GET /sim/snapshot", "the world as JSON"),
-    ("PUT /sim/snapshot", "the world as it was in a snapshot"),
+    ("PUT /sim/snapshot", "restore the world from a snapshot"),
 ];
 
-/// Why a `/sim` request was not carried out.
+/// Why a `/sim` request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// There is no such endpoint.
-    #[error("there is no {0}; GET /sim lists what there is")]
+    /// Unknown endpoint.
+    #[error("unknown endpoint {0}; GET /sim lists the endpoints")]
     NoSuchEndpoint(String),
-    /// The body is not what the endpoint takes.
-    #[error("the body does not fit: {0}; GET /sim shows what each endpoint takes")]
+    /// The body is invalid for the endpoint.
+    #[error("invalid body: {0}; GET /sim shows the fields of each endpoint")]
     BadBody(String),
     /// The body is too large.
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
-    /// The body did not arrive.
-    #[error("the body did not arrive whole, or not in time")]
+    /// The body is incomplete or did not arrive in time.
+    #[error("the body is incomplete or did not arrive in time")]
     Incomplete,
-    /// A thing that was named does not exist.
+    /// An object does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// A value is out of its range.
+    /// A value is out of range.
     #[error("{0}")]
     Invalid(String),
-    /// The URL that an interaction was to be posted to did not answer.
+    /// The URL that an interaction was posted to did not respond.
     #[error("cannot post to {url}: {why}")]
     Post {
         /// The URL.
         url: String,
-        /// What went wrong.
+        /// What failed.
         why: String,
     },
 }
@@ -106,12 +106,12 @@ impl ControlError {
     }
 }
 
-/// Whether a path is for the strings.
+/// Whether a path belongs to the control API.
 pub(crate) fn is_control(path: &str) -> bool {
     path == "/sim" || path.starts_with("/sim/")
 }
 
-/// Answers a `/sim` request.
+/// Handles a `/sim` request.
 pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
     match route(shared, request).await {
         Ok(body) => answer_json(StatusCode::OK, body),
@@ -179,7 +179,7 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
         ["storm"] if is(&post) => {
             let spec: StormSpec = parse(&body)?;
             if !(0.0..=MAX_STORM_S).contains(&spec.seconds) {
-                return Err(ControlError::Invalid(format!("`seconds` must be 0 to {MAX_STORM_S}")));
+                return Err(ControlError::Invalid(format!("`seconds` must be from 0 to {MAX_STORM_S}")));
             }
             Ok(encode(&gateway::storm(Arc::clone(&shared), spec).await))
         }
@@ -187,9 +187,9 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
         ["faults"] if is(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
         ["faults"] if is(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
         ["faults", fault] if is(&delete) => {
-            let number = fault.parse().map_err(|_| ControlError::Invalid("a fault's id is a number".into()))?;
+            let number = fault.parse().map_err(|_| ControlError::Invalid("the id of a fault must be a number".into()))?;
             match shared.lock().faults.remove(Some(number)) {
-                0 => Err(ControlError::Unknown(format!("there is no fault {number}; GET /sim/faults lists them"))),
+                0 => Err(ControlError::Unknown(format!("unknown fault {number}; GET /sim/faults lists the active ones"))),
                 removed => Ok(encode(&json!({ "removed": removed }))),
             }
         }
@@ -198,7 +198,7 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             let fault = parse(&body)?;
             let mut core = shared.lock();
             if !core.hub.has_room_for(&fault) {
-                let advice = "too many events are muted; end that with DELETE /sim/gateway/faults";
+                let advice = "too many event types are muted; unmute them with DELETE /sim/gateway/faults";
                 return Err(ControlError::Invalid(advice.into()));
             }
             Ok(encode(&json!({ "affected": core.hub.fault(fault, shared.now()) })))
@@ -225,14 +225,14 @@ fn done() -> Result<Bytes, ControlError> {
 }
 
 fn id(text: &str) -> Result<Snowflake, ControlError> {
-    text.parse().map_err(|_| ControlError::Invalid(format!("\"{text}\" is no id: ids are digits")))
+    text.parse().map_err(|_| ControlError::Invalid(format!("\"{text}\" is not an id: ids consist of digits")))
 }
 
-/// Reads a body, which is an object; an empty one is an empty object.
+/// Parses a body, which must be an object; an empty body is an empty object.
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
     let text = body.trim_ascii();
     let text: &[u8] = if text.is_empty() { b"{}" } else { text };
-    // Serde would take a list for a struct.
+    // Serde would accept a list for a struct.
     if text[0] != b'{' {
         return Err(ControlError::BadBody("it must be an object".into()));
     }

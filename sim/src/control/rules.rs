@@ -1,4 +1,4 @@
-//! Setting the rules: limits, faults, what bots may do; starting anew.
+//! Sets limits, faults and the permissions of bots; resets and restores the state.
 
 use serde::Deserialize;
 
@@ -10,14 +10,14 @@ use crate::rest::ROUTES;
 use crate::score::Score;
 use crate::state::{Core, Shared};
 
-/// What the bots may do in a guild.
+/// Permissions of the bots in a guild.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BotStanding {
     /// Permission bits of the bots' own role.
     #[serde(default)]
     pub(crate) bot_permissions: Option<u64>,
-    /// Where that role stands; roles at or above it are out of the bots' reach.
+    /// Position of that role; the bots cannot manage roles at or above it.
     #[serde(default)]
     pub(crate) bot_role_position: Option<u32>,
 }
@@ -60,7 +60,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The whole score: the keeper's own, and what gateway, interactions and ban add.
+    /// The whole score: the counters of REST calls, the gateway, interactions and bans.
     pub(crate) fn score(&self) -> Score {
         let core = self.lock();
         let mut score = core.score.score();
@@ -78,23 +78,23 @@ impl Shared {
         core.world.reset_interaction_score();
     }
 
-    /// Everything as at the start; sessions end.
+    /// Resets everything to the start; sessions end.
     pub(crate) fn reset(&self) {
         let now = self.now();
         let mut core = self.lock();
         core.hub.start_anew(now);
         let mut fresh = Core::new(&self.config, self.address, now);
-        // The connections stay until their clients have heard that they are closed.
+        // The connections stay until their clients have received the close frame.
         std::mem::swap(&mut fresh.hub, &mut core.hub);
         *core = fresh;
     }
 
-    /// Puts back a world that `GET /sim/snapshot` gave; sessions end, since what they know is no longer so.
+    /// Restores a world from `GET /sim/snapshot`; sessions end, because their state no longer matches the world.
     pub(crate) fn restore(&self, snapshot: &[u8]) -> Result<(), ControlError> {
         let mut world: crate::world::World =
             serde_json::from_slice(snapshot).map_err(|error| ControlError::BadBody(error.to_string()))?;
         if let Some(flaw) = world.flaw() {
-            return Err(ControlError::Invalid(format!("the snapshot does not hold together: {flaw}")));
+            return Err(ControlError::Invalid(format!("the snapshot is inconsistent: {flaw}")));
         }
         let now = self.now();
         let mut core = self.lock();
@@ -112,11 +112,11 @@ impl ControlError {
     }
 }
 
-/// A limit on a route that there is not would never be felt: say so.
+/// Rejects a limit for an unknown route, because it would never apply.
 fn known(limit: &RouteLimit) -> Result<(), ControlError> {
     let fits = |method: &str| limit.method == "*" || limit.method == method;
     if ROUTES.iter().any(|route| route.template == limit.path && fits(route.method.as_str())) {
         return Ok(());
     }
-    Err(ControlError::Unknown(format!("there is no route {} {}; GET /sim/routes lists them", limit.method, limit.path)))
+    Err(ControlError::Unknown(format!("unknown route {} {}; GET /sim/routes lists the routes", limit.method, limit.path)))
 }

@@ -1,4 +1,4 @@
-//! Interactions over HTTP: posted to a URL under an Ed25519 signature, as Discord does to an application's endpoint.
+//! Interactions over HTTP: posted to a URL with an Ed25519 signature, as Discord does for an application's endpoint.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 
 use super::ControlError;
 
-/// How long an endpoint may take.
+/// How long an endpoint may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest answer that is read.
+/// Largest response that is read.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// The key that interactions are signed with, made from the seed, so that a restart signs alike.
+/// The key that signs interactions, derived from the seed, so that it is the same after a restart.
 pub(crate) fn signing_key(seed: u64) -> SigningKey {
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut bytes = [0; 32];
@@ -25,13 +25,13 @@ pub(crate) fn signing_key(seed: u64) -> SigningKey {
     SigningKey::from_bytes(&bytes)
 }
 
-/// The key's public half as Discord shows it: 64 hexadecimal digits.
+/// The public key in Discord's form: 64 hexadecimal digits.
 pub(crate) fn public_key(key: &SigningKey) -> String {
     hex(key.verifying_key().as_bytes())
 }
 
-/// Posts an interaction and returns what the endpoint said. `forged` signs something else, as Discord does to see
-/// whether an endpoint checks.
+/// Posts an interaction and returns the endpoint's response. `forged` signs other data, as Discord does to see whether
+/// an endpoint checks signatures.
 pub(super) async fn post(
     url: &str,
     key: &SigningKey,
@@ -40,9 +40,9 @@ pub(super) async fn post(
     forged: bool,
 ) -> Result<(StatusCode, Bytes), ControlError> {
     let fail = |why: String| ControlError::Post { url: url.to_owned(), why };
-    let uri: Uri = url.parse().map_err(|_| fail("it is not a URL".into()))?;
+    let uri: Uri = url.parse().map_err(|_| fail("not a URL".into()))?;
     let (Some("http"), Some(host)) = (uri.scheme_str(), uri.host()) else {
-        return Err(fail("it must start with http:// (the simulator speaks no TLS)".into()));
+        return Err(fail("must start with http:// (the simulator does not support TLS)".into()));
     };
     let mut signed = Vec::with_capacity(timestamp.len() + body.len());
     signed.extend_from_slice(if forged { b"0" } else { timestamp.as_bytes() });
@@ -72,7 +72,7 @@ pub(super) async fn post(
     };
     match tokio::time::timeout(TIMEOUT, exchange).await {
         Ok(answer) => answer.map_err(fail),
-        Err(_) => Err(fail(format!("no answer within {} s", TIMEOUT.as_secs()))),
+        Err(_) => Err(fail(format!("no response within {} s", TIMEOUT.as_secs()))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Faults on demand: what goes wrong with a REST call, how often, and where on its way.
+//! Injected REST faults: what they do, to which calls, how often, and at which stage of a call.
 
 mod pattern;
 
@@ -12,26 +12,26 @@ use crate::id::Snowflake;
 use crate::limit::Scope;
 use crate::rest::route::Route;
 
-/// Faults that may stand at once.
+/// Faults that may be active at the same time.
 const MAX_FAULTS: usize = 1_000;
 
-/// A fault: for which calls, what it does, and how often.
+/// A fault: the calls it applies to, what it does, and how often.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// The calls it is for: `POST /guilds/{guild.id}/roles`, `* /channels/*`, `GET /channels/123/messages`, `*`.
+    /// The matching calls: `POST /guilds/{guild.id}/roles`, `* /channels/*`, `GET /channels/123/messages`, `*`.
     #[serde(default = "anything")]
     pub route: String,
-    /// What happens.
+    /// What it does.
     #[serde(rename = "do")]
     pub action: FaultAction,
-    /// The chance that it strikes a call that fits; 1 by default.
+    /// The probability that it applies to a matching call; 1 by default.
     #[serde(default = "always")]
     pub probability: f64,
-    /// How often it strikes before it is spent; without, for ever.
+    /// How often it applies; without a number, it stays until it is removed.
     #[serde(default)]
     pub count: Option<u64>,
-    /// Calls that fit and are let pass first.
+    /// Number of matching calls that pass first.
     #[serde(default)]
     pub skip: u64,
 }
@@ -48,7 +48,7 @@ fn always() -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultAction {
-    /// Answers with this status instead of serving the call; nothing happens to the world.
+    /// Responds with this status instead of serving the call; the call has no effect.
     Status {
         /// 400 to 599.
         status: u16,
@@ -56,56 +56,56 @@ pub enum FaultAction {
         #[serde(default)]
         code: u32,
     },
-    /// Answers with this status although the call had its effect.
+    /// Responds with this status although the call had its effect.
     StatusAfter {
         /// 500 to 599.
         status: u16,
     },
-    /// Holds the call up.
+    /// Delays the call.
     Latency {
-        /// At least so long.
+        /// Minimum delay.
         #[serde(default)]
         fixed_ms: u64,
-        /// And up to so much longer, evenly spread.
+        /// Maximum additional delay, uniformly distributed.
         #[serde(default)]
         jitter_ms: u64,
-        /// Where on its way.
+        /// Stage of the call.
         #[serde(default)]
         at: Stage,
     },
     /// Cuts the connection; the call had no effect.
     DropBefore,
-    /// Cuts the connection; the call had its effect, and the caller never hears of it.
+    /// Cuts the connection; the call had its effect, and the response is lost.
     DropAfter,
-    /// Answers 429 with this scope.
+    /// Responds 429 with this scope.
     RateLimit {
-        /// Whose limit it claims to be.
+        /// Scope of the limit.
         scope: Scope,
-        /// What `Retry-After` says.
+        /// Value of `Retry-After`.
         retry_after_ms: u64,
     },
-    /// Answers as Cloudflare does to a banned address: no `Via`, no rate headers.
+    /// Responds as Cloudflare does to a banned address: no `Via`, no rate limit headers.
     Cloudflare {
-        /// A page of HTML, or the static JSON.
+        /// An HTML page, or the static JSON.
         #[serde(default)]
         form: CloudflareForm,
-        /// What `Retry-After` says; without, no such header.
+        /// Value of `Retry-After`; without it, no such header.
         #[serde(default)]
         retry_after_ms: Option<u64>,
     },
-    /// Leaves these channels out of listings.
+    /// Omits these channels from listings.
     HideChannels {
         /// Their ids.
         channels: Vec<Snowflake>,
     },
-    /// Leaves the entries about these objects out of the audit log, as if the log lagged behind.
+    /// Omits the entries about these objects from the audit log, as if it lagged behind.
     HideEntries {
         /// The ids of the objects.
         targets: Vec<Snowflake>,
     },
 }
 
-/// Where on its way a call is held up.
+/// Stage of a call at which it is delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -114,36 +114,36 @@ pub enum Stage {
     /// After it was counted, before its effect.
     #[default]
     Effect,
-    /// After its effect, before the answer.
+    /// After its effect, before the response.
     Answer,
 }
 
-/// The two faces of Cloudflare's ban.
+/// The two forms of Cloudflare's ban.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CloudflareForm {
-    /// Error 1015 as a page.
+    /// Error 1015 as an HTML page.
     #[default]
     Html,
-    /// A JSON body that never changes.
+    /// A static JSON body.
     Json,
 }
 
-/// Why a fault was not taken.
+/// Why a fault was rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FaultError {
-    /// No route fits its pattern.
-    #[error("no route fits \"{0}\"; write METHOD /path as in GET /sim/routes, with * for any part, or * for all")]
+    /// No route matches its pattern.
+    #[error("no route matches \"{0}\"; write METHOD /path as in GET /sim/routes, with * for any part, or * for all")]
     NoSuchRoute(String),
-    /// A number is out of its range.
+    /// A number is out of range.
     #[error("{0}")]
     OutOfRange(&'static str),
-    /// There are too many.
-    #[error("there are already {MAX_FAULTS} faults; remove some with DELETE /sim/faults")]
+    /// Too many faults are active.
+    #[error("{MAX_FAULTS} faults are active, which is the maximum; remove some with DELETE /sim/faults")]
     TooMany,
 }
 
-/// What the standing faults do to one call.
+/// What the active faults do to one call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fate {
     pub(crate) at_arrival: Duration,
@@ -154,13 +154,13 @@ pub(crate) struct Fate {
     pub(crate) end: Option<FaultAction>,
 }
 
-/// A fault that stands.
+/// A fault that is active.
 #[derive(Debug, Serialize)]
 pub(crate) struct Standing {
     pub(crate) id: u64,
     #[serde(flatten)]
     fault: Fault,
-    /// How often it has struck.
+    /// How often it has applied.
     pub(crate) hits: u64,
     #[serde(skip)]
     pattern: Pattern,
@@ -168,7 +168,7 @@ pub(crate) struct Standing {
     seen: u64,
 }
 
-/// All faults that stand, and the chance that decides for them.
+/// The active faults, and the random numbers for their probabilities.
 #[derive(Debug)]
 pub(crate) struct Faults {
     standing: Vec<Standing>,
@@ -211,7 +211,7 @@ impl Faults {
         Ok(id)
     }
 
-    /// Removes one, or all; returns how many went.
+    /// Removes one fault, or all; returns the number removed.
     pub(crate) fn remove(&mut self, id: Option<u64>) -> usize {
         let before = self.standing.len();
         self.standing.retain(|standing| id.is_some_and(|id| standing.id != id));
@@ -222,8 +222,8 @@ impl Faults {
         &self.standing
     }
 
-    /// Decides what happens to a call. Each fault that fits has its own draw, so that a run with one seed and one order
-    /// of calls repeats.
+    /// Decides what happens to a call. Each matching fault draws its own random number, so that a run with the same
+    /// seed and the same order of calls repeats.
     pub(crate) fn decide(&mut self, method: &str, template: &str, path: &str) -> Fate {
         let mut fate = Fate::default();
         for standing in &mut self.standing {
@@ -310,6 +310,6 @@ mod tests {
         let fate = faults.decide("GET", ROLES, "/guilds/1/roles");
         assert_eq!((fate.at_arrival.as_millis(), fate.at_effect.as_millis()), (7, 7));
         assert_eq!(fate.end, Some(FaultAction::DropAfter));
-        assert_eq!(faults.standing()[4].hits, 0, "a fault that did not strike is not counted");
+        assert_eq!(faults.standing()[4].hits, 0, "a fault that did not apply is not counted");
     }
 }

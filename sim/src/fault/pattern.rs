@@ -1,17 +1,17 @@
-//! Which calls a fault is for.
+//! Patterns that select the calls of a fault.
 
 use crate::rest::route::Route;
 
-/// A method and a path, either of which may be left open.
+/// A method and a path, each of which may be a wildcard.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     method: Option<String>,
-    /// `None` fits every path.
+    /// `None` matches every path.
     parts: Option<Vec<String>>,
 }
 
 impl Pattern {
-    /// Reads `METHOD /path`, `/path` or `*`. Every text is a pattern; not every pattern fits a route.
+    /// Parses `METHOD /path`, `/path` or `*`. Every text is a pattern; not every pattern matches a route.
     pub(crate) fn parse(text: &str) -> Self {
         let text = text.trim();
         let (method, path) =
@@ -23,7 +23,7 @@ impl Pattern {
         }
     }
 
-    /// Whether a call to `path`, which is of this template, is meant.
+    /// Whether it matches a call to `path`, which belongs to this template.
     pub(crate) fn fits(&self, method: &str, template: &str, path: &str) -> bool {
         self.fits_method(method)
             && self.fits_parts(template, |index, part, of_template| {
@@ -31,7 +31,7 @@ impl Pattern {
             })
     }
 
-    /// Whether any call of the route could be meant.
+    /// Whether it can match any call of the route.
     pub(crate) fn could_fit(&self, route: &Route) -> bool {
         self.fits_method(route.method.as_str())
             && self.fits_parts(route.template, |_, part, of_template| {

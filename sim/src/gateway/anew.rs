@@ -1,4 +1,4 @@
-//! Starting the gateway anew, with whoever is connected told to leave.
+//! Resets the gateway and disconnects its clients.
 
 use super::close::Close;
 use super::hub::{ConnectionId, Ending, Hub};
@@ -7,7 +7,7 @@ use super::members::MemberRequests;
 use crate::time::At;
 
 impl Hub {
-    /// Ends every session and closes every connection with 4009, after which clients identify anew.
+    /// Ends every session and closes every connection with 4009, after which clients identify again.
     pub(crate) fn end_all(&mut self, now: At) {
         let mut sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.sort_unstable();
@@ -17,7 +17,7 @@ impl Hub {
         sessions.into_iter().for_each(|key| self.end_session(key));
     }
 
-    /// As after the start: no session, no fault, no identify counted, no score.
+    /// Resets to the state after the start: no sessions, faults, counted identifies or score.
     pub(crate) fn start_anew(&mut self, now: At) {
         self.end_all(now);
         self.clear_faults(now);

@@ -1,4 +1,4 @@
-//! One connection, seen from the gateway: what its frames may ask for, and when its time is up.
+//! State machine of one connection: reacts to its frames, and checks its heartbeats.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use super::session::SessionKey;
 use crate::config::GatewayConfig;
 use crate::time::At;
 
-/// The time that `sends_per_minute` is counted over.
+/// The window of `sends_per_minute`.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Pings that a connection may send per minute. Each is answered, and a client that reads no answer would otherwise fill
-/// the memory with them.
+/// Pings that a connection may send per minute. Each gets a pong, and a client that does not read them would otherwise
+/// fill the memory with them.
 const PINGS_PER_MINUTE: u32 = 120;
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// No session yet, or no longer.
+    /// It has no session.
     AwaitingIdentify,
     Live(SessionKey),
-    /// A close frame is on its way; nothing the client says counts any more.
+    /// A close frame is being sent; frames of the client are ignored.
     Closing,
 }
 
-/// A frame as it came in.
+/// A frame from the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Incoming<'a> {
     Text(&'a str),
     Binary,
 }
 
-/// What a frame, or the passing of time, leads to.
+/// Result of a frame or of the passage of time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     AcknowledgeHeartbeat,
@@ -42,19 +42,19 @@ pub(crate) enum Action {
     Close(Close),
 }
 
-/// The machine of one connection.
+/// State machine of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     state: State,
     last_heartbeat: At,
-    /// How long the client may go without a heartbeat.
+    /// Maximum time without a heartbeat.
     patience: Duration,
     sends: Minute,
     /// WebSocket pings, which Discord does not count as sends.
     pings: Minute,
 }
 
-/// Counts in windows of a minute, each of which begins with the first one after the last window's end.
+/// Counts in windows of a minute; a window starts with the first event after the end of the one before.
 #[derive(Debug)]
 struct Minute {
     began: At,
@@ -67,7 +67,7 @@ impl Minute {
         Self { began: now, count: 0, most }
     }
 
-    /// Counts one more; says whether it was allowed.
+    /// Counts one more; returns whether it is allowed.
     fn allows(&mut self, now: At) -> bool {
         if now.since(self.began) >= MINUTE || self.count == 0 {
             self.began = now;
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// The session that this connection carries.
+    /// The session of this connection.
     pub(crate) fn session(&self) -> Option<SessionKey> {
         match self.state {
             State::Live(session) => Some(session),
@@ -97,12 +97,12 @@ impl Connection {
         }
     }
 
-    /// HELLO went out: the client's time to heartbeat begins.
+    /// HELLO was sent: the client's time to heartbeat starts.
     pub(crate) fn greeted(&mut self, now: At) {
         self.last_heartbeat = now;
     }
 
-    /// IDENTIFY or RESUME was granted.
+    /// IDENTIFY or RESUME was accepted.
     pub(crate) fn go_live(&mut self, session: SessionKey) {
         self.state = match self.state {
             State::AwaitingIdentify | State::Live(_) => State::Live(session),
@@ -110,7 +110,7 @@ impl Connection {
         };
     }
 
-    /// The session is gone from this connection; the client may identify or resume on it again.
+    /// Removes the session from this connection; the client may identify or resume on it again.
     pub(crate) fn lose_session(&mut self) {
         self.state = match self.state {
             State::AwaitingIdentify | State::Live(_) => State::AwaitingIdentify,
@@ -122,18 +122,18 @@ impl Connection {
         self.state = State::Closing;
     }
 
-    /// When the client's patience credit ends, unless a heartbeat comes.
+    /// When the connection times out without a further heartbeat.
     pub(crate) fn deadline(&self) -> At {
         self.last_heartbeat.after(self.patience)
     }
 
-    /// What the time alone leads to.
+    /// Checks whether the connection has timed out.
     pub(crate) fn on_time(&self, now: At) -> Option<Action> {
         let is_open = self.state != State::Closing;
         (is_open && now >= self.deadline()).then_some(Action::Close(Close::TIMED_OUT))
     }
 
-    /// What a frame leads to.
+    /// Handles a frame.
     pub(crate) fn on_frame(&mut self, frame: Incoming<'_>, now: At) -> Option<Action> {
         if self.state == State::Closing {
             return None;
@@ -168,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// What a WebSocket ping leads to; the answer to it is not this machine's.
+    /// Handles a WebSocket ping; the pong is sent elsewhere.
     pub(crate) fn on_ping(&mut self, now: At) -> Option<Action> {
         let is_open = self.state != State::Closing;
         (is_open && !self.pings.allows(now)).then_some(Action::Close(Close::RATE_LIMITED))

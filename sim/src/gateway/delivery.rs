@@ -1,4 +1,4 @@
-//! How events find their way to the sessions that should see them.
+//! Delivers events to the sessions that receive them.
 
 use bytes::Bytes;
 
@@ -13,17 +13,17 @@ use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::World;
 
-/// GUILD_CREATEs that are encoded ahead of what the client reads.
+/// GUILD_CREATEs that are encoded before the client has read the earlier ones.
 const GUILDS_AHEAD: usize = 32;
 
 impl Hub {
-    /// Queues an event for the sessions that should see it.
+    /// Queues an event for the sessions that receive it.
     pub(crate) fn dispatch(&mut self, world: &World, dispatch: &Dispatch, now: At) {
         self.forget_expired(now);
         self.route(world, dispatch, Self::readable, now);
     }
 
-    /// Queues an event as [`dispatch`](Self::dispatch) does, but as it stands: for events made in bulk, which hold
+    /// Queues an event like [`dispatch`](Self::dispatch), but unmodified: for events created in bulk, which have
     /// nothing to hide.
     pub(crate) fn dispatch_verbatim(&mut self, world: &World, dispatch: &Dispatch, now: At) {
         self.route(world, dispatch, |_, dispatch| dispatch.data.clone(), now);
@@ -35,7 +35,7 @@ impl Hub {
                 continue;
             };
             let data = readable(session, dispatch);
-            // Nobody hears of a guild before its GUILD_CREATE.
+            // No event of a guild is sent before its GUILD_CREATE.
             if let Audience::Guild(guild) | Audience::Member { guild, .. } = dispatch.audience
                 && session.unannounced.remove(guild)
                 && !matches!(dispatch.name, "GUILD_CREATE" | "GUILD_DELETE")
@@ -49,7 +49,7 @@ impl Hub {
     fn readers(&self, world: &World, dispatch: &Dispatch) -> Vec<SessionKey> {
         match dispatch.audience {
             Audience::Guild(guild) => {
-                // A bot that leaves is no member any more when it is told so.
+                // A bot that leaves is no longer a member when this event is sent.
                 let leaves = dispatch.name == "GUILD_DELETE";
                 self.roster.of_guild(guild, |bot| leaves || world.has_bot(guild, bot)).collect()
             }
@@ -60,7 +60,7 @@ impl Hub {
         }
     }
 
-    /// The event's data as this session may read it.
+    /// The data of the event as this session may read it.
     fn readable(session: &Session, dispatch: &Dispatch) -> Bytes {
         let is_hidden = session.intents & intents::MESSAGE_CONTENT == 0 && intents::holds_message(dispatch.name);
         is_hidden
@@ -69,7 +69,7 @@ impl Hub {
             .unwrap_or_else(|| dispatch.data.clone())
     }
 
-    /// Queues an event for one session, unless a fault swallows it.
+    /// Queues an event for one session, unless a fault drops it.
     pub(super) fn give(&mut self, key: SessionKey, event: Event, now: At) {
         if self.faults.mutes(event.name) {
             self.scores.score.events_muted += 1;
@@ -97,7 +97,7 @@ impl Hub {
         }
     }
 
-    /// Encodes some of the guilds that are still to be announced, if the client has read what came before.
+    /// Encodes some of the guilds that are not announced yet, if the client has read the earlier events.
     pub(super) fn announce_waiting(&mut self, world: &World, key: SessionKey, now: At) {
         while let Some(session) = self.sessions.get_mut(&key) {
             if session.replay.waiting() >= GUILDS_AHEAD || session.replay.room() <= 1 {

@@ -1,4 +1,4 @@
-//! What can be made to go wrong with the gateway.
+//! Injected faults of the gateway.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::hub::{ConnectionId, Ending, Hub};
 use super::session::SessionKey;
 use crate::time::At;
 
-/// Events that may be muted at once; Discord has fewer.
+/// Event types that may be muted at the same time; Discord has fewer.
 const MAX_MUTED: usize = 1_000;
 
-/// A fault of the gateway. Where a shard can be named and is not, every shard is meant.
+/// A fault of the gateway. If `shard` is omitted, every shard is affected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum GatewayFault {
@@ -29,61 +29,61 @@ pub enum GatewayFault {
         /// Cuts the TCP connection instead, without a close frame.
         #[serde(default)]
         cut: bool,
-        /// For so long, new connections (of any shard: which one it is they tell only later) are not greeted, so that
-        /// there is a time in which events are missed.
+        /// For this time, new connections of any shard get no HELLO, so that events are missed. Of any shard, because a
+        /// connection names its shard only later.
         #[serde(default)]
         hold_ms: u64,
     },
-    /// Leaves connections open, but neither answers nor sends on them any more, until their clients leave.
+    /// Leaves connections open, but neither responds nor sends on them, until their clients disconnect.
     Zombie {
-        /// The shard whose connections fall silent.
+        /// The shard whose connections become silent.
         #[serde(default)]
         shard: Option<u32>,
     },
-    /// Asks clients to reconnect (op 7).
+    /// Requests that clients reconnect (op 7).
     Reconnect {
-        /// The shard that is asked.
+        /// The affected shard.
         #[serde(default)]
         shard: Option<u32>,
     },
-    /// Tells clients that their session is invalid (op 9).
+    /// Notifies clients that their session is invalid (op 9).
     InvalidSession {
-        /// The shard that is told.
+        /// The affected shard.
         #[serde(default)]
         shard: Option<u32>,
-        /// Whether it may be resumed; if not, it is gone.
+        /// Whether it may be resumed; if not, it is lost.
         resumable: bool,
     },
-    /// Answers the next RESUMEs with op 9, and drops their sessions.
+    /// Responds to the next RESUMEs with op 9, and ends their sessions.
     DeadResume {
         /// How many of them.
         #[serde(default = "one")]
         count: u32,
     },
-    /// Swallows every event of one type; it gets no sequence number.
+    /// Drops every event of one type; it gets no sequence number.
     Mute {
-        /// The event's name, such as `MESSAGE_CREATE`.
+        /// The type of the event, such as `MESSAGE_CREATE`.
         #[serde(deserialize_with = "event_name")]
         event: String,
     },
     /// Ends a `mute`.
     Unmute {
-        /// The event's name; all of them without one.
+        /// The type of the event; without one, all types.
         #[serde(default)]
         event: Option<String>,
     },
-    /// Asks clients for a heartbeat at once (op 1).
+    /// Requests a heartbeat at once (op 1).
     HeartbeatRequest {
-        /// The shard that is asked.
+        /// The affected shard.
         #[serde(default)]
         shard: Option<u32>,
     },
-    /// Leaves out sequence numbers, as if events had been lost for good.
+    /// Skips sequence numbers, as if events had been lost permanently.
     SkipSequence {
-        /// The shard whose sessions lose them.
+        /// The affected shard.
         #[serde(default)]
         shard: Option<u32>,
-        /// How many numbers are missing.
+        /// How many numbers are skipped.
         count: u64,
     },
 }
@@ -101,7 +101,7 @@ fn legal_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Erro
     if Close::is_legal(code) {
         Ok(code)
     } else {
-        Err(serde::de::Error::custom(format!("{code} cannot stand in a close frame; take one from 3000 to 4999")))
+        Err(serde::de::Error::custom(format!("{code} is not valid in a close frame; use one from 3000 to 4999")))
     }
 }
 
@@ -111,11 +111,11 @@ fn event_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::E
     if is_name {
         Ok(name)
     } else {
-        Err(serde::de::Error::custom("`event` must be an event's name, such as MESSAGE_CREATE"))
+        Err(serde::de::Error::custom("`event` must be an event type, such as MESSAGE_CREATE"))
     }
 }
 
-/// The faults that stay until they are used up or cleared.
+/// The faults that stay active until they are used up or cleared.
 #[derive(Debug, Default)]
 pub(crate) struct StandingFaults {
     muted: BTreeSet<String>,
@@ -128,26 +128,26 @@ impl StandingFaults {
         !self.muted.is_empty() && self.muted.contains(event)
     }
 
-    /// Whether the RESUME at hand is to fail.
+    /// Whether the current RESUME must fail.
     pub(crate) fn spoil_resume(&mut self) -> bool {
         let spoil = self.dead_resumes > 0;
         self.dead_resumes -= u32::from(spoil);
         spoil
     }
 
-    /// When a connection that opens now is greeted.
+    /// When a connection that opens now gets its HELLO.
     pub(crate) fn held_until(&self, now: At) -> At {
         self.hold_until.max(now)
     }
 }
 
 impl Hub {
-    /// Whether one more fault of this kind may stand.
+    /// Whether one more fault of this kind may be added.
     pub(crate) fn has_room_for(&self, fault: &GatewayFault) -> bool {
         !matches!(fault, GatewayFault::Mute { .. }) || self.faults.muted.len() < MAX_MUTED
     }
 
-    /// Brings a fault about; says how many connections it struck. One that only stands ready strikes none yet.
+    /// Applies a fault; returns the number of connections affected. One that only applies later affects none yet.
     pub(crate) fn fault(&mut self, fault: GatewayFault, now: At) -> u64 {
         match fault {
             GatewayFault::Disconnect { shard, code, cut, hold_ms } => {
@@ -156,7 +156,7 @@ impl Hub {
                 }
                 let code = if Close::is_legal(code) { code } else { default_code() };
                 let ending =
-                    if cut { Ending::Cut } else { Ending::Close(Close::new(code, "The simulator was told to.")) };
+                    if cut { Ending::Cut } else { Ending::Close(Close::new(code, "Requested by a gateway fault.")) };
                 self.each(shard, |hub, id| hub.end(id, ending, now))
             }
             GatewayFault::Zombie { shard } => self.each(shard, |hub, id| {
@@ -200,7 +200,7 @@ impl Hub {
         }
     }
 
-    /// The faults that stand at the moment.
+    /// The active faults.
     pub(crate) fn faults(&self, now: At) -> Vec<GatewayFault> {
         let mut standing: Vec<_> =
             self.faults.muted.iter().map(|event| GatewayFault::Mute { event: event.clone() }).collect();
@@ -219,7 +219,7 @@ impl Hub {
         standing
     }
 
-    /// Ends all standing faults: zombies wake, held connections are greeted.
+    /// Ends all active faults: zombies continue, held connections get their HELLO.
     pub(crate) fn clear_faults(&mut self, now: At) {
         self.faults = StandingFaults::default();
         for link in self.connections.values_mut() {
@@ -233,7 +233,7 @@ impl Hub {
         self.connections.get(&id)?.machine.session()
     }
 
-    /// Strikes every open connection of a shard, in the order they were opened.
+    /// Applies a fault to every open connection of a shard, in the order they were opened.
     fn each(&mut self, shard: Option<u32>, mut strike: impl FnMut(&mut Self, ConnectionId)) -> u64 {
         let is_meant = |id: &ConnectionId| {
             shard.is_none_or(|shard| {

@@ -1,4 +1,4 @@
-//! Frames as they stand on the wire: JSON with the keys in the order `t, s, op, d`, which clients scan for.
+//! Encodes frames: JSON with the keys in the order `t, s, op, d`, because clients scan the text.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub(crate) struct Event {
     pub(crate) data: Bytes,
 }
 
-/// What the gateway says beside events.
+/// Frames other than events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Hello(Duration),
     HeartbeatAck,
-    /// Asks for a heartbeat at once.
+    /// Requests a heartbeat at once.
     Heartbeat,
     Reconnect,
     InvalidSession {

@@ -1,4 +1,4 @@
-//! All sessions and connections, and how events find their way to them. Pure: the time is handed in.
+//! All sessions and connections. Pure: the time is passed in.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::World;
 
-/// The hub's own name for a connection.
+/// Internal id of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(crate) u64);
 
@@ -35,25 +35,25 @@ pub(crate) struct Hub {
     pub(super) members: MemberRequests,
     pub(super) faults: StandingFaults,
     pub(super) scores: Scorekeeper,
-    /// Sessions that lost their carrier, in the order of that; some may have one again.
+    /// Sessions that lost their connection, in that order; some may have a connection again.
     adrift: VecDeque<(At, SessionKey)>,
     opened: u64,
     pub(super) identified: u64,
     pub(super) started: u64,
 }
 
-/// A connection as the hub holds it.
+/// A connection in the hub.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) machine: Connection,
-    /// Wakes the task that serves the connection.
+    /// Wakes the task of the connection.
     pub(super) bell: Arc<Notify>,
-    /// What is to be said beside events.
+    /// Frames other than events that wait to be sent.
     pub(super) controls: Vec<Control>,
     pub(super) ending: Option<Ending>,
-    /// When HELLO is due, while it has not been said.
+    /// When HELLO is due; `None` after it was sent.
     pub(super) hello_at: Option<At>,
-    /// A fault made it deaf and dumb; it stays open until the client leaves.
+    /// A fault made it silent; it stays open until the client disconnects.
     pub(super) zombie: bool,
 }
 
@@ -65,24 +65,24 @@ pub(crate) enum Ending {
     Cut,
 }
 
-/// How a connection ended, seen from its task.
+/// How a connection ended, as its task reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
     /// The client closed it first, with this code.
     ClosedByClient(u16),
     /// The gateway ended it.
     Ended,
-    /// It broke.
+    /// The connection was lost.
     Lost,
 }
 
-/// What a connection's task is to send now, and when it should ask again.
+/// What the task of a connection must send now, and when it must check again.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     pub(crate) controls: Vec<Control>,
     pub(crate) events: Vec<(u64, Event)>,
     pub(crate) ending: Option<Ending>,
-    /// When time alone will lead to something.
+    /// When the next timeout is due.
     pub(crate) due: At,
 }
 
@@ -105,7 +105,7 @@ impl Hub {
         }
     }
 
-    /// A connection was opened: its id, and the bell that wakes its task.
+    /// Adds a connection; returns its id, and the notification that wakes its task.
     pub(crate) fn open(&mut self, now: At) -> (ConnectionId, Arc<Notify>) {
         self.forget_expired(now);
         self.opened += 1;
@@ -124,12 +124,12 @@ impl Hub {
         (id, bell)
     }
 
-    /// A connection was refused before it was opened.
+    /// Counts a connection that was refused before it was added.
     pub(crate) fn refused(&mut self, close: Close) {
         self.scores.close_sent(close.code);
     }
 
-    /// What a connection's frame leads to. `url` is where clients should resume.
+    /// Handles a frame of a connection. `url` is the URL to resume at.
     pub(crate) fn frame(&mut self, world: &World, id: ConnectionId, frame: Incoming<'_>, url: &str, now: At) {
         let Some(link) = self.connections.get_mut(&id).filter(|link| !link.zombie) else { return };
         match link.machine.on_frame(frame, now) {
@@ -145,7 +145,7 @@ impl Hub {
         }
     }
 
-    /// A WebSocket ping came. Even a zombie's are counted, since they are answered below this.
+    /// Handles a WebSocket ping. Those to a zombie are counted too, because the WebSocket layer responds to them.
     pub(crate) fn ping(&mut self, id: ConnectionId, now: At) {
         let link = self.connections.get_mut(&id);
         if let Some(Action::Close(close)) = link.and_then(|link| link.machine.on_ping(now)) {
@@ -153,7 +153,7 @@ impl Hub {
         }
     }
 
-    /// What a connection's task is to send now; at most `room` events.
+    /// Takes what the task of a connection must send now; at most `room` events.
     pub(crate) fn take(&mut self, world: &World, id: ConnectionId, room: usize, out: &mut Outbound, now: At) {
         out.controls.clear();
         out.events.clear();
@@ -170,7 +170,7 @@ impl Hub {
         if is_late {
             self.scores.score.heartbeat_timeouts += 1;
             match link.machine.session() {
-                // Discord's word for this code: the session timed out, start a new one.
+                // Discord's meaning of this code: the session timed out, start a new one.
                 Some(key) => self.dismiss(key, Close::TIMED_OUT, now),
                 None => self.end(id, Ending::Close(Close::TIMED_OUT), now),
             }
@@ -179,7 +179,7 @@ impl Hub {
         out.ending = link.ending;
         out.due = link.hello_at.unwrap_or_else(|| link.machine.deadline());
         if link.zombie {
-            // Nothing is due from a zombie but its client's leaving.
+            // A zombie has no timeout; it ends when its client disconnects.
             out.due = now.after(self.config.session_life);
             return;
         }
@@ -192,7 +192,7 @@ impl Hub {
         }
     }
 
-    /// A connection's task is done.
+    /// Removes a connection whose task has ended.
     pub(crate) fn leave(&mut self, id: ConnectionId, departure: Departure, now: At) {
         let Some(link) = self.connections.get(&id) else { return };
         let session = link.machine.session();
@@ -212,7 +212,7 @@ impl Hub {
         self.forget_expired(now);
     }
 
-    /// Ends a connection from this side; its session stays for a RESUME.
+    /// Ends a connection; its session stays for a RESUME.
     pub(super) fn end(&mut self, id: ConnectionId, ending: Ending, now: At) {
         self.set_adrift(id, now);
         let Some(link) = self.connections.get_mut(&id).filter(|link| link.ending.is_none()) else { return };
@@ -225,7 +225,7 @@ impl Hub {
         self.ring(id);
     }
 
-    /// Takes a connection's session away from it and keeps it for a RESUME.
+    /// Detaches the session from a connection and stores it for a RESUME.
     pub(super) fn set_adrift(&mut self, id: ConnectionId, now: At) {
         let Some(link) = self.connections.get_mut(&id) else { return };
         let Some(key) = link.machine.session() else { return };
@@ -236,7 +236,7 @@ impl Hub {
         }
     }
 
-    /// Ends a session, and closes the connection that carries it.
+    /// Ends a session, and closes its connection.
     pub(super) fn dismiss(&mut self, key: SessionKey, close: Close, now: At) {
         if let Some(Carrier::Connection(id)) = self.sessions.get(&key).map(|session| session.carrier) {
             self.end(id, Ending::Close(close), now);
@@ -244,7 +244,7 @@ impl Hub {
         self.end_session(key);
     }
 
-    /// Ends a session: a RESUME of it will be told to identify anew.
+    /// Ends a session: a RESUME of it is refused, and the client must identify.
     pub(super) fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(&key) else { return };
         self.by_id.remove(&session.id);
@@ -257,21 +257,21 @@ impl Hub {
         }
     }
 
-    /// Ends the sessions whose connections have been gone for too long.
+    /// Ends the sessions that have had no connection for too long.
     pub(super) fn forget_expired(&mut self, now: At) {
         while let Some((since, key)) = self.adrift.front().copied() {
             if now.since(since) < self.config.session_life {
                 return;
             }
             self.adrift.pop_front();
-            // A session that was carried in the meantime stands further back in the queue, if at all.
+            // A session that was resumed in the meantime is further back in the queue, or not in it.
             if self.sessions.get(&key).is_some_and(|session| session.carrier == Carrier::Nothing(since)) {
                 self.end_session(key);
             }
         }
     }
 
-    /// Says something beside events on a connection.
+    /// Queues a frame other than an event on a connection.
     pub(super) fn say(&mut self, id: ConnectionId, control: Control) {
         if let Some(link) = self.connections.get_mut(&id) {
             link.controls.push(control);
@@ -285,17 +285,17 @@ impl Hub {
         }
     }
 
-    /// How many more events every session has room for; `None` without any session.
+    /// How many more events every session can take; `None` without any session.
     pub(crate) fn room(&self) -> Option<usize> {
         self.sessions.values().map(Session::room).min()
     }
 
-    /// What `/gateway/bot` tells a bot of its session starts.
+    /// The `session_start_limit` of a bot in `/gateway/bot`.
     pub(crate) fn session_starts(&self, application: Snowflake, now: At) -> SessionStarts {
         self.budget.starts(application, now)
     }
 
-    /// Whether the bot's token was reset, so that nothing accepts it any more.
+    /// Whether the bot's token was reset, so that it is no longer valid.
     pub(crate) fn is_token_reset(&self, application: Snowflake) -> bool {
         self.budget.is_token_reset(application)
     }

@@ -1,4 +1,4 @@
-//! How often a bot may IDENTIFY: so many at a time, and so many a day.
+//! Limits of IDENTIFY: by concurrency, and by day.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,31 +9,31 @@ use crate::config::GatewayConfig;
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// The span that session starts are counted over, from the first of them.
+/// The window of session starts, from the first of them.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What `/gateway/bot` tells as `session_start_limit`.
+/// The `session_start_limit` in `/gateway/bot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStarts {
-    /// Session starts a day.
+    /// Session starts per day.
     pub total: u32,
-    /// Those left of the present day.
+    /// Remaining session starts of the current day.
     pub remaining: u32,
-    /// Milliseconds until all of them are there again.
+    /// Milliseconds until all of them are available again.
     pub reset_after: u64,
-    /// IDENTIFYs that may come in the same five seconds.
+    /// IDENTIFYs allowed within the same five seconds.
     pub max_concurrency: u32,
 }
 
-/// What becomes of an IDENTIFY.
+/// Decision on an IDENTIFY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Start,
     /// Another shard of the same bucket identified just before.
     TooSoon,
-    /// The day's starts are used up: this resets the token.
+    /// The session starts of the day are used up: the token is reset.
     Exhausted,
-    /// The token was reset before.
+    /// The token was reset earlier.
     TokenReset,
 }
 
@@ -71,7 +71,8 @@ impl IdentifyBudget {
             return Verdict::TokenReset;
         }
         let bucket = (application, shard % self.max_concurrency);
-        // A client that waits exactly the window by its own clock must not fail by the time its frames were under way.
+        // A client that waits exactly the window by its own clock must not fail because of the transit time of its
+        // frames.
         let spacing = self.window - self.window / 50;
         if self.last_by_bucket.get(&bucket).is_some_and(|last| now.since(*last) < spacing) {
             return Verdict::TooSoon;

@@ -1,4 +1,4 @@
-//! What a client may say.
+//! Frames that a client may send.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -7,17 +7,17 @@ use serde_json::Value;
 use super::close::Close;
 use crate::id::Snowflake;
 
-/// The longest payload that a client may send.
+/// Largest payload that a client may send.
 const MAX_PAYLOAD: usize = 4_096;
 
-/// A client's frame, read.
+/// A parsed frame of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Inbound {
     Heartbeat,
     Identify(Identify),
     Resume(Resume),
     RequestMembers(RequestMembers),
-    /// Understood and without consequence here: presence, voice state, soundboard.
+    /// Valid but without effect here: presence, voice state, soundboard.
     Noted,
 }
 
@@ -25,10 +25,10 @@ pub(crate) enum Inbound {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Identify {
     pub(crate) token: String,
-    /// Left as it came: what is not a number gets its own close code.
+    /// Not parsed here: an invalid value has its own close code.
     #[serde(default)]
     pub(crate) intents: Value,
-    /// Shard and number of shards; a client that does not say has one.
+    /// Shard id and number of shards; one shard by default.
     #[serde(default)]
     pub(crate) shard: Option<[u64; 2]>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct RequestMembers {
     pub(crate) nonce: Option<String>,
 }
 
-/// Discord takes a single id where a list is meant.
+/// Discord accepts a single id in place of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum OneOrMany {
@@ -71,7 +71,7 @@ impl OneOrMany {
     }
 }
 
-/// Reads a text frame, or says which close it earns.
+/// Parses a text frame, or returns the close code of the error.
 pub(crate) fn read(text: &str) -> Result<Inbound, Close> {
     if text.len() > MAX_PAYLOAD {
         return Err(Close::TOO_LONG);
@@ -90,7 +90,7 @@ pub(crate) fn read(text: &str) -> Result<Inbound, Close> {
 }
 
 fn payload<T: DeserializeOwned>(d: Value) -> Result<T, Close> {
-    // Serde would take a list for a struct.
+    // Serde would accept a list for a struct.
     if !d.is_object() {
         return Err(Close::DECODE);
     }
@@ -105,7 +105,7 @@ mod tests {
     fn ids_are_read_from_numbers_and_from_strings() {
         for guild in ["123456789012345678", "\"123456789012345678\""] {
             let text = format!(r#"{{"op":8,"d":{{"guild_id":{guild},"query":"","limit":0,"user_ids":"7"}}}}"#);
-            let Ok(Inbound::RequestMembers(request)) = read(&text) else { panic!("not read: {text}") };
+            let Ok(Inbound::RequestMembers(request)) = read(&text) else { panic!("not parsed: {text}") };
             assert_eq!(request.guild_id, Snowflake::new(123_456_789_012_345_678));
             assert_eq!(request.user_ids.unwrap().into_vec(), [Snowflake::new(7)]);
         }

@@ -1,4 +1,4 @@
-//! Intents: which events a session asked for, and what it may read of messages.
+//! Intents: the events that a session has requested, and the parts of messages that it may read.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const PRIVILEGED: u64 = GUILD_MEMBERS | GUILD_PRESENCES | MESSAGE_CONTENT;
 /// Bits 0 to 16, 20, 21, 24 and 25.
 const KNOWN: u64 = 0x1_ffff | 1 << 20 | 1 << 21 | 1 << 24 | 1 << 25;
 
-/// Reads the intents of an IDENTIFY.
+/// Parses the intents of an IDENTIFY.
 pub(crate) fn read(intents: &Value, privileged_allowed: bool) -> Result<u64, Close> {
     let bits = intents.as_u64().filter(|bits| bits & !KNOWN == 0).ok_or(Close::INVALID_INTENTS)?;
     if !privileged_allowed && bits & PRIVILEGED != 0 {
@@ -25,17 +25,17 @@ pub(crate) fn read(intents: &Value, privileged_allowed: bool) -> Result<u64, Clo
     Ok(bits)
 }
 
-/// Whether a session with the intents `asked` receives an event that needs one of `needed`.
+/// Whether a session with the intents `intents` receives an event that needs one of `needed`.
 pub(crate) fn wanted(asked: u64, needed: u64) -> bool {
     needed == 0 || asked & needed != 0
 }
 
-/// Whether the event holds a message, whose content has an intent of its own.
+/// Whether the event contains a message, whose content has an intent of its own.
 pub(crate) fn holds_message(event: &str) -> bool {
     matches!(event, "MESSAGE_CREATE" | "MESSAGE_UPDATE")
 }
 
-/// The message as a bot without the MESSAGE_CONTENT intent reads it; `None` if it may read all of it: its own
+/// The message as a bot without the MESSAGE_CONTENT intent receives it; `None` if it receives all of it: its own
 /// messages, those that mention it, and those outside guilds.
 pub(crate) fn without_content(message: &Bytes, user: Snowflake) -> Option<Bytes> {
     let mut message: Value = serde_json::from_slice(message).ok()?;

@@ -1,4 +1,4 @@
-//! IDENTIFY and RESUME: how a connection comes by its session.
+//! IDENTIFY and RESUME: start the session of a connection or attach one to it.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::{Bot, World};
 
-/// Guilds that one shard may carry.
+/// Maximum number of guilds of one shard.
 const GUILDS_PER_SHARD: usize = 2_500;
 
 impl Hub {
@@ -60,7 +60,7 @@ impl Hub {
         Ok((bot, Shard { id: shard, of: shards }, intents))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what was found out on the way, each used once")]
+    #[expect(clippy::too_many_arguments, reason = "results of the checks, each used once")]
     fn start_session(
         &mut self,
         world: &World,
@@ -80,7 +80,7 @@ impl Hub {
         let key = SessionKey(self.started);
         let session_id = session_id(self.started, now);
         let ready = ready(world, bot.application_id, shard, &guilds, &session_id, url);
-        // Without the GUILDS intent, Discord tells nothing of guilds beyond READY's list of them.
+        // Without the GUILDS intent, Discord sends nothing about guilds except the list in READY.
         let announced = if intents & intents::GUILDS == 0 { Vec::new() } else { guilds };
         self.by_id.insert(session_id.clone(), key);
         self.roster.add(bot.application_id, shard, key);
@@ -141,8 +141,8 @@ impl Hub {
             link.machine.go_live(key);
         }
         self.scores.score.resumes += 1;
-        // It stands behind what is replayed, with a number of its own, and is itself replayed if the client goes
-        // back further the next time: numbers stay without a gap.
+        // RESUMED comes after the replayed events and has a sequence number of its own. It is replayed too if the
+        // client resumes from an earlier event later, so that numbers have no gap.
         self.give(key, Event { name: "RESUMED", data: Bytes::from_static(br#"{"_trace":[]}"#) }, now);
         self.ring(id);
     }
@@ -152,7 +152,7 @@ impl Hub {
         self.say(id, Control::InvalidSession { resumable: false });
     }
 
-    /// Ends everything that was opened with a bot's token.
+    /// Ends all sessions and connections of a bot.
     fn end_bot(&mut self, application: Snowflake, now: At) {
         for key in self.roster.of_bot(application).collect::<Vec<_>>() {
             self.dismiss(key, Close::TOKEN_RESET, now);
@@ -160,12 +160,12 @@ impl Hub {
     }
 }
 
-/// The bot with this token, which may have `Bot ` in front.
+/// The bot with this token, with or without `Bot ` in front.
 fn bot<'w>(world: &'w World, token: &str) -> Option<&'w Bot> {
     world.bot_by_token(token.strip_prefix("Bot ").unwrap_or(token))
 }
 
-/// 32 hexadecimal digits, which another run of the simulator does not give out again.
+/// 32 hexadecimal digits, unique across runs of the simulator.
 fn session_id(number: u64, now: At) -> String {
     format!("{:016x}{number:016x}", now.micros().wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -1,4 +1,4 @@
-//! REQUEST_GUILD_MEMBERS: chunks of a guild's members, all of them only every thirty seconds.
+//! REQUEST_GUILD_MEMBERS: chunks of a guild's members; all of them only every thirty seconds.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::{MemberQuery, World};
 
-/// How long all members of a guild cannot be asked for again.
+/// Minimum time between two requests for all members of a guild.
 const SPACING: Duration = Duration::from_secs(30);
 
-/// When each bot last asked for all members of a guild.
+/// When each bot last requested all members of a guild.
 #[derive(Debug, Default)]
 pub(crate) struct MemberRequests {
     last: HashMap<(Snowflake, Snowflake), At>,
-    /// Entries after which those that no longer count are thrown out.
+    /// Number of entries at which expired ones are removed.
     sweep_at: usize,
 }
 
 impl MemberRequests {
-    /// Grants a request for all members, or says how long to wait.
+    /// Allows a request for all members, or returns how long to wait.
     fn ask(&mut self, application: Snowflake, guild: Snowflake, now: At) -> Result<(), Duration> {
         if let Some(last) = self.last.get(&(application, guild)) {
             let passed = now.since(*last);
@@ -58,9 +58,9 @@ impl Hub {
         };
         let wants_all = query.query.is_empty() && query.limit == 0 && query.user_ids.is_empty();
         let may_have_all = session.intents & intents::GUILD_MEMBERS != 0;
-        // Discord answers neither of these.
+        // Discord responds to neither of these.
         if !is_carried || (wants_all && !may_have_all) {
-            tracing::warn!(%guild, "members of a guild were asked for that this session may not list");
+            tracing::warn!(%guild, "request for guild members ignored: guild not in this session, or intent missing");
             return;
         }
         if wants_all && let Err(wait) = self.members.ask(session.application, guild, now) {

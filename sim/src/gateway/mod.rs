@@ -1,12 +1,12 @@
-//! The gateway: sessions, the connections that carry them, and what goes wrong with both on purpose.
+//! The gateway: sessions, their connections, and injected faults of both.
 //!
 //! ```text
-//!  world ──Dispatch──► Hub ──► Session (replay buffer = send queue) ──bell──► socket task ──► client
+//!  world ──Dispatch──► Hub ──► Session (replay buffer = send queue) ──wake──► socket task ──► client
 //!                       ▲                                                        │
-//!                       └────────────── Connection (what a frame may ask) ◄──────┘
+//!                       └───────────── Connection (state machine) ◄──────────────┘
 //! ```
 //!
-//! The hub and everything in it is pure and stands behind the simulator's one lock; only `socket` waits for anything.
+//! The hub and everything in it is pure and behind the simulator's one lock; only `socket` waits for I/O.
 
 mod anew;
 mod close;

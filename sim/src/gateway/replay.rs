@@ -1,49 +1,49 @@
-//! A session's events in order: what waits to be sent, and behind it what was sent and may be asked for again.
+//! The events of a session in order: those that wait to be sent, and those that were sent and may be replayed.
 //!
 //! ```text
-//!   front                  cursor                back
-//!   │ sent, kept for RESUME │ waiting to be sent │
+//!   front                    cursor                back
+//!   │ sent, stored for RESUME │ waiting to be sent │
 //! ```
 
 use std::collections::VecDeque;
 
 use super::frame::Event;
 
-/// As far as numbers can be skipped. Clients that keep numbers as doubles count exactly up to twice that.
+/// Upper bound for skipped numbers. Clients that store numbers as doubles count exactly up to twice that.
 const MAX_SKIPPED: u64 = 1 << 52;
 
 /// The bounded buffer of a session.
 #[derive(Debug)]
 pub(crate) struct Replay {
     events: VecDeque<(u64, Event)>,
-    /// Index of the first event that the present connection has not been given.
+    /// Index of the first event that was not passed to the current connection.
     cursor: usize,
     bound: usize,
-    /// The last sequence number given out.
+    /// The last sequence number assigned.
     last: u64,
-    /// The highest sequence number that any connection was given.
+    /// The highest sequence number passed to any connection.
     sent: u64,
-    /// How many events no connection was ever given. Only they count against the bound: a RESUME from far back must
-    /// not end the session that it resumes, so for as long as it catches up the buffer may hold twice the bound.
+    /// Number of events that were never passed to a connection. Only they count against the bound: a RESUME from far
+    /// back must not end the session that it resumes, so while it catches up the buffer may contain twice the bound.
     fresh: usize,
-    /// The highest sequence number that is no longer kept.
+    /// The highest sequence number that is no longer stored.
     forgotten: u64,
-    /// Events that were given to a connection again.
+    /// Events passed to a connection more than once.
     repeated: u64,
-    /// Events that were given a number.
+    /// Events that got a sequence number.
     numbered: u64,
 }
 
-/// More events wait than the session may keep.
+/// More events are unsent than the session can store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
-/// Why a RESUME cannot be granted.
+/// Why a RESUME is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CannotResume {
     /// The sequence number was never sent.
     Ahead,
-    /// Events after it are no longer kept.
+    /// Events after it are no longer stored.
     Forgotten,
 }
 
@@ -62,7 +62,7 @@ impl Replay {
         }
     }
 
-    /// Numbers an event and queues it; says whether it is the only one that waits.
+    /// Assigns a sequence number to an event and queues it; returns whether it is the only one waiting.
     pub(crate) fn push(&mut self, event: Event) -> Result<bool, Overrun> {
         if self.fresh >= self.bound {
             return Err(Overrun);
@@ -80,7 +80,7 @@ impl Replay {
         Ok(self.waiting() == 1)
     }
 
-    /// Gives the next `most` waiting events to the present connection.
+    /// Passes at most `max` waiting events to the current connection.
     pub(crate) fn take(&mut self, most: usize, into: &mut Vec<(u64, Event)>) {
         let end = self.cursor + most.min(self.waiting());
         for (sequence, event) in self.events.range(self.cursor..end) {
@@ -95,8 +95,8 @@ impl Replay {
         self.cursor = end;
     }
 
-    /// A client has seen everything up to `sequence` and asks for the rest. May be any number it was ever sent, also
-    /// one below what it has heartbeaten with.
+    /// Restarts after `sequence`, the last event that the client has seen. It may be any number that was ever sent,
+    /// also one below that of the last heartbeat.
     pub(crate) fn resume(&mut self, sequence: u64) -> Result<(), CannotResume> {
         if sequence > self.sent {
             return Err(CannotResume::Ahead);
@@ -108,17 +108,17 @@ impl Replay {
         Ok(())
     }
 
-    /// Leaves out `count` sequence numbers, as if their events had been lost.
+    /// Skips `count` sequence numbers, as if their events had been lost.
     pub(crate) fn skip(&mut self, count: u64) {
         self.last = self.last.max(self.last.saturating_add(count).min(MAX_SKIPPED));
     }
 
-    /// How many events wait to be sent.
+    /// Number of events that wait to be sent.
     pub(crate) fn waiting(&self) -> usize {
         self.events.len() - self.cursor
     }
 
-    /// How many more events may be queued before the session is overrun.
+    /// How many more events can be queued before the session is overrun.
     pub(crate) fn room(&self) -> usize {
         self.bound - self.fresh
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(replay.resume(2), Ok(()));
         assert_eq!(take(&mut replay, 10), [3, 4, 5]);
         assert_eq!(replay.repeated(), 2);
-        assert_eq!(replay.resume(1), Ok(()), "an earlier number than the last resume's is as good");
+        assert_eq!(replay.resume(1), Ok(()), "a number below that of the last resume is valid too");
         assert_eq!(take(&mut replay, 10), [2, 3, 4, 5]);
     }
 
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(replay.push(event(7)), Err(Overrun));
         assert_eq!(take(&mut replay, 10), [1, 2, 3, 4, 5, 6]);
         replay.push(event(7)).unwrap();
-        assert_eq!(replay.resume(3), Err(CannotResume::Forgotten), "back to the bound");
+        assert_eq!(replay.resume(3), Err(CannotResume::Forgotten), "the bound applies again");
     }
 
     #[test]
@@ -234,12 +234,12 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Dispatch,
-        /// The connection is given so many events, and the client reads so many of them.
+        /// The connection takes `given` events, and the client reads `read` of them.
         Send {
             given: usize,
             read: usize,
         },
-        /// A new connection resumes so many events before what the client has read.
+        /// A new connection resumes `back` events before the last one that the client has read.
         Resume {
             back: u64,
         },
@@ -254,8 +254,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is dispatched, cut and resumed: from where it resumed, a client reads every event once and in
-        /// order, unless it is told that this cannot be.
+        /// After any sequence of dispatches, cuts and resumes, a client reads every event once and in order from where
+        /// it resumed, unless the resume is refused.
         #[test]
         fn a_client_reads_every_event_once_in_order_or_is_told(
             bound in 1..12_usize,
@@ -263,15 +263,15 @@ mod tests {
         ) {
             let mut replay = Replay::new(bound);
             let mut dispatched = 0_u64;
-            // Everything up to here was read, in order, by the client.
+            // The client has read everything up to here, in order.
             let mut read_up_to = 0_u64;
-            // A client that was cut reads no more until it resumes.
+            // A client whose connection was cut reads nothing until it resumes.
             let mut cut = false;
             for step in steps {
                 match step {
                     Step::Dispatch => match replay.push(event(dispatched + 1)) {
                         Ok(_) => dispatched += 1,
-                        // The session ends here, and the client will be told so by op 9.
+                        // The session ends here, and the client gets op 9.
                         Err(Overrun) => {
                             prop_assert_eq!(replay.room(), 0);
                             return Ok(());
@@ -286,7 +286,7 @@ mod tests {
                             prop_assert_eq!(&event.data, &Bytes::from(sequence.to_string()));
                             read_up_to = *sequence;
                         }
-                        // What was given and not read is lost with the connection.
+                        // Events that were taken and not read are lost with the connection.
                         cut |= arrives < batch.len();
                     }
                     Step::Resume { back } => {
@@ -302,7 +302,7 @@ mod tests {
                     }
                 }
             }
-            // Left alone, the client reads the rest.
+            // Without further faults, the client reads the rest.
             if replay.resume(read_up_to).is_ok() {
                 let rest: Vec<u64> = (read_up_to + 1..=dispatched).collect();
                 prop_assert_eq!(take(&mut replay, usize::MAX), rest);

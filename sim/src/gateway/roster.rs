@@ -1,4 +1,4 @@
-//! Which sessions carry which shard, so that an event finds its readers without asking every session.
+//! Index of sessions by shard, to find the sessions of an event without a scan of all sessions.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::id::Snowflake;
 /// The sessions of all bots, by bot and shard.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    /// Bots are few, and so are the shard counts that one bot uses at the same time: lists serve better than maps.
+    /// There are few bots, and one bot uses few shard counts at the same time: lists are faster than maps.
     bots: Vec<(Snowflake, Vec<Sharding>)>,
 }
 
@@ -47,7 +47,7 @@ impl Roster {
         self.bots.retain(|(_, shardings)| !shardings.is_empty());
     }
 
-    /// The sessions that carry this guild, of the bots that `is_member` names.
+    /// The sessions of this guild, for the bots that `is_member` accepts.
     pub(crate) fn of_guild<'a>(
         &'a self,
         guild: Snowflake,
@@ -71,7 +71,7 @@ impl Roster {
             .copied()
     }
 
-    /// The sessions of a bot's shard 0, however many shards it has.
+    /// The sessions of a bot's shard 0, for any number of shards.
     pub(crate) fn of_first_shards(&self, application: Snowflake) -> impl Iterator<Item = SessionKey> + '_ {
         self.shardings(application).filter_map(|sharding| sharding.shards.get(&0)).flatten().copied()
     }

@@ -1,4 +1,4 @@
-//! What the gateway saw and did, counted.
+//! Counters of the gateway.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,59 +7,59 @@ use serde::{Deserialize, Serialize};
 use super::session::Session;
 use crate::id::Snowflake;
 
-/// Ended sessions that are kept one by one; the oldest go first.
+/// Ended sessions that are stored individually; the oldest are removed first.
 const MAX_ENDED: usize = 1_000;
 
 /// The gateway's score since the start, or since it was last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayScore {
-    /// IDENTIFYs that came, granted or not.
+    /// IDENTIFYs received, accepted or not.
     pub identifies: u64,
     /// The same by shard id.
     pub identifies_by_shard: BTreeMap<u32, u64>,
-    /// IDENTIFYs that were answered with op 9 for coming too soon after another.
+    /// IDENTIFYs that got op 9 because they came too soon after another.
     pub identify_refusals: u64,
-    /// Sessions started while another session of the same bot and shard was still there.
+    /// Sessions started while another session of the same bot and shard existed.
     pub duplicate_shards: u64,
-    /// RESUMEs that were granted.
+    /// RESUMEs accepted.
     pub resumes: u64,
-    /// RESUMEs that were not.
+    /// RESUMEs refused.
     pub resumes_refused: u64,
-    /// Sessions that began with a READY.
+    /// Sessions started with a READY.
     pub sessions_started: u64,
     /// Sessions that can no longer be resumed.
     pub sessions_ended: u64,
     /// Connections open now.
     pub connections: u64,
-    /// The most that were open at the same time.
+    /// Maximum number of connections open at the same time.
     pub connections_most: u64,
     /// Connections that ended without a close frame from either side.
     pub connections_lost: u64,
-    /// Heartbeats that came.
+    /// Heartbeats received.
     pub heartbeats: u64,
-    /// Connections closed because no heartbeat came.
+    /// Connections closed because of missing heartbeats.
     pub heartbeat_timeouts: u64,
-    /// Connections that a fault made into zombies.
+    /// Connections that a fault turned into zombies.
     pub zombies: u64,
     /// Close frames sent, by code.
     pub closes_sent: BTreeMap<u16, u64>,
     /// Close frames that clients sent first, by code.
     pub closes_received: BTreeMap<u16, u64>,
-    /// Sessions by their id: all that live, and the last thousand that ended.
+    /// Sessions by their id: all live ones, and the last thousand that ended.
     pub sessions: BTreeMap<String, SessionScore>,
     /// Events queued for sessions, by type; once for each session that receives it.
     pub events_by_type: BTreeMap<String, u64>,
     /// All events queued for sessions.
     pub events_total: u64,
-    /// Events that a fault swallowed.
+    /// Events dropped by a fault.
     pub events_muted: u64,
     /// Sessions that ended because their reader was too far behind.
     pub slow_readers: u64,
-    /// Tokens that were reset for too many session starts in a day.
+    /// Tokens reset because of too many session starts in a day.
     pub token_resets: u64,
-    /// REQUEST_GUILD_MEMBERS that came.
+    /// REQUEST_GUILD_MEMBERS received.
     pub member_requests: u64,
-    /// Those of them that were answered with RATE_LIMITED.
+    /// Those of them that got RATE_LIMITED.
     pub member_requests_limited: u64,
 }
 
@@ -70,23 +70,23 @@ pub struct SessionScore {
     pub application: Snowflake,
     /// Its shard.
     pub shard: u32,
-    /// Of so many shards.
+    /// The number of shards.
     pub shards: u32,
-    /// Which IDENTIFY of the simulator's life began it, from 1.
+    /// Number of the IDENTIFY that started it, counted from 1 since the simulator started.
     pub identify: u64,
-    /// Events that were given a sequence number.
+    /// Events that got a sequence number.
     pub events: u64,
     /// Events that were sent again after a RESUME.
     pub replayed: u64,
     /// The highest sequence number sent.
     pub sent_seq: u64,
-    /// The highest sequence number there is.
+    /// The highest sequence number assigned.
     pub last_seq: u64,
     /// Whether it can still be resumed.
     pub live: bool,
 }
 
-/// The score as it is kept.
+/// Maintains the score of the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Scorekeeper {
     pub(crate) score: GatewayScore,
@@ -130,7 +130,7 @@ impl Scorekeeper {
         score
     }
 
-    /// Counts from zero; what is open stays open.
+    /// Resets the counters; open connections stay counted.
     pub(crate) fn reset(&mut self) {
         let connections = self.score.connections;
         *self = Self::default();

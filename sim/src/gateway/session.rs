@@ -1,4 +1,4 @@
-//! A session: what a bot's shard is owed, whether or not a connection carries it at the moment.
+//! A session: the events of a bot's shard, with or without a connection.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,35 +9,35 @@ use super::score::SessionScore;
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// The hub's own name for a session.
+/// Internal id of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionKey(pub(crate) u64);
 
-/// Which part of a bot's guilds a session carries.
+/// The part of a bot's guilds that a session receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shard {
     pub(crate) id: u32,
     pub(crate) of: u32,
 }
 
-/// What carries a session.
+/// The connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
     Connection(ConnectionId),
-    /// Nothing since then; kept for a RESUME.
+    /// None since this time; the session is stored for a RESUME.
     Nothing(At),
 }
 
 /// One session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// As clients know it.
+    /// The id that clients know.
     pub(crate) id: String,
     pub(crate) application: Snowflake,
     pub(crate) user: Snowflake,
     pub(crate) shard: Shard,
     pub(crate) intents: u64,
-    /// Which IDENTIFY of the simulator's life began it, from 1.
+    /// Number of the IDENTIFY that started it, counted from 1 since the simulator started.
     pub(crate) identify: u64,
     pub(crate) replay: Replay,
     pub(crate) carrier: Carrier,
@@ -45,12 +45,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whether its intents ask for an event with these.
+    /// Whether its intents include one of these.
     pub(crate) fn wants(&self, intents: u64) -> bool {
         intents::wanted(self.intents, intents)
     }
 
-    /// How many more events it can be given for certain: news of a guild bring its GUILD_CREATE along.
+    /// How many more events it can certainly take: the first event of a guild also queues its GUILD_CREATE.
     pub(crate) fn room(&self) -> usize {
         self.replay.room().saturating_sub(self.unannounced.len())
     }
@@ -70,8 +70,8 @@ impl Session {
     }
 }
 
-/// Guilds that READY named and whose GUILD_CREATE has not been queued: they are encoded only when there is room, so
-/// that a shard of thousands does not stand in memory as JSON at once.
+/// Guilds in READY whose GUILD_CREATE is not queued yet: they are encoded only when there is room, so that the JSON of
+/// thousands of guilds is never in memory at once.
 #[derive(Debug, Default)]
 pub(crate) struct Unannounced {
     order: VecDeque<Snowflake>,
@@ -87,7 +87,7 @@ impl Unannounced {
         self.left.len()
     }
 
-    /// The next guild whose turn it is.
+    /// The next guild to announce.
     pub(crate) fn next(&mut self) -> Option<Snowflake> {
         while let Some(guild) = self.order.pop_front() {
             if self.left.remove(&guild) {
@@ -97,7 +97,7 @@ impl Unannounced {
         None
     }
 
-    /// Takes a guild out of turn, because news of it came; whether it was still to be announced.
+    /// Removes a guild before its turn, because of an event of it; returns whether it was not announced yet.
     pub(crate) fn remove(&mut self, guild: Snowflake) -> bool {
         !self.left.is_empty() && self.left.remove(&guild)
     }

@@ -1,4 +1,4 @@
-//! Carries frames between a connection and the hub. Everything that is decided is decided there.
+//! Transfers frames between a connection and the hub. All decisions are made in the hub.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,10 +21,10 @@ use crate::state::{Core, Shared};
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Events that are taken from the hub at a time.
+/// Events taken from the hub at a time.
 const BATCH: usize = 256;
 
-/// How long a client may take to answer a close frame.
+/// How long a client may take to respond to a close frame.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// Serves one gateway connection until it ends.
@@ -42,7 +42,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
     let mut outbound = Outbound::default();
     let mut is_clogged = false;
     loop {
-        // A socket that has not taken the last batch is given no more events, but hears of everything else.
+        // A socket with unsent data gets no more events, but everything else.
         seat.take(if is_clogged { 0 } else { BATCH }, &mut outbound);
         is_clogged |= match wire.queue(&mut socket, &outbound) {
             Ok(queued) => queued,
@@ -84,8 +84,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
                 }
             }
             Turn::Received(Some(Err(error))) => {
-                tracing::debug!(%error, "a gateway connection broke");
-                // The protocol's own close frame, for frames that are too long or malformed, is queued by now.
+                tracing::debug!(%error, "gateway connection failed");
+                // The protocol's own close frame, for frames that are too long or malformed, is queued at this point.
                 let _ = tokio::time::timeout(CLOSE_GRACE, drain(&mut socket)).await;
                 return;
             }
@@ -94,9 +94,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
     }
 }
 
-/// What a socket can have done.
+/// What happened on a socket.
 enum Turn {
-    /// All that was queued is written.
+    /// Everything queued is written.
     Flushed,
     Received(Option<Result<Message, Error>>),
 }
@@ -115,7 +115,7 @@ fn poll_socket(socket: &mut Socket, is_clogged: bool, cx: &mut Context<'_>) -> P
     }
 }
 
-/// Closes from this side and waits a moment for the answer.
+/// Sends a close frame and waits briefly for the response.
 async fn say_goodbye(socket: &mut Socket, close: Close) {
     let code = CloseCode::try_from(close.code).ok().filter(|code| !code.is_reserved());
     let frame = Message::close(code, close.reason);
@@ -124,12 +124,12 @@ async fn say_goodbye(socket: &mut Socket, close: Close) {
     }
 }
 
-/// Reads, which also writes what is queued, until the other side is done.
+/// Reads, which also writes what is queued, until the client closes.
 async fn drain(socket: &mut Socket) {
     while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut *socket).poll_next(cx)).await {}
 }
 
-/// A connection's place in the hub, given back however its task ends.
+/// A connection's entry in the hub, removed on drop.
 struct Seat {
     shared: Arc<Shared>,
     id: ConnectionId,
@@ -160,15 +160,16 @@ impl Drop for Seat {
     }
 }
 
-/// How frames stand on the wire, as the connection's URL asks for.
+/// Encoding of frames, as the URL of the connection requests.
 enum Wire {
     Text,
     Zlib(Deflater),
 }
 
 impl Wire {
-    /// Reads the URL's query: `v`, `encoding`, `compress`; each may be missing. Of the two transport compressions only
-    /// zlib-stream is offered: a client that asks for zstd-stream could not read anything else, so it is told at once.
+    /// Parses the query of the URL: `v`, `encoding`, `compress`; each is optional. Of the two transport compressions
+    /// only zlib-stream is supported: a client that requests zstd-stream could not read anything else, so it is refused
+    /// at once.
     fn agree(query: &str, compression: bool) -> Result<Self, Close> {
         let mut wire = Self::Text;
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -184,9 +185,9 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Queues all frames on the socket; says whether there were any.
+    /// Queues all frames on the socket; returns whether there were any.
     fn queue(&mut self, socket: &mut Socket, outbound: &Outbound) -> Result<bool, Error> {
-        // One allocation serves the whole batch: each frame is a part of it.
+        // One allocation for the whole batch: each frame is a part of it.
         let size = outbound.events.iter().map(|(_, event)| event.data.len() + 96).sum::<usize>();
         let mut buffer = BytesMut::with_capacity(size + outbound.controls.len() * 128);
         let mut socket = Pin::new(socket);

@@ -1,4 +1,4 @@
-//! A storm: many events in a short time, to see whether a reader keeps up.
+//! A storm: many events in a short time, to test whether a reader keeps up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +13,29 @@ use crate::id::Snowflake;
 use crate::state::{Core, Shared};
 use crate::world::World;
 
-/// How often events are queued.
+/// Interval at which events are queued.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Events queued under one hold of the lock, so that connections get their turn.
+/// Events queued while the lock is held once, so that connections get the lock in between.
 const BATCH: u64 = 512;
 
-/// Events that wait for a reader when a storm goes as fast as it reads; fewer stay in the processor's caches.
+/// Events that wait for a reader when a storm is as fast as the reader; a smaller number stays in the processor's
+/// caches.
 const AHEAD: usize = 4_096;
 
-/// What a storm consists of. It ends when its count or its time is used up, whichever comes first.
+/// A storm to run. It ends when its count or its time is reached, whichever comes first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StormSpec {
-    /// Events a second, over all guilds; 0 means as fast as the slowest session is read.
+    /// Events per second, over all guilds; 0 means as fast as the slowest session is read.
     pub events_per_s: u32,
     /// Guilds that they are spread over, oldest first; 0 means all.
     pub guilds: u32,
-    /// How long it lasts at most.
+    /// Maximum duration.
     pub seconds: f64,
-    /// How many events it has at most.
+    /// Maximum number of events.
     pub count: Option<u64>,
-    /// What kind of event.
+    /// Type of the events.
     pub event: StormEvent,
 }
 
@@ -48,21 +49,21 @@ impl Default for StormSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum StormEvent {
-    /// A member says something.
+    /// A member sends a message.
     #[default]
     MessageCreate,
-    /// A member joins; nobody is added to the world.
+    /// A member joins; the world stays unchanged.
     GuildMemberAdd,
-    /// A member begins to type.
+    /// A member starts to type.
     TypingStart,
 }
 
-/// How a storm went.
+/// Result of a storm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StormReport {
-    /// Events queued for the guilds' sessions.
+    /// Events queued for the sessions of the guilds.
     pub sent: u64,
-    /// How long that took.
+    /// Duration of the storm.
     pub seconds: f64,
     /// Events that should have been queued by the end and were not, because sessions had no room.
     pub behind: u64,
@@ -101,7 +102,7 @@ pub(crate) async fn storm(shared: Arc<Shared>, spec: StormSpec) -> StormReport {
     }
 }
 
-/// How many events a storm should have had by then.
+/// How many events a storm should have sent by then.
 fn wanted_by(elapsed: Duration, events_per_s: u32) -> u64 {
     if events_per_s == 0 {
         return u64::MAX;
@@ -116,14 +117,15 @@ fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, want
     let room = match (hub.room(), spec.events_per_s) {
         (Some(room), 0) => room.saturating_sub(shared.config.gateway.replay_events.saturating_sub(AHEAD)),
         (Some(room), _) => room,
-        // Without a session there is nobody to be as fast as.
+        // Without a session there is no reader to set the speed.
         (None, 0) => 0,
         (None, _) => usize::MAX,
     };
     let batch = BATCH.min(wanted - sent).min(room as u64);
     let now = shared.now();
     for number in sent..sent + batch {
-        let index = usize::try_from(number % events.len() as u64).expect("invariant: a remainder of a length");
+        let index = usize::try_from(number % events.len() as u64).expect("invariant: a remainder of a length fits in a \
+            usize");
         hub.dispatch_verbatim(world, &events[index], now);
     }
     batch
@@ -179,7 +181,7 @@ fn event(world: &World, guild: Snowflake, event: StormEvent) -> Dispatch {
     }
 }
 
-/// Who acts in a guild's events, and where: a member that is no bot, and a text channel, if it has them.
+/// The objects of a guild's events: a member that is not a bot, and a text channel, if it has them.
 struct Cast {
     channel: Value,
     user: Value,

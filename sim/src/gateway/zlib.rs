@@ -1,4 +1,4 @@
-//! `compress=zlib-stream`: one zlib stream for the whole life of a connection, flushed after every message.
+//! `compress=zlib-stream`: one zlib stream per connection, flushed after every message.
 
 use flate2::{Compress, Compression, FlushCompress};
 
@@ -11,18 +11,19 @@ impl Deflater {
         Self(Compress::new(Compression::fast(), true))
     }
 
-    /// One message as the stream's next bytes, which end with the sync marker `00 00 ff ff`.
+    /// One message as the next bytes of the stream, which end with the sync marker `00 00 ff ff`.
     pub(crate) fn message(&mut self, mut text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len() / 3 + 64);
         loop {
             let before = self.0.total_in();
             self.0
                 .compress_vec(text, &mut out, FlushCompress::Sync)
-                .expect("invariant: the only error is a call after the stream's end, and it is never ended");
+                .expect("invariant: the only error is a call after the end of the stream, which is never ended");
             let taken =
-                usize::try_from(self.0.total_in() - before).expect("invariant: no more is taken than was given");
+                usize::try_from(self.0.total_in() - before).expect("invariant: the compressor consumes at most its \
+                    input");
             text = &text[taken..];
-            // Room left over means that the flush came to its end.
+            // Unused capacity means that the flush is complete.
             if text.is_empty() && out.len() < out.capacity() {
                 return out;
             }

@@ -1,4 +1,4 @@
-//! What a REST call must pass before it is served: the ban, the user agent, the token, the limits, the faults.
+//! Checks before a REST call is served: the ban, the user agent, the token, the limits, the faults.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::state::Core;
 use crate::time::At;
 use crate::world::World;
 
-/// Messages older than this are deleted under a limit of their own.
+/// Deleting messages older than this has a limit of its own.
 const OLD_MESSAGE: Duration = Duration::from_secs(14 * 86_400);
 
-/// Messages younger than this, too.
+/// Deleting messages younger than this, too.
 const FRESH_MESSAGE: Duration = Duration::from_secs(10);
 
-/// A call as it stands at the door.
+/// A call that has arrived and is not admitted yet.
 #[derive(Debug)]
 pub(super) struct Arrival<'a> {
     pub(super) peer: IpAddr,
     pub(super) method: &'a Method,
-    /// The route and its parameters, or why there is none.
+    /// The route and its parameters, or the error if no route matches.
     pub(super) route: Result<(&'static Route, Params<'a>), ApiError>,
-    /// What came in `Authorization`.
+    /// Value of the `Authorization` header.
     pub(super) authorization: Option<&'a str>,
     pub(super) user_agent: Option<&'a str>,
     /// Whether the body changes a channel's name or topic.
@@ -60,18 +60,18 @@ pub(super) enum Refusal {
         form: CloudflareForm,
         retry_after: Option<Duration>,
     },
-    /// A fault ends the call with a bare status.
+    /// A fault ends the call with this status.
     Status {
         status: u16,
         code: u32,
         bucket: Option<BucketStanding>,
     },
-    /// The connection ends here.
+    /// The connection is cut.
     Dropped,
 }
 
 impl Core {
-    /// Counts a call that arrived, and says whether it may be served.
+    /// Counts a call that arrived, and decides whether it is served.
     pub(super) fn admit<'a>(&mut self, arrival: Arrival<'a>, now: At) -> Result<Admitted<'a>, Refusal> {
         let bot = arrival.authorization.and_then(|header| header.strip_prefix("Bot ")).map(str::trim);
         let caller = bot
@@ -89,7 +89,8 @@ impl Core {
         }
         let refuse = |error| Err(Refusal::Error { error, bucket: None });
         let has_agent = arrival.user_agent.is_some_and(|agent| agent.starts_with("DiscordBot ("));
-        // Interaction tokens are answered whoever asks: clients send those calls by other means, and Discord lets them.
+        // Calls with an interaction token need no user agent: clients send them with other HTTP clients, and Discord
+        // accepts that.
         if !has_agent && auth != Auth::InteractionToken {
             return refuse(ApiError::NO_USER_AGENT);
         }
@@ -133,22 +134,22 @@ impl Core {
         }
     }
 
-    /// Counts an answer that Discord takes for invalid; true if it brought a ban.
+    /// Counts an invalid request, which may cause a ban.
     pub(super) fn note_invalid(&mut self, peer: IpAddr, now: At) {
         let limit = self.limits.config().invalid;
         let banned = self.bans.record(peer, &limit, now);
         self.score.invalid(banned);
         if banned {
-            tracing::info!(%peer, "banned for too many invalid requests");
+            tracing::info!(%peer, "address banned for too many invalid requests");
         }
     }
 }
 
-/// What the score calls a route: its method and template.
+/// Name of a route in the score: its method and template.
 pub(super) fn route_name(method: &Method, route: &Result<(&'static Route, Params<'_>), ApiError>) -> String {
     match route {
         Ok((route, _)) => format!("{} {}", route.method, route.template),
-        // Methods are made up by callers: only the usual ones have a line of their own.
+        // Methods are arbitrary text from callers: only the usual ones get an entry of their own.
         Err(_) => match *method {
             Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
                 format!("{method} (no such route)")
@@ -158,13 +159,13 @@ pub(super) fn route_name(method: &Method, route: &Result<(&'static Route, Params
     }
 }
 
-/// The top-level id that a bucket is split by, with its token where it has one.
+/// The top-level id that a bucket is split by, with its token if it has one.
 fn major(params: &Params<'_>) -> String {
     let mut parts = params.iter();
     match parts.next() {
         Some((name @ ("application.id" | "interaction.id"), id)) => match parts.next() {
             Some(("interaction.token", token)) => format!("{id}/{token}"),
-            // Application commands are not split: an application is no top-level resource.
+            // Buckets of application commands are not split: an application is not a top-level resource.
             _ if name == "application.id" => String::new(),
             _ => id.to_owned(),
         },

@@ -1,4 +1,4 @@
-//! Answers, to the digit as Discord sends them.
+//! Responses, byte for byte as Discord sends them.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const CLOUDFLARE_JSON: &str = "{\"message\": \"You are being blocked from access
 our rate limits frequently. Please read our docs at https://discord.com/developers/docs/topics/rate-limits to prevent \
 this moving forward.\", \"code\": 0}";
 
-/// A genuine answer of the API: it carries `Via`, and its bucket's headers if it has one.
+/// A genuine response of the API: it carries `Via`, and the headers of its bucket if it has one.
 fn genuine(status: StatusCode, body: Bytes, bucket: Option<&BucketStanding>, now: At) -> Answer {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
@@ -39,7 +39,7 @@ fn genuine(status: StatusCode, body: Bytes, bucket: Option<&BucketStanding>, now
     answer
 }
 
-/// The answer with the date of the simulator's clock, which need not be this machine's.
+/// Sets `Date` to the time of the simulator's clock, which may differ from this machine's.
 pub(super) fn dated(mut answer: Answer, now: At) -> Answer {
     let date = i64::try_from(now.millis() / 1_000).ok().and_then(DateTime::from_timestamp_secs);
     let date = date.map(|date| date.format("%a, %d %b %Y %H:%M:%S GMT").to_string());
@@ -57,7 +57,7 @@ pub(super) fn error(error: &ApiError, bucket: Option<&BucketStanding>, now: At) 
     genuine(error.status, error.body().to_string().into(), bucket, now)
 }
 
-/// The answer to a refused call; `None` if its connection is to be cut.
+/// The response to a refused call; `None` if its connection must be cut.
 pub(super) fn refusal(refusal: &Refusal, now: At) -> Option<Answer> {
     Some(match refusal {
         Refusal::Error { error: why, bucket } => error(why, bucket.as_ref(), now),
@@ -68,7 +68,7 @@ pub(super) fn refusal(refusal: &Refusal, now: At) -> Option<Answer> {
     })
 }
 
-/// The answer that a fault prescribes.
+/// The response that a fault requires.
 pub(super) fn with_status(status: u16, code: u32, bucket: Option<&BucketStanding>, now: At) -> Answer {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let reason = status.canonical_reason().unwrap_or("Error");

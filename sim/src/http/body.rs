@@ -1,4 +1,4 @@
-//! Reading a request's body, with a bound and a time limit.
+//! Reads the body of a request, with a size limit and a timeout.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::rest::error::ApiError;
 pub(crate) enum BodyError {
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the body did not arrive in time, or not whole")]
+    #[error("the body is incomplete or did not arrive in time")]
     Incomplete,
 }
 
@@ -28,7 +28,7 @@ impl BodyError {
     }
 }
 
-/// Reads a body of at most `limit` bytes within `time`.
+/// Reads a body of at most `limit` bytes within `timeout`.
 pub(crate) async fn read(
     body: Incoming,
     headers: &HeaderMap,

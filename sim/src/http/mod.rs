@@ -1,4 +1,4 @@
-//! The one port: connections, and which part of the simulator each request is for.
+//! The HTTP server: accepts connections and routes each request to the part of the simulator that handles it.
 
 mod admit;
 mod answer;

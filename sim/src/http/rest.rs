@@ -1,4 +1,4 @@
-//! A REST call from socket to socket: read, admit, serve, answer.
+//! A REST call from request to response: read, admit, serve, respond.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use crate::score::Write;
 use crate::state::{Core, Shared};
 use crate::time::At;
 
-/// The versions served, longest first.
+/// The supported versions, longest prefix first.
 const VERSIONS: [&str; 3] = ["/api/v10/", "/api/v9/", "/api/"];
 
-/// How deep a body may be nested. What is kept of it must fit into a snapshot, which nests it deeper, and which is read
-/// with a bound of 128.
+/// Maximum depth of a body. Parts of it are stored in a snapshot, which nests them deeper and is parsed with a limit of
+/// 128.
 const MAX_DEPTH: usize = 100;
 
-/// Whether a path is the REST API's.
+/// Whether a path belongs to the REST API.
 pub(super) fn is_api(path: &str) -> bool {
     path.starts_with("/api/")
 }
 
-/// Answers a call, or ends its connection.
+/// Handles a call: returns its response, or an error that cuts its connection.
 pub(super) async fn handle(shared: Arc<Shared>, peer: IpAddr, request: Request<Incoming>) -> Result<Answer, Dropped> {
     let (head, incoming) = request.into_parts();
     let read = body::read(incoming, &head.headers, shared.config.max_body, shared.config.idle_timeout).await;
@@ -53,13 +53,13 @@ pub(super) async fn handle(shared: Arc<Shared>, peer: IpAddr, request: Request<I
     let answer = if work.fate.at_arrival + work.fate.at_effect + work.fate.at_answer == Duration::ZERO {
         work.at_once()
     } else {
-        // Discord goes on with a call whose caller has hung up. So a call that takes time is a task of its own.
+        // Discord continues a call after its caller has disconnected, so a delayed call is a task of its own.
         tokio::spawn(work.in_time()).await.unwrap_or(Err(Dropped))
     };
     answer.map(|answer| answer::dated(answer, shared.now()))
 }
 
-/// A call that was read whole.
+/// A call whose request was read completely.
 struct Work {
     shared: Arc<Shared>,
     peer: IpAddr,
@@ -69,7 +69,7 @@ struct Work {
     fate: Fate,
 }
 
-/// A call between admission and answer.
+/// A call between admission and response.
 struct UnderWay {
     write: Option<Write>,
     bucket: Option<BucketStanding>,
@@ -134,7 +134,7 @@ impl Work {
         self.finish(core, answer, &ended, now)
     }
 
-    /// Lets the call change the world.
+    /// Runs the call, which may change the world.
     fn take_effect(&self, core: &mut Core, under_way: UnderWay, now: At) -> (Answer, Ended) {
         let UnderWay { write, bucket, caller } = under_way;
         let result = self.call(core, caller, now);
@@ -171,7 +171,7 @@ impl Work {
         (route.handler)(&mut core.world, &call)
     }
 
-    /// Ends the call in the score, and hands its answer out unless a fault keeps it.
+    /// Finishes the call in the score, and returns its response unless a fault cuts the connection.
     fn finish(&self, core: &mut Core, answer: Answer, ended: &Ended, now: At) -> Result<Answer, Dropped> {
         let cut = self.fate.end == Some(FaultAction::DropAfter);
         if let Some(write) = &ended.write {
@@ -200,7 +200,7 @@ impl Work {
                 core.score.rate_limited(*scope);
                 free = *scope == Scope::Shared;
             }
-            // What Cloudflare refuses never reached the API that counts.
+            // Requests that Cloudflare refuses never reach the API that counts them.
             Refusal::Cloudflare { .. } => free = true,
             Refusal::Error { .. } | Refusal::Status { .. } | Refusal::Dropped => {}
         }
@@ -208,7 +208,7 @@ impl Work {
         Ok(answer)
     }
 
-    /// Counts an answer, and whether it was to an invalid request.
+    /// Counts a response, and whether its request was invalid.
     fn note(&self, core: &mut Core, answer: &Answer, free: bool, now: At) {
         let found = route::find(ROUTES, &self.head.method, &self.path);
         let status = answer.status().as_u16();
@@ -228,13 +228,13 @@ impl Work {
     }
 }
 
-/// What is left to do for a write that took effect.
+/// Data to finish a write in the score.
 struct Ended {
     write: Option<Write>,
     place: Option<crate::score::Place>,
 }
 
-/// The path below the API's version, each part decoded; a part that would fall into two stays as it came.
+/// The path below the API's version, each part decoded; a part that contains an encoded `/` stays encoded.
 fn below_version(path: &str) -> String {
     let rest = VERSIONS.iter().find_map(|version| path.strip_prefix(version)).unwrap_or_default();
     let mut below = String::with_capacity(rest.len() + 1);
@@ -263,7 +263,7 @@ fn parse(headers: &HeaderMap, bytes: &Bytes) -> Result<Value, ApiError> {
         return Err(ApiError::form(
             "files",
             "ATTACHMENTS_UNSUPPORTED",
-            "The simulator takes no attachments; send JSON.",
+            "The simulator does not support attachments; send JSON.",
         ));
     }
     let body: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::INVALID_JSON)?;

@@ -1,4 +1,4 @@
-//! Accepts connections, bounds them, and hands each request on.
+//! Accepts connections, limits their number, and routes their requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use super::{rest, upgrade};
 use crate::control;
 use crate::state::Shared;
 
-/// An answer on its way out.
+/// A complete HTTP response.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// A connection that ends without an answer, because a fault says so.
+/// A connection that a fault cuts instead of a response.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was dropped by a fault")]
 pub(crate) struct Dropped;
 
-/// How long to wait before accepting again when the process is out of file descriptors.
+/// Delay before the next accept when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` turns true or its sender is gone; open connections end with it.
+/// Serves until `stop` becomes true or its sender is dropped; open connections end then.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let room = Arc::new(Semaphore::new(shared.config.max_connections));
     loop {
@@ -41,7 +41,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if this goes on");
+                tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if this continues");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -62,10 +62,10 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: 
     }
 }
 
-/// Tells a caller that there is no room, without reading what it wants.
+/// Responds 503 because of the connection limit, without reading the request.
 async fn turn_away(mut socket: TcpStream) {
     const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
-        content-length: 52\r\n\r\nThe simulator holds as many connections as it may.\r\n";
+        content-length: 49\r\n\r\nThe simulator has reached its connection limit.\r\n";
     let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(FULL)).await;
 }
 
@@ -91,7 +91,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "connection ended");
     }
-    // The gateway runs in this task, so that a connection is one task whatever it turns into.
+    // The gateway runs in this task, so that a connection is one task, with or without an upgrade.
     if let Ok(pending) = gateway.try_recv() {
         upgrade::run(pending, shared).await;
     }
@@ -113,11 +113,11 @@ async fn answer(
     if control::is_control(path) {
         return Ok(control::answer(shared, request).await);
     }
-    let here = "404: the REST API is under /api/v10, the gateway takes WebSockets, and GET /sim lists what moves it";
+    let here = "404: the REST API is under /api/v10, the gateway takes WebSockets, and GET /sim lists the control API";
     Ok(json(hyper::StatusCode::NOT_FOUND, serde_json::json!({ "message": here, "code": 0 }).to_string()))
 }
 
-/// A plain answer of the simulator itself, as JSON.
+/// A JSON response of the simulator itself.
 pub(crate) fn json(status: hyper::StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;

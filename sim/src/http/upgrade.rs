@@ -1,4 +1,4 @@
-//! From an HTTP request to a gateway connection.
+//! Upgrades an HTTP request to a gateway connection.
 
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ use super::server::{Answer, json};
 use crate::gateway;
 use crate::state::Shared;
 
-/// What RFC 6455 has a server append to the client's key.
+/// RFC 6455: the text that a server appends to the client's key.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The largest frame that is read at all. Discord's clients may send 4,096 bytes; up to this they are told so.
+/// Largest frame that is read. Discord's clients may send 4,096 bytes; larger frames up to this size get a proper close
+/// code.
 const MAX_FRAME: usize = 64 * 1024;
 
-/// A gateway connection that was promised an upgrade.
+/// A gateway connection whose upgrade was accepted.
 pub(super) struct Pending {
     upgrade: OnUpgrade,
     query: String,
@@ -34,7 +35,7 @@ pub(super) fn is_wanted<B>(request: &Request<B>) -> bool {
     contains(request.headers(), header::UPGRADE, "websocket")
 }
 
-/// Answers the handshake, and leaves the rest to [`run`].
+/// Responds to the handshake; [`run`] does the rest.
 pub(super) fn accept(mut request: Request<Incoming>, upgraded: &mpsc::Sender<Pending>) -> Answer {
     let headers = request.headers();
     let version = headers.get(header::SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes);
@@ -42,7 +43,7 @@ pub(super) fn accept(mut request: Request<Incoming>, upgraded: &mpsc::Sender<Pen
     let (Some(b"13"), Some(key), true) = (version, key, contains(headers, header::CONNECTION, "upgrade")) else {
         return json(
             StatusCode::BAD_REQUEST,
-            r#"{"message":"400: a gateway connection is a WebSocket handshake of version 13","code":0}"#,
+            r#"{"message":"400: a gateway connection needs a WebSocket handshake of version 13","code":0}"#,
         );
     };
     let mut digest = sha1_smol::Sha1::from(key);
@@ -51,7 +52,7 @@ pub(super) fn accept(mut request: Request<Incoming>, upgraded: &mpsc::Sender<Pen
         .expect("invariant: base64 is a legal header value");
 
     let query = request.uri().query().unwrap_or_default().to_owned();
-    // The channel has room for the one upgrade that a connection can have.
+    // The channel has capacity for the single upgrade of a connection.
     let _ = upgraded.try_send(Pending { upgrade: hyper::upgrade::on(&mut request), query });
 
     let mut answer = Response::new(Full::new(Bytes::new()));
@@ -71,7 +72,7 @@ pub(super) async fn run(pending: Pending, shared: Arc<Shared>) {
                 ServerBuilder::new().limits(Limits::default().max_payload_len(Some(MAX_FRAME))).serve(TokioIo::new(io));
             gateway::serve(shared, socket, &pending.query).await;
         }
-        Err(error) => tracing::debug!(%error, "a gateway handshake was not finished"),
+        Err(error) => tracing::debug!(%error, "gateway handshake failed"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ledger of invalid requests, by address, and the ban that ends it.
+//! Counts invalid requests by address, and bans addresses that send too many.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::table::InvalidLimit;
 use crate::time::At;
 
-/// Addresses kept at most; the one least recently at fault goes first.
+/// Maximum number of addresses; the one whose last invalid request is oldest is removed first.
 const MAX_ADDRESSES: usize = 1_024;
 
-/// Who sent how many invalid requests, and who is banned.
+/// Invalid requests and bans by address.
 #[derive(Debug, Default)]
 pub(crate) struct BanLedger {
     addresses: HashMap<IpAddr, Record>,
@@ -24,13 +24,13 @@ struct Record {
 }
 
 impl BanLedger {
-    /// How long an address is still banned, if it is.
+    /// Remaining time of an address's ban; `None` if it is not banned.
     pub(crate) fn banned(&self, address: IpAddr, now: At) -> Option<Duration> {
         let until = self.addresses.get(&address)?.banned_until?;
         (now < until).then(|| until.since(now))
     }
 
-    /// Counts an invalid request; true if it is the one that brings the ban.
+    /// Counts an invalid request; true if it causes a ban.
     pub(crate) fn record(&mut self, address: IpAddr, limit: &InvalidLimit, now: At) -> bool {
         if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
             let stale =
@@ -54,12 +54,12 @@ impl BanLedger {
         true
     }
 
-    /// Counts the most anew; nobody is forgiven.
+    /// Resets the maximum; counts and bans stay.
     pub(crate) fn reset_most(&mut self) {
         self.most = 0;
     }
 
-    /// The most invalid requests that one address had in any window.
+    /// Maximum number of invalid requests that one address had in any window.
     pub(crate) fn most(&self) -> u32 {
         self.most
     }
@@ -94,7 +94,7 @@ mod tests {
         let mut ledger = BanLedger::default();
         let address = IpAddr::from([127, 0, 0, 1]);
         for step in 0..10 {
-            assert!(!ledger.record(address, &LIMIT, at(step * 500)), "never more than two a second");
+            assert!(!ledger.record(address, &LIMIT, at(step * 500)), "at most two a second");
         }
         assert_eq!(ledger.most(), 2);
     }

@@ -1,4 +1,4 @@
-//! All windows together: what a request must pass, and what its answer says of it. A refusal changes nothing.
+//! Applies all windows to a request, and reports the state of its bucket. A refused request changes nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,10 +12,10 @@ use super::window::{Standing, Verdict, Window};
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// Past this many windows, the idle ones are dropped.
+/// Above this number of windows, the idle ones are removed.
 const SWEEP_AT: usize = 8_192;
 
-/// What a limit applies to.
+/// The caller that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Credential {
     /// A bot, by its application.
@@ -24,19 +24,19 @@ pub(crate) enum Credential {
     Address(IpAddr),
 }
 
-/// Why a request was refused.
+/// Which limit refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// The caller's own bucket is empty.
+    /// The bucket of the caller is exhausted.
     User,
-    /// The resource is limited for everybody; no invalid request.
+    /// The resource is limited for all callers; the request is not invalid.
     Shared,
     /// The caller's global limit is reached.
     Global,
 }
 
-/// What is asked of the gate.
+/// A request to check against the limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) credential: Credential,
@@ -45,25 +45,25 @@ pub(crate) struct Ask<'a> {
     /// The top-level id, with its token if it has one.
     pub(crate) major: &'a str,
     pub(crate) case: Case,
-    /// Whether the global limit leaves it alone.
+    /// Whether it is exempt from the global limit.
     pub(crate) exempt: bool,
 }
 
-/// What the gate said.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ruling {
     pub(crate) refused: Option<(Scope, Duration)>,
     pub(crate) bucket: Option<BucketStanding>,
 }
 
-/// A bucket, as headers tell it.
+/// State of a bucket, for the headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BucketStanding {
     hash: String,
     standing: Standing,
 }
 
-/// Every window there is.
+/// All windows.
 #[derive(Debug)]
 pub(crate) struct Gate {
     config: LimitConfig,
@@ -88,12 +88,12 @@ impl Gate {
         &self.config
     }
 
-    /// Takes a new table; every window starts anew.
+    /// Replaces the table; every window is reset.
     pub(crate) fn set(&mut self, config: LimitConfig) {
         *self = Self::new(config);
     }
 
-    /// Sets one route's limit; windows of other routes go on.
+    /// Sets the limit of one route; windows of other routes continue.
     pub(crate) fn set_route(&mut self, limit: RouteLimit) {
         let name = bucket_name(&limit);
         self.buckets.retain(|key, _| key.name != name);
@@ -103,7 +103,7 @@ impl Gate {
         self.config.routes.push(limit);
     }
 
-    /// Rules on a request, and counts it if nothing stands against it.
+    /// Checks a request, and counts it if no limit refuses it.
     pub(crate) fn rule(&mut self, ask: &Ask<'_>, now: At) -> Ruling {
         if !self.config.enabled {
             return Ruling { refused: None, bucket: None };
@@ -136,13 +136,13 @@ impl Gate {
                 window.take(now);
             }
         }
-        // A sub-limit never shows: its refusal comes with the headers of the route's own bucket.
+        // A sublimit is not visible: its refusal has the headers of the route's own bucket.
         let bucket =
             own.map(|key| BucketStanding { hash: hash(&key.name), standing: self.buckets[&key].standing(now) });
         Ruling { refused: wait.map(|wait| (Scope::User, wait)), bucket }
     }
 
-    /// The window that a call falls into, made if it is new; `None` when the route has no limit.
+    /// The window of a call, created if it is new; `None` if the route has no limit.
     fn bucket(&mut self, ask: &Ask<'_>, case: Case) -> Option<BucketKey> {
         let fits = |limit: &&RouteLimit, case: Case| {
             limit.path == ask.template && limit.case == case && (limit.method == "*" || limit.method == ask.method)
@@ -177,18 +177,19 @@ fn bucket_name(limit: &RouteLimit) -> String {
     }
 }
 
-/// A bucket's hash: 32 hexadecimal digits that hold no id.
+/// Hash of a bucket: 32 hexadecimal digits that contain no id.
 fn hash(name: &str) -> String {
     sha1_smol::Sha1::from(name).digest().bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl BucketStanding {
-    /// Writes the five rate headers. Times are rounded up to the millisecond, so that waiting them out is enough.
+    /// Writes the five rate limit headers. Times are rounded up to the millisecond, so that a client that waits that
+    /// long is not refused.
     pub(crate) fn write(&self, headers: &mut HeaderMap, now: At) {
         let reset_after = ceil_millis(self.standing.reset_after);
         let reset = (now.micros() + reset_after * 1_000).div_ceil(1_000);
         let mut put = |name: &'static str, value: String| {
-            let value = HeaderValue::try_from(value).expect("invariant: digits and letters are legal");
+            let value = HeaderValue::try_from(value).expect("invariant: digits and letters are valid");
             headers.insert(HeaderName::from_static(name), value);
         };
         put("x-ratelimit-limit", self.standing.limit.to_string());
@@ -199,7 +200,7 @@ impl BucketStanding {
     }
 }
 
-/// Whole milliseconds, never less than the time itself.
+/// Whole milliseconds, rounded up.
 pub(crate) fn ceil_millis(time: Duration) -> u64 {
     u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Rate limits as Discord has them: windows, the table, the gate that applies both, and the ban.
+//! Discord's rate limits: windows, the table, the gate that applies both, and the ban.
 
 mod ban;
 mod gate;

@@ -1,4 +1,4 @@
-//! The table of limits: which routes have which, as Discord is known to have them. Tests change it.
+//! The table of limits by route, as known from Discord. Tests change it.
 
 use std::time::Duration;
 
@@ -10,65 +10,65 @@ use super::window::{Algorithm, Rate};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitConfig {
-    /// Off lets everything through, and sends no rate headers; invalid requests are still counted.
+    /// If false, nothing is limited and no rate limit headers are sent; invalid requests are still counted.
     pub enabled: bool,
     /// The global limit of a token, or of an address that sends none.
     pub global: Rate,
-    /// Whether interaction callbacks and interaction webhooks are free of the global limit, as they are at Discord.
+    /// Whether interaction callbacks and interaction webhooks are exempt from the global limit, as with Discord.
     pub interactions_exempt: bool,
-    /// Limits by route; a route that is not listed has none, and its answers carry no rate headers.
+    /// Limits by route; a route that is not listed has none, and its responses have no rate limit headers.
     pub routes: Vec<RouteLimit>,
     /// Invalid requests (401, 403, 429 but not `shared`) of one address before it is banned.
     pub invalid: InvalidLimit,
 }
 
-/// A route's limit.
+/// Limit of a route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteLimit {
     /// The method, or `*`.
     pub method: String,
-    /// The path's template, as `GET /sim/routes` lists it.
+    /// The template of the path, as `GET /sim/routes` lists it.
     pub path: String,
-    /// Which calls of the route it is for.
+    /// The calls of the route that it applies to.
     #[serde(default)]
     pub case: Case,
-    /// Routes with one bucket share it, by top-level id; without, the route has its own.
+    /// Routes with the same bucket share it, by top-level id; without one, the route has its own.
     #[serde(default)]
     pub bucket: Option<String>,
-    /// Requests that fit.
+    /// Requests per window.
     pub limit: u32,
     /// The window in milliseconds.
     pub per_ms: u64,
-    /// How it counts: `fixed` or `leaky`.
+    /// How requests are counted: `fixed` or `leaky`.
     pub algorithm: Algorithm,
 }
 
-/// Calls of one route that are limited apart from the others.
+/// Calls of a route that have a limit of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Case {
-    /// All that have no case of their own.
+    /// All calls without a case of their own.
     #[default]
     Any,
     /// Deleting a message older than 14 days.
     OldMessage,
     /// Deleting a message older than 10 s.
     Message,
-    /// Changing a channel's name or topic: limited on top of the route's own limit, and a refusal leaves `remaining`
-    /// above 0.
+    /// Changing a channel's name or topic: limited in addition to the route's own limit, and a refusal leaves
+    /// `remaining` above 0.
     NameOrTopic,
 }
 
-/// The budget of invalid requests.
+/// The limit of invalid requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InvalidLimit {
-    /// So many are too many.
+    /// The number that causes a ban.
     pub limit: u32,
-    /// Within so long, in milliseconds.
+    /// The window in milliseconds.
     pub per_ms: u64,
-    /// How long the ban lasts, in milliseconds.
+    /// Duration of the ban in milliseconds.
     pub ban_ms: u64,
 }
 
@@ -89,17 +89,18 @@ impl Default for InvalidLimit {
 }
 
 impl LimitConfig {
-    /// No limits at all.
+    /// No limits.
     #[must_use]
     pub fn off() -> Self {
         Self { enabled: false, ..Self::default() }
     }
 
-    /// What is wrong with it, if anything: a limit of 0 or a window without length.
+    /// What is invalid in it, if anything: a limit of 0 or a window without length.
     pub(crate) fn fault(&self) -> Option<String> {
         let rate = |name: &str, limit: u32, per_ms: u64| {
             (limit == 0 || limit > 1_000_000 || per_ms == 0 || per_ms > 30 * 86_400_000).then(|| {
-                format!("{name}: `limit` must be 1 to 1000000 and `per_ms` 1 to 2592000000, not {limit} and {per_ms}")
+                format!("{name}: `limit` must be from 1 to 1000000 and `per_ms` from 1 to 2592000000, not {limit} and \
+                    {per_ms}")
             })
         };
         let global = self.global.algorithm;
@@ -120,7 +121,7 @@ impl RouteLimit {
     pub(crate) fn fault(&self) -> Option<String> {
         let name = format!("{} {}", self.method, self.path);
         if self.limit == 0 || self.limit > 1_000_000 || self.per_ms == 0 || self.per_ms > 30 * 86_400_000 {
-            return Some(format!("{name}: `limit` must be 1 to 1000000 and `per_ms` 1 to 2592000000"));
+            return Some(format!("{name}: `limit` must be from 1 to 1000000 and `per_ms` from 1 to 2592000000"));
         }
         if !matches!(self.algorithm, Algorithm::Fixed | Algorithm::Leaky) {
             return Some(format!("{name}: `algorithm` must be `fixed` or `leaky`"));

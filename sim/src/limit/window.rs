@@ -1,6 +1,8 @@
-//! The ways Discord counts: two for a route's bucket, two for the global limit. Pure, exact to the microsecond.
+//! Discord's algorithms for counting requests: two for the bucket of a route, two for the global limit. Pure, exact to
+//! the microsecond.
 //!
-//! Asking changes nothing; only [`Window::take`] does. So a request that one limit refuses costs it nothing elsewhere.
+//! A check changes nothing; only [`Window::take`] does. So a request that one limit refuses costs nothing in the
+//! others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,29 +11,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::At;
 
-/// How a window counts.
+/// How a window counts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
-    /// The window opens with its first request, and all of it comes back at its end.
+    /// The window starts with its first request, and all slots become free at its end.
     Fixed,
-    /// Slots drain evenly, one every `per / limit`; `Reset-After` is until all are free.
+    /// Slots drain evenly, one every `per / limit`; `Reset-After` is the time until all are free.
     Leaky,
-    /// Never more than `limit` in any stretch of `per`.
+    /// Never more than `limit` in any interval of length `per`.
     Sliding,
-    /// Windows start at whole multiples of `per`, as a clock's seconds do.
+    /// Windows start at whole multiples of `per`, like the seconds of a clock.
     Aligned,
 }
 
-/// So many, per so long, counted so.
+/// A limit, its window, and how requests are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// Requests that fit; at least 1.
+    /// Requests per window; at least 1.
     pub limit: u32,
     /// The length of the window in milliseconds; at least 1.
     pub per_ms: u64,
-    /// How it counts.
+    /// How requests are counted.
     pub algorithm: Algorithm,
 }
 
@@ -47,20 +49,20 @@ impl Rate {
     }
 }
 
-/// What a window would say of a request.
+/// Result of checking a request against a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// Refused; one slot is free again after this long.
+    /// Refused; one slot is free after this time.
     Refused(Duration),
 }
 
-/// What the headers tell of a window.
+/// State of a window, for the headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) limit: u32,
     pub(crate) remaining: u32,
-    /// Until the whole limit is free again.
+    /// Time until the whole limit is free.
     pub(crate) reset_after: Duration,
 }
 
@@ -73,12 +75,12 @@ pub(crate) struct Window {
 
 #[derive(Clone, Debug)]
 enum Count {
-    /// Fixed and aligned: what was taken in the window that ends at `until`.
+    /// Fixed and aligned: requests in the window that ends at `until`.
     Until { until: At, taken: u32 },
-    /// How full the bucket was at `at`, in units of 1/limit microseconds: each request pours in `per`, `limit` of them
-    /// drain every microsecond. Whole numbers, so that nothing is lost to rounding.
+    /// Level of the bucket at `at`, in units of 1/limit microseconds: each request adds `per`, and `limit` units drain
+    /// every microsecond. Integers, so that nothing is lost to rounding.
     Level { at: At, level: u128 },
-    /// When each of the last `limit` was taken.
+    /// Times of the last `limit` requests.
     Log(VecDeque<At>),
 }
 
@@ -92,7 +94,7 @@ impl Window {
         Self { rate, count }
     }
 
-    /// Whether a request at `now` would fit.
+    /// Checks whether a request at `now` is within the limit.
     pub(crate) fn ask(&self, now: At) -> Verdict {
         let limit = self.rate.limit;
         match &self.count {
@@ -111,7 +113,7 @@ impl Window {
         }
     }
 
-    /// Counts a request that [`Window::ask`] allowed.
+    /// Counts a request that was allowed.
     pub(crate) fn take(&mut self, now: At) {
         let (level, pour) = (self.level(now), self.pour());
         match &mut self.count {
@@ -159,7 +161,7 @@ impl Window {
         Standing { limit, remaining: limit.saturating_sub(used), reset_after }
     }
 
-    /// Whether it is as good as new, and so need not be kept.
+    /// Whether it equals a new window, so that it can be removed.
     pub(crate) fn is_idle(&self, now: At) -> bool {
         match &self.count {
             Count::Until { until, .. } => now >= *until,
@@ -200,7 +202,7 @@ mod tests {
         At::from_micros(1_700_000_000_000_000 + micros)
     }
 
-    /// Runs arrivals through a window; returns those let through, and checks each refusal's `Retry-After`.
+    /// Sends requests through a window; returns which were allowed, and checks each refusal's `Retry-After`.
     fn run(rate: Rate, gaps: &[u64]) -> Vec<(At, bool)> {
         let mut window = Window::new(rate);
         let mut now = 0;
@@ -218,7 +220,7 @@ mod tests {
                     assert_ne!(
                         window.ask(at(now).after(early)),
                         Verdict::Allowed,
-                        "Retry-After is no longer than need be"
+                        "Retry-After is not longer than necessary"
                     );
                     false
                 }
@@ -228,7 +230,7 @@ mod tests {
         seen
     }
 
-    /// What the table says, told without the machine: may a request at `now` go through after those in `passed`?
+    /// The oracle, which uses no window: is a request at `now` allowed after those in `passed`?
     fn table_allows(rate: Rate, passed: &[At], now: At) -> bool {
         let per = rate.per();
         let limit = rate.limit as usize;
@@ -239,7 +241,7 @@ mod tests {
                 passed.iter().filter(|taken| slot(**taken) == slot(now)).count() < limit
             }
             Algorithm::Fixed => {
-                // Walk the windows from the first request on.
+                // Walk the windows from the first request.
                 let mut open: Option<(At, usize)> = None;
                 for taken in passed {
                     open = match open {
@@ -250,7 +252,7 @@ mod tests {
                 open.is_none_or(|(end, count)| now >= end || count < limit)
             }
             Algorithm::Leaky => {
-                // In no stretch that ends now may there be more than `limit` plus what drained meanwhile.
+                // No interval that ends now may have more than `limit` requests plus what drained in it.
                 passed.iter().enumerate().all(|(index, from)| {
                     let requests = (passed.len() - index + 1) as u128;
                     let drained = now.since(*from).as_micros() * u128::from(rate.limit);

@@ -1,4 +1,4 @@
-//! Who calls, where, and what they may do there.
+//! Access checks: the calling bot, and its permissions in a guild or channel.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::world::guild::Guild;
 use crate::world::user::User;
 use crate::world::{Bot, World, permissions};
 
-/// Longest `X-Audit-Log-Reason`, in characters.
+/// Maximum length of `X-Audit-Log-Reason`, in characters.
 const MAX_REASON: usize = 512;
 
-/// The bot whose token came with the call.
+/// The bot whose token was sent with the call.
 pub(crate) fn bot<'w>(world: &'w World, call: &Call<'_>) -> Result<&'w Bot, ApiError> {
     call.caller.and_then(|application| world.bot(application)).ok_or(ApiError::UNAUTHORIZED)
 }
@@ -23,7 +23,7 @@ pub(crate) fn user<'w>(world: &'w World, call: &Call<'_>) -> Result<&'w Arc<User
     world.users.get(&bot(world, call)?.user_id).ok_or(ApiError::UNAUTHORIZED)
 }
 
-/// Why the caller does it, as the audit log keeps it.
+/// The audit log reason of the call.
 pub(crate) fn reason(call: &Call<'_>) -> Result<Option<String>, ApiError> {
     match &call.reason {
         Some(reason) if reason.chars().count() > MAX_REASON => {
@@ -34,7 +34,7 @@ pub(crate) fn reason(call: &Call<'_>) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// The calling bot's standing in a guild.
+/// Permissions and rank of the calling bot in a guild.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     pub(crate) guild: Snowflake,
@@ -49,18 +49,18 @@ impl Standing {
         if self.permissions & bits == bits { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 
-    /// A role at this position must be below the bot's highest.
+    /// Requires that a role at this position is below the bot's highest role.
     pub(crate) fn above(&self, position: u32) -> Result<(), ApiError> {
         if self.rank > position { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 
-    /// Nobody can give what they do not have.
+    /// Requires that the bot has all permissions that it grants.
     pub(crate) fn grant(&self, bits: u64) -> Result<(), ApiError> {
         if bits & permissions::ALL & !self.permissions == 0 { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
     }
 }
 
-/// The standing in the guild that the path names.
+/// The bot's access to the guild in the path.
 pub(crate) fn in_guild(world: &World, call: &Call<'_>) -> Result<Standing, ApiError> {
     standing(world, call, call.params.id("guild.id")?)
 }
@@ -74,7 +74,7 @@ fn standing(world: &World, call: &Call<'_>, id: Snowflake) -> Result<Standing, A
     Ok(Standing { guild: id, user, permissions: guild.permissions_of(user), rank: guild.rank_of(user) })
 }
 
-/// The calling bot's place in a channel it can see.
+/// Permissions of the calling bot in a channel that it can view.
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
     pub(crate) channel: Snowflake,
@@ -94,7 +94,7 @@ impl Spot {
     }
 }
 
-/// The place in the channel that the path names.
+/// The bot's access to the channel in the path.
 pub(crate) fn in_channel(world: &World, call: &Call<'_>) -> Result<Spot, ApiError> {
     let id = call.params.id("channel.id")?;
     let author = Arc::clone(user(world, call)?);
@@ -117,7 +117,7 @@ pub(crate) fn in_channel(world: &World, call: &Call<'_>) -> Result<Spot, ApiErro
     }
 }
 
-/// The standing in the guild of the channel that the path names; direct channels have no such thing.
+/// The bot's access to the channel in the path and to its guild; an error for direct channels.
 pub(crate) fn in_guild_channel(world: &World, call: &Call<'_>) -> Result<(Spot, Standing), ApiError> {
     let spot = in_channel(world, call)?;
     let guild = spot.guild.ok_or(ApiError::WRONG_CHANNEL_TYPE)?;
@@ -125,12 +125,12 @@ pub(crate) fn in_guild_channel(world: &World, call: &Call<'_>) -> Result<(Spot, 
     Ok((spot, standing))
 }
 
-/// A guild that the caller was found to be in.
+/// A guild to which access was checked.
 pub(crate) fn guild(world: &World, id: Snowflake) -> Result<&Guild, ApiError> {
     world.guilds.get(&id).ok_or(ApiError::UNKNOWN_GUILD)
 }
 
-/// The same, to change it.
+/// The same, mutable.
 pub(crate) fn guild_mut(world: &mut World, id: Snowflake) -> Result<&mut Guild, ApiError> {
     world.guilds.get_mut(&id).ok_or(ApiError::UNKNOWN_GUILD)
 }

@@ -1,4 +1,4 @@
-//! `/applications/@me`: the application behind the calling bot.
+//! `/applications/@me`: the application of the calling bot.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `/guilds/{guild.id}/audit-logs`: who did what.
+//! `/guilds/{guild.id}/audit-logs`: the audit log.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! One REST call, as a handler sees it, and what it answers.
+//! A REST call as its handler receives it, and the handler's reply.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,20 +10,20 @@ use super::route::Params;
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// A call that has passed the limits: parsed, authenticated, and stamped with its time.
+/// A call that has passed the limits: parsed, authenticated, and with its time.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) params: Params<'a>,
     /// The query string, decoded, in order.
     pub(crate) query: Vec<(String, String)>,
-    /// The JSON body; `Value::Null` when there was none.
+    /// The JSON body; `Value::Null` if there is none.
     pub(crate) body: Value,
     /// `X-Audit-Log-Reason`, decoded.
     pub(crate) reason: Option<String>,
-    /// The application whose bot token came with the call. Routes that need a token are refused without one before
-    /// their handler is called.
+    /// The application whose bot token was sent with the call. Calls that need a token and have none are refused before
+    /// their handler runs.
     pub(crate) caller: Option<Snowflake>,
-    /// Channels that a fault leaves out of listings during this call.
+    /// Channels or objects of audit log entries that a fault omits from listings during this call.
     pub(crate) hidden: Vec<Snowflake>,
     pub(crate) now: At,
 }
@@ -34,7 +34,7 @@ impl Call<'_> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body, which must be a list. None at all is no empty list: a bulk overwrite would delete everything.
+    /// The body, which must be a list. A missing body is not an empty list: a bulk overwrite would delete everything.
     pub(crate) fn list(&self) -> Result<&Value, ApiError> {
         let message = "Only iterables may be used in a ListType";
         if self.body.is_array() { Ok(&self.body) } else { Err(ApiError::form("_", "LIST_TYPE_CONVERT", message)) }
@@ -48,16 +48,16 @@ impl Call<'_> {
     }
 }
 
-/// What a handler answers, and what it did.
+/// Response of a handler, and the effect of the call.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
-    /// What changed, for the score; `None` for a read.
+    /// The change, for the score; `None` for a read.
     pub(crate) effect: Option<Effect>,
 }
 
-/// A change that a call made, as the score keeps it.
+/// A change made by a call, for the score.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Effect {
     pub(crate) guild: Option<Snowflake>,
@@ -65,7 +65,7 @@ pub(crate) struct Effect {
     /// `role`, `channel`, `message`, `member_role`, `overwrite`, `pin`, `interaction`, `command` and so on.
     pub(crate) kind: &'static str,
     pub(crate) object: Snowflake,
-    /// A role's or a channel's name, a message's content: what tells a duplicate.
+    /// The name of a role or channel, or the content of a message: identifies duplicates.
     pub(crate) name: String,
 }
 
@@ -75,7 +75,7 @@ impl Effect {
     }
 }
 
-/// Whether an effect made, changed or removed its object.
+/// Whether an effect created, changed or deleted its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verb {

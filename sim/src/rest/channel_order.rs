@@ -1,4 +1,4 @@
-//! `PATCH /guilds/{guild.id}/channels`: where channels stand, many at once.
+//! `PATCH /guilds/{guild.id}/channels`: sets the positions of several channels.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::world::channel::MAX_CHANNELS;
 use crate::world::guild::Guild;
 use crate::world::permissions::MANAGE_CHANNELS;
 
-/// One line of a bulk reorder.
+/// One entry of a bulk reorder.
 struct Move {
     id: Snowflake,
     position: Field<u32>,
@@ -52,7 +52,7 @@ pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
 
 fn moves(body: &Value, guild: &Guild) -> Result<Vec<Move>, ApiError> {
     let wrap = json!({ "list": body });
-    let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
+    let mut form = Form::new(wrap.as_object().expect("invariant: built as an object"));
     let mut moves = Vec::new();
     let mut unknown = false;
     for (index, item) in form.list("list", MAX_CHANNELS).value().unwrap_or_default().iter().enumerate() {

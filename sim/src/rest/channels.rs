@@ -16,10 +16,10 @@ use crate::world::guild::Guild;
 use crate::world::permissions::{MANAGE_CHANNELS, MANAGE_ROLES, Overwrite};
 use crate::world::{World, intents};
 
-/// The kinds of channel that can be made in a guild.
+/// The kinds of channel that can be created in a guild.
 const KINDS: &[u8] =
     &[channel::TEXT, channel::VOICE, channel::CATEGORY, channel::ANNOUNCEMENT, channel::STAGE, channel::FORUM];
-/// The fields of a channel that the audit log speaks of.
+/// The fields of a channel that the audit log records.
 const AUDITED: &[&str] = &[
     "name",
     "type",
@@ -47,7 +47,7 @@ pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
     }
 }
 
-/// What a form says of a channel.
+/// Fields of a channel in a form.
 struct ChannelForm {
     name: Field<String>,
     position: Field<u32>,
@@ -107,7 +107,7 @@ impl ChannelForm {
     }
 }
 
-/// A parent must be a category of the guild with room left.
+/// Checks that a parent is a category of the guild with room for one more channel.
 pub(super) fn check_parent(
     form: &mut Form<'_>,
     field: &str,
@@ -144,7 +144,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     if let Field::Given(given) = &read.overwrites {
         overwrites::check(&standing, given)?;
     } else if let Field::Given(category) = read.parent {
-        // A channel that says nothing of its own takes its category's overwrites.
+        // A channel without overwrites of its own inherits those of its category.
         read.overwrites = Field::Given(guild.channels[&category].permission_overwrites.clone());
     }
     let shelf = guild.channels.values().filter(|other| channel::same_shelf(other.kind, kind));
@@ -168,7 +168,7 @@ pub(crate) fn modify(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let guild = access::guild_mut(world, standing.guild)?;
     let mut form = Form::of(call)?;
     let kind = match spot.kind {
-        // These two may be turned into one another.
+        // These two can be converted into one another.
         channel::TEXT | channel::ANNOUNCEMENT => form.choice("type", &[channel::TEXT, channel::ANNOUNCEMENT]).value(),
         _ => None,
     };
@@ -195,7 +195,7 @@ pub(crate) fn modify(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(Reply::ok(&new).with_effect(Effect::new(Verb::Update, "channel", Some(standing.guild), new.id, &new.name)))
 }
 
-/// Tells a guild that one of its channels changed.
+/// Queues an event for a changed channel.
 pub(super) fn tell_update(world: &mut World, channel: &Channel) {
     world.outbox.push(Dispatch::guild("CHANNEL_UPDATE", channel.guild_id, intents::GUILDS, channel));
 }
@@ -203,7 +203,7 @@ pub(super) fn tell_update(world: &mut World, channel: &Channel) {
 pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let spot = access::in_channel(world, call)?;
     let Some(guild_id) = spot.guild else {
-        // Closing a direct channel hides it from the bot's list; it keeps its id and its messages.
+        // Closing a direct channel hides it from the bot's list; its id and messages stay.
         return Ok(Reply::ok(&world.directs.get(&spot.channel).ok_or(ApiError::UNKNOWN_CHANNEL)?.view()));
     };
     spot.need(MANAGE_CHANNELS)?;

@@ -1,14 +1,14 @@
-//! What a command is given: options, sub-commands and choices, refused where Discord refuses them.
+//! Options of commands, subcommands and choices, validated as Discord does.
 
 use super::form::{Field, Form};
 
-/// Options of one thing, and choices of an option.
+/// Maximum number of options of a command or option, and of choices of an option.
 const SEVERAL: usize = 25;
 const SUB_COMMAND: u8 = 1;
 const GROUP: u8 = 2;
 const TYPES: [u8; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 
-/// What an option says of itself, for those beside it.
+/// The properties of an option that later options are checked against.
 #[derive(Clone, PartialEq, Eq)]
 struct Seen {
     kind: u8,
@@ -16,7 +16,7 @@ struct Seen {
     required: bool,
 }
 
-/// Reads the options of a command, or of an option that has some.
+/// Reads the options of a command, or of an option that has options.
 pub(super) fn read(form: &mut Form<'_>) {
     let mut before: Vec<Seen> = Vec::new();
     for (index, item) in form.list("options", SEVERAL).value().unwrap_or_default().iter().enumerate() {
@@ -42,7 +42,7 @@ pub(super) fn read(form: &mut Form<'_>) {
     }
 }
 
-/// Whether somebody can type this name: no blanks, and nothing large that could be small.
+/// Whether a user can type this name: no whitespace, and lowercase where that exists.
 pub(super) fn is_typed(name: &str) -> bool {
     !name.contains(char::is_whitespace) && !name.contains(['/', '.', '!']) && name.to_lowercase() == name
 }

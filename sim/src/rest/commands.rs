@@ -1,4 +1,4 @@
-//! `/applications/{application.id}/commands` and the same for one guild: the commands that users see.
+//! `/applications/{application.id}/commands` and the same for one guild: application commands.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -14,11 +14,11 @@ use crate::world::World;
 use crate::world::command::Command;
 
 const CHAT_INPUT: u8 = 1;
-/// Commands of each kind that an application may have in one place.
+/// Maximum number of commands of each kind, globally or in one guild.
 const MAX_COMMANDS: [(u8, usize); 3] = [(CHAT_INPUT, 100), (2, 15), (3, 15)];
-/// Commands of all kinds that one overwrite may hold.
+/// Maximum number of commands in one overwrite.
 const MAX_OVERWRITE: usize = 130;
-/// What is kept as it was given.
+/// Fields that are stored unchanged.
 const KEPT: &[&str] = &[
     "options",
     "default_member_permissions",
@@ -30,7 +30,7 @@ const KEPT: &[&str] = &[
     "description_localizations",
 ];
 
-/// Whose commands a call is about, and where they hold.
+/// The application of a call, and the guild if the commands are those of one guild.
 #[derive(Clone, Copy)]
 struct Scope {
     application: Snowflake,
@@ -57,7 +57,7 @@ fn shelf(world: &mut World, scope: Scope) -> Result<&mut Vec<Command>, ApiError>
     }
 }
 
-/// A command as a form describes it.
+/// Fields of a command in a form.
 struct CommandForm {
     kind: u8,
     name: String,
@@ -89,7 +89,7 @@ impl CommandForm {
                 rest.insert((*key).to_owned(), value.clone());
             }
         }
-        // Always there, null or not.
+        // Always present, even if null.
         rest.entry("default_member_permissions").or_insert(Value::Null);
         Self { kind, name, description: description.to_owned(), rest }
     }
@@ -119,7 +119,7 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
     Ok(Reply::ok(&own.map(without_localizations).collect::<Vec<_>>()))
 }
 
-/// What a listing shows unless somebody asks for all languages.
+/// The command in a listing without localizations.
 fn without_localizations(command: &Command) -> Value {
     let mut shown = serde_json::to_value(command).expect("invariant: a command is JSON");
     strip(&mut shown);
@@ -134,7 +134,7 @@ fn strip(shown: &mut Value) {
     }
 }
 
-/// How many of a kind there may be.
+/// Maximum number of commands of a kind.
 fn most(kind: u8) -> usize {
     MAX_COMMANDS.iter().find(|(one, _)| *one == kind).map_or(0, |(_, most)| *most)
 }
@@ -147,7 +147,7 @@ pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
     Ok(Reply::ok(found.ok_or(ApiError::UNKNOWN_COMMAND)?))
 }
 
-/// Makes a command, or replaces the one of its name and kind.
+/// Creates a command, or replaces the one with the same name and kind.
 pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let scope = scope(world, call)?;
     let mut form = Form::of(call)?;
@@ -185,11 +185,11 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "command", scope.guild, id, &gone.name)))
 }
 
-/// Replaces all commands at once; those whose name and kind stay keep their ids.
+/// Replaces all commands at once; a command with an unchanged name and kind keeps its id.
 pub(crate) fn overwrite(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let scope = scope(world, call)?;
     let wrap = json!({ "list": call.list()? });
-    let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
+    let mut form = Form::new(wrap.as_object().expect("invariant: built as an object"));
     let mut read: Vec<CommandForm> = Vec::new();
     for (index, item) in form.list("list", MAX_OVERWRITE).value().unwrap_or_default().iter().enumerate() {
         let Some(command) = form.within(&index.to_string(), item, CommandForm::read) else { continue };

@@ -1,9 +1,9 @@
-//! Discord's errors: a status, a code, a message, and for invalid forms a tree of what is wrong where.
+//! Discord's errors: a status, a code, a message, and for invalid forms a tree of errors by field.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-/// An error answer with Discord's code and words.
+/// An error response with Discord's code and message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -59,7 +59,7 @@ errors! {
 }
 
 impl ApiError {
-    /// An invalid form body (50035) with one fault at `path`, parts separated by dots.
+    /// An invalid form body (50035) with one error at `path`, parts separated by dots.
     pub(crate) fn form(path: &str, code: &str, message: &str) -> Self {
         let mut errors = FormErrors::default();
         errors.add(path, code, message);
@@ -86,7 +86,7 @@ pub(crate) struct FormErrors {
 }
 
 impl FormErrors {
-    /// Adds a fault at `path`, parts separated by dots; `_` is the form itself.
+    /// Adds an error at `path`, parts separated by dots; `_` is the form itself.
     pub(crate) fn add(&mut self, path: &str, code: &str, message: &str) {
         let mut node = &mut self.tree;
         for part in path.split('.').filter(|part| *part != "_") {
@@ -107,7 +107,7 @@ impl FormErrors {
         self.tree.is_empty()
     }
 
-    /// `Ok(value)` if nothing was added, the whole tree otherwise.
+    /// `Ok(value)` if it is empty, the whole tree otherwise.
     pub(crate) fn into_result<T>(self, value: T) -> Result<T, ApiError> {
         if self.is_empty() { Ok(value) } else { Err(ApiError::invalid_form(self)) }
     }

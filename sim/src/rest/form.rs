@@ -1,4 +1,4 @@
-//! Forms: reads the fields of a body or a query, and collects every fault before it answers, as Discord does.
+//! Forms: reads the fields of a body or a query, and collects all errors before it fails, as Discord does.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use super::call::Call;
 use super::error::{ApiError, FormErrors};
 use crate::id::Snowflake;
 
-/// A field of a form: left out, null, or given. Faulty ones count as left out; the form remembers the fault.
+/// A field of a form: absent, null, or given. An invalid one counts as absent; the form stores its error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Field<T> {
     Absent,
@@ -17,7 +17,7 @@ pub(crate) enum Field<T> {
 }
 
 impl<T> Field<T> {
-    /// The value, if there is one.
+    /// The value, if one is given.
     pub(crate) fn value(self) -> Option<T> {
         match self {
             Self::Given(value) => Some(value),
@@ -25,14 +25,14 @@ impl<T> Field<T> {
         }
     }
 
-    /// What an edit makes of a field that cannot be null.
+    /// Applies an edit of a field that cannot be null.
     pub(crate) fn update(self, target: &mut T) {
         if let Self::Given(value) = self {
             *target = value;
         }
     }
 
-    /// What an edit makes of a field that null empties.
+    /// Applies an edit of a field that null clears.
     pub(crate) fn update_or_clear(self, target: &mut Option<T>) {
         match self {
             Self::Absent => {}
@@ -58,7 +58,7 @@ impl<T> Field<T> {
 #[derive(Debug)]
 pub(crate) struct Form<'a> {
     fields: &'a Map<String, Value>,
-    /// Where this form stands in a larger one, with a dot at the end; empty for the whole body.
+    /// Path of this form in a larger one, with a dot at the end; empty for the whole body.
     path: String,
     errors: FormErrors,
 }
@@ -72,17 +72,17 @@ impl<'a> Form<'a> {
         Self { fields, path: String::new(), errors: FormErrors::default() }
     }
 
-    /// Notes a fault of a field.
+    /// Adds an error of a field.
     pub(crate) fn fault(&mut self, name: &str, code: &str, message: &str) {
         self.errors.add(&format!("{}{name}", self.path), code, message);
     }
 
-    /// Answers with all faults, if there were any.
+    /// Returns all errors, if there are any.
     pub(crate) fn finish(self) -> Result<(), ApiError> {
         self.errors.into_result(())
     }
 
-    /// The field as it came.
+    /// The field without conversion.
     pub(crate) fn raw(&self, name: &str) -> Field<&'a Value> {
         match self.fields.get(name) {
             None => Field::Absent,
@@ -109,7 +109,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Notes that a field must be there, unless it is or already has a fault.
+    /// Adds an error if the field is absent or null.
     pub(crate) fn required<T>(&mut self, name: &str, field: Field<T>) -> Option<T> {
         if matches!(self.raw(name), Field::Absent | Field::Null) {
             self.fault(name, "BASE_TYPE_REQUIRED", "This field is required");
@@ -117,7 +117,7 @@ impl<'a> Form<'a> {
         field.value()
     }
 
-    /// Text, counted in characters.
+    /// Text; its length is counted in characters.
     pub(crate) fn string(&mut self, name: &str, length: RangeInclusive<usize>) -> Field<&'a str> {
         let text = self.read(name, "STRING_TYPE_CONVERT", "Could not interpret as string.", Value::as_str);
         let Field::Given(given) = text else { return text };
@@ -150,7 +150,7 @@ impl<'a> Form<'a> {
     /// A number of at most 32 bits.
     pub(crate) fn small(&mut self, name: &str, range: RangeInclusive<u32>) -> Field<u32> {
         let range = i64::from(*range.start())..=i64::from(*range.end());
-        self.integer(name, range).map(|number| u32::try_from(number).expect("invariant: the range is of small numbers"))
+        self.integer(name, range).map(|number| u32::try_from(number).expect("invariant: the range fits in a u32"))
     }
 
     /// One of a few numbers.
@@ -183,7 +183,7 @@ impl<'a> Form<'a> {
         self.read(name, "NUMBER_TYPE_COERCE", "Value is not int.", bits)
     }
 
-    /// A list with at most `most` entries.
+    /// A list with at most `max` entries.
     pub(crate) fn list(&mut self, name: &str, most: usize) -> Field<&'a [Value]> {
         let list = self.read(name, "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType", |value| {
             value.as_array().map(Vec::as_slice)
@@ -196,7 +196,7 @@ impl<'a> Form<'a> {
         list
     }
 
-    /// Reads a form within this one; its faults become this one's, below `name`.
+    /// Reads a nested form; its errors are added to this one, below `name`.
     pub(crate) fn within<T>(
         &mut self,
         name: &str,
@@ -257,7 +257,7 @@ impl<'a> Query<'a> {
         None
     }
 
-    /// How many objects a listing should hold; `default` if the query does not say.
+    /// Maximum number of objects in a listing; `default` if the query has none.
     pub(crate) fn limit(&mut self, range: RangeInclusive<i64>, default: usize) -> usize {
         self.integer("limit", range).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(default)
     }
@@ -276,7 +276,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Whether a switch in the query is on: `true` or `1`.
+/// Whether a flag in the query is set: `true` or `1`.
 pub(crate) fn switched_on(call: &Call<'_>, name: &str) -> bool {
     call.query(name).is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
 }

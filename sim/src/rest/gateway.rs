@@ -1,4 +1,4 @@
-//! `/gateway`: where the gateway is, and how many sessions may be started.
+//! `/gateway`: the URL of the gateway, and the limit of session starts.
 
 use serde_json::json;
 

@@ -21,9 +21,9 @@ const UPDATE: u8 = 7;
 const CHOICES: u8 = 8;
 const SHOW_MODAL: u8 = 9;
 
-/// What a first response does.
+/// The effect of a first response.
 enum Response {
-    /// Nothing that anybody could see later: a pong, choices, a modal.
+    /// No message: a pong, choices, a modal.
     Passing,
     Message(MessageForm),
     Deferred {
@@ -69,7 +69,7 @@ pub(crate) fn callback(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     Ok(reply.with_effect(Effect::new(Verb::Create, "interaction", interaction.guild, id, content)))
 }
 
-/// Reads the response; what does not suit the interaction's kind is a fault of its `type`.
+/// Parses the response; a type that is not allowed for the kind of interaction is an error of `type`.
 fn read(call: &Call<'_>, interaction: &Interaction) -> Result<(u8, Response), ApiError> {
     let mut form = Form::of(call)?;
     let suitable: &[u8] = match (interaction.kind, interaction.source) {
@@ -116,7 +116,7 @@ fn response(data: &mut Form<'_>, kind: u8) -> Response {
     }
 }
 
-/// What `?with_response=true` is answered.
+/// The response with `?with_response=true`.
 fn outcome(interaction: &Interaction, kind: u8, message: Option<&Message>) -> Value {
     let mut shown = json!({ "id": interaction.id, "type": interaction.kind, "channel_id": interaction.channel });
     if let Some(guild) = interaction.guild {
@@ -132,7 +132,7 @@ fn outcome(interaction: &Interaction, kind: u8, message: Option<&Message>) -> Va
     }
 }
 
-/// A message of the bot in answer to an interaction, not yet posted.
+/// A message of the bot in response to an interaction, not yet posted.
 pub(super) fn draft(world: &mut World, call: &Call<'_>, interaction: &Interaction) -> Result<Message, ApiError> {
     let bot = world.bot(interaction.application).ok_or(ApiError::UNKNOWN_WEBHOOK)?.user_id;
     let author = Arc::clone(world.users.get(&bot).ok_or(ApiError::UNKNOWN_WEBHOOK)?);
@@ -212,8 +212,8 @@ fn update(
     Ok(id)
 }
 
-/// Edits a message of the bot that an interaction leads to. A deferred one is ready after that; it stays as ephemeral
-/// as it was.
+/// Edits a message of the bot that belongs to an interaction. A deferred one is no longer loading after that; it stays
+/// ephemeral or not.
 pub(super) fn edit(
     world: &mut World,
     call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! `/guilds/{guild.id}/members`: members, and the roles they hold.
+//! `/guilds/{guild.id}/members`: members and their roles.
 
 use serde_json::json;
 
@@ -42,13 +42,13 @@ pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
     Ok(Reply::ok(member))
 }
 
-/// Tells a guild that a member changed.
+/// Queues an event for a changed member.
 fn tell_update(world: &mut World, guild: Snowflake, member: &Member) {
     let event = MemberOf { guild_id: guild, member };
     world.outbox.push(Dispatch::guild("GUILD_MEMBER_UPDATE", guild, intents::GUILD_MEMBERS, &event));
 }
 
-/// A role that this bot may hand out: below its own, and nobody's managed one.
+/// A role that this bot may assign: below its own, not managed, and not `@everyone`.
 fn assignable<'g>(guild: &'g Guild, standing: &Standing, role: Snowflake) -> Result<&'g Role, ApiError> {
     let role = guild.roles.get(role).ok_or(ApiError::UNKNOWN_ROLE)?;
     if role.managed || role.id == guild.id {
@@ -58,13 +58,13 @@ fn assignable<'g>(guild: &'g Guild, standing: &Standing, role: Snowflake) -> Res
     Ok(role)
 }
 
-/// How the audit log tells of a role given (`$add`) or taken (`$remove`).
+/// The audit log entry of a role that was added (`$add`) or removed (`$remove`).
 fn role_change(key: &str, role: &Role) -> Change {
     let value = json!([{ "id": role.id, "name": role.name }]);
     Change { key: key.to_owned(), old_value: None, new_value: Some(value) }
 }
 
-/// Whether a role is put on a member or taken off.
+/// Whether a role is added to a member or removed.
 #[derive(Clone, Copy)]
 enum Hand {
     Give,
@@ -107,7 +107,7 @@ fn set_role(world: &mut World, call: &Call<'_>, hand: Hand) -> Result<Reply, Api
             member.part.roles.retain(|other| *other != role);
             Verb::Delete
         }
-        // What is so already stays so, and nobody hears of it.
+        // Idempotent: no event and no log entry if nothing changes.
         Hand::Give | Hand::Take => return Ok(Reply::no_content()),
     };
     let member = member.clone();
@@ -118,7 +118,7 @@ fn set_role(world: &mut World, call: &Call<'_>, hand: Hand) -> Result<Reply, Api
     Ok(Reply::no_content().with_effect(effect))
 }
 
-/// What a form says of a member.
+/// Fields of a member in a form.
 struct MemberForm {
     nick: Field<String>,
     roles: Field<Vec<Snowflake>>,
@@ -154,7 +154,7 @@ impl MemberForm {
         form.finish().map(|()| read)
     }
 
-    /// The permissions that such an edit of somebody else needs.
+    /// The permissions that this edit of another member needs.
     fn needs(&self) -> u64 {
         let need = |given: bool, bits: u64| if given { bits } else { 0 };
         need(!matches!(self.nick, Field::Absent), MANAGE_NICKNAMES)

@@ -1,4 +1,4 @@
-//! What may be in a message: one form for new ones, edits, and answers to interactions.
+//! The fields of a message: one form for new messages, edits, and responses to interactions.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::world::message::{COMPONENTS_V2, EPHEMERAL, Message, SUPPRESS_EMBEDS, 
 
 const MAX_CONTENT: usize = 2_000;
 const MAX_EMBEDS: usize = 10;
-/// Text of all embeds of a message together.
+/// Maximum text length of all embeds of a message together.
 const MAX_EMBED_TEXT: usize = 6_000;
-/// Top-level components of the newer kind; the older kind has five rows.
+/// Maximum number of top-level components of the newer kind; the older kind has five rows.
 const MAX_COMPONENTS: usize = 40;
 
-/// What a form says of a message.
+/// Fields of a message in a form.
 #[derive(Debug)]
 pub(crate) struct MessageForm {
     pub(crate) content: Field<String>,
@@ -28,7 +28,7 @@ pub(crate) struct MessageForm {
     allowed: Field<AllowedMentions>,
 }
 
-/// Whom a message may ping.
+/// Users and roles that a message may ping.
 #[derive(Clone, Debug)]
 struct AllowedMentions {
     everyone: bool,
@@ -52,7 +52,7 @@ impl Allowed {
 }
 
 impl MessageForm {
-    /// Reads the fields that a message can have; faults go to the form.
+    /// Reads the fields of a message; errors are added to the form.
     pub(crate) fn read(form: &mut Form<'_>) -> Self {
         Self {
             content: form.string("content", 0..=MAX_CONTENT).map(|content| content.trim().to_owned()),
@@ -64,7 +64,7 @@ impl MessageForm {
         }
     }
 
-    /// Puts what the form says into a message that is new or edited.
+    /// Applies the form to a new or edited message.
     pub(crate) fn apply(self, world: &World, message: &mut Message) -> Result<(), ApiError> {
         const SETTABLE: u64 = SUPPRESS_EMBEDS | SUPPRESS_NOTIFICATIONS | COMPONENTS_V2 | EPHEMERAL;
         match self.content {
@@ -121,7 +121,7 @@ fn embeds(form: &mut Form<'_>) -> Field<Vec<Value>> {
     Field::Given(kept)
 }
 
-/// Checks an embed's parts and counts the characters that go into the sum.
+/// Checks the parts of an embed and counts the characters that count towards the total.
 fn embed_text(embed: &mut Form<'_>) -> usize {
     let count = |field: Field<&str>| field.value().map_or(0, |text| text.chars().count());
     let mut text = count(embed.string("title", 0..=256)) + count(embed.string("description", 0..=4_096));
@@ -144,7 +144,7 @@ fn embed_text(embed: &mut Form<'_>) -> usize {
     text
 }
 
-/// Components are kept as they came, each with the number that Discord gives it.
+/// Components are stored unchanged, each with the id that Discord assigns.
 fn components(form: &mut Form<'_>) -> Field<Vec<Value>> {
     fn number(component: &mut Value, next: &mut u64) {
         let Some(fields) = component.as_object_mut() else { return };
@@ -186,7 +186,7 @@ fn allowed_mentions(form: &mut Form<'_>) -> Field<AllowedMentions> {
     read.map_or(Field::Absent, Field::Given)
 }
 
-/// Finds `<@id>`, `<@&id>` and `@everyone` in a message's content, as far as its sender allows them to ping.
+/// Finds `<@id>`, `<@&id>` and `@everyone` in the content of a message, as far as its sender allows pings.
 fn find_mentions(world: &World, message: &mut Message, allowed: Option<&AllowedMentions>) {
     message.mentions.clear();
     message.mention_roles.clear();

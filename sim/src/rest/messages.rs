@@ -1,4 +1,4 @@
-//! `/channels/{channel.id}/messages`: what is said in a channel.
+//! `/channels/{channel.id}/messages`: messages of a channel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::world::message::{EPHEMERAL, Message, MessageEvent, REPLY, Reference};
 use crate::world::permissions::{MANAGE_MESSAGES, READ_MESSAGE_HISTORY, SEND_MESSAGES};
 use crate::world::{channel, intents};
 
-/// How old a message may be to be deleted with others at once.
+/// Maximum age of a message in a bulk delete.
 const BULK_AGE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
@@ -56,18 +56,18 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(reply.with_effect(effect))
 }
 
-/// The message as its maker sees it: with the nonce, which nobody sees later.
+/// The message as its author receives it: with the nonce, which is not visible later.
 fn answer<'a>(message: &'a Message, nonce: Option<&'a Value>) -> MessageEvent<'a> {
     MessageEvent { message, guild_id: None, member: None, channel_type: None, nonce }
 }
 
-/// The message that this author already sent with this nonce.
+/// The message that this author has already sent with this nonce.
 fn first_with(world: &mut World, call: &Call<'_>, author: Snowflake, nonce: &str) -> Option<Message> {
     let (channel, id) = world.nonces.find(author, nonce, world.rules.nonce_window, call.now)?;
     world.feeds.get(&channel)?.get(id).cloned()
 }
 
-/// The message that a new one answers.
+/// The message that a new one replies to.
 fn reference(form: &mut Form<'_>, world: &World, spot: &Spot) -> Option<Reference> {
     let value = form.raw("message_reference").value()?;
     let (id, strict) = form.within("message_reference", value, |form| {
@@ -114,7 +114,7 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
         let first = Snowflake::new(than.get().saturating_add(1));
         feed.messages.range(first..).filter(seen).take(count)
     };
-    // Newest first, whatever was asked for.
+    // Newest first, in every case.
     let page: Vec<&Message> = match (around, before, after) {
         (Some(middle), _, _) => {
             let mut page: Vec<_> = newer(middle, limit / 2).collect();
@@ -168,7 +168,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let reason = access::reason(call)?;
     let gone = world.delete_messages(spot.channel, &[id]).pop().ok_or(ApiError::UNKNOWN_MESSAGE)?;
     if let (false, Some(guild)) = (own, spot.guild) {
-        // Who deletes what they said themselves leaves no trace in the log.
+        // Deleting one's own message is not logged.
         let options = json!({ "channel_id": spot.channel, "count": "1" });
         let draft = Draft::new(audit::MESSAGE_DELETE, spot.author.id, author, reason).options(options);
         world.audit(guild, draft, call.now);
@@ -208,7 +208,7 @@ pub(crate) fn typing(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let spot = access::in_channel(world, call)?;
     spot.need(SEND_MESSAGES)?;
     let event = json!({ "user_id": spot.author.id, "timestamp": call.now.millis() / 1_000 });
-    let Value::Object(event) = event else { unreachable!("made as an object") };
+    let Value::Object(event) = event else { unreachable!("built as an object") };
     let readers = (intents::GUILD_MESSAGE_TYPING, intents::DIRECT_MESSAGE_TYPING);
     world.tell_channel("TYPING_START", spot.channel, readers, event);
     Ok(Reply::no_content())

@@ -1,4 +1,4 @@
-//! The REST API: its routes, and what each does to the world.
+//! The REST API: its routes and their handlers.
 
 mod access;
 mod applications;
@@ -53,7 +53,7 @@ const fn by_token(mut route: Route) -> Route {
     route
 }
 
-/// Every route there is. Where a literal part and a parameter could both fit, the literal stands first.
+/// All routes. Where a literal part and a parameter both match, the literal comes first.
 pub(crate) static ROUTES: &[Route] = &[
     Route { method: Method::GET, template: "/gateway", auth: Auth::Open, handler: gateway::url },
     get("/gateway/bot", gateway::for_bot),

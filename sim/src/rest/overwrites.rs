@@ -1,4 +1,4 @@
-//! `/channels/{channel.id}/permissions/{overwrite.id}`: what a channel allows and denies.
+//! `/channels/{channel.id}/permissions/{overwrite.id}`: permission overwrites of a channel.
 
 use super::access::{self, Standing};
 use super::call::{Call, Effect, Reply, Verb};
@@ -12,7 +12,7 @@ use crate::world::permissions::{MANAGE_ROLES, Overwrite, OverwriteKind};
 
 const AUDITED: &[&str] = &["id", "type", "allow", "deny"];
 
-/// The `permission_overwrites` of a channel's form. The last one for an id holds.
+/// The `permission_overwrites` in the form of a channel. The last one for an id applies.
 pub(super) fn list(form: &mut Form<'_>) -> Field<Vec<Overwrite>> {
     let entries = match form.list("permission_overwrites", MAX_OVERWRITES) {
         Field::Absent => return Field::Absent,
@@ -35,7 +35,7 @@ pub(super) fn list(form: &mut Form<'_>) -> Field<Vec<Overwrite>> {
     Field::Given(overwrites)
 }
 
-/// The kind and the bits, all of which may be left out but the kind.
+/// The kind and the bits; only the kind is required.
 fn fields(form: &mut Form<'_>) -> (Option<OverwriteKind>, u64, u64) {
     let kind = form.choice("type", &[0, 1]);
     let kind = form.required("type", kind).map(|number| match number {
@@ -45,7 +45,7 @@ fn fields(form: &mut Form<'_>) -> (Option<OverwriteKind>, u64, u64) {
     (kind, form.bits("allow").value().unwrap_or(0), form.bits("deny").value().unwrap_or(0))
 }
 
-/// Nobody can allow or deny what they may not do themselves.
+/// Requires that the bot has all permissions that the overwrites allow or deny.
 pub(super) fn check(standing: &Standing, overwrites: &[Overwrite]) -> Result<(), ApiError> {
     overwrites.iter().try_for_each(|overwrite| standing.grant(overwrite.allow | overwrite.deny))
 }

@@ -60,7 +60,7 @@ pub(crate) fn list_old(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiE
     Ok(Reply::ok(&messages))
 }
 
-/// Either permission will do: PIN_MESSAGES was split from MANAGE_MESSAGES.
+/// Either permission is enough: PIN_MESSAGES was split from MANAGE_MESSAGES.
 fn may_pin(spot: &Spot) -> Result<(), ApiError> {
     if spot.may(PIN_MESSAGES) || spot.may(MANAGE_MESSAGES) { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
 }
@@ -98,14 +98,14 @@ pub(crate) fn unpin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErro
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "pin", spot.guild, id, &id.to_string())))
 }
 
-/// What becomes of a message.
+/// Whether a message is pinned or unpinned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Pinned,
     Unpinned,
 }
 
-/// Marks the message, tells the channel's readers, and writes the log.
+/// Marks the message, queues the events, and writes the audit log.
 fn change(
     world: &mut World,
     now: At,
@@ -126,7 +126,7 @@ fn change(
     }
     world.tell_message_update(spot.channel, id);
     let event = Map::from_iter([("last_pin_timestamp".into(), json!(last.map(At::iso8601)))]);
-    // The one event about pins goes with the channel itself, not with its messages.
+    // This event needs the intent of channels, not that of messages.
     world.tell_channel("CHANNEL_PINS_UPDATE", spot.channel, (intents::GUILDS, intents::DIRECT_MESSAGES), event);
     if let Some(guild) = spot.guild {
         let action = match mark {

@@ -13,7 +13,7 @@ use crate::world::permissions::MANAGE_ROLES;
 use crate::world::role::{Colors, MAX_ROLES, Role};
 use crate::world::{World, intents};
 
-/// The fields of a role that the audit log speaks of.
+/// The fields of a role that the audit log records.
 const AUDITED: &[&str] = &["name", "permissions", "color", "hoist", "mentionable"];
 const MAX_COLOR: u32 = 0xff_ff_ff;
 
@@ -30,7 +30,7 @@ pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
     Ok(Reply::ok(role))
 }
 
-/// What a form says of a role.
+/// Fields of a role in a form.
 struct RoleForm {
     name: Field<String>,
     permissions: Field<u64>,
@@ -62,7 +62,7 @@ impl RoleForm {
     }
 }
 
-/// `colors` wins over the older `color`.
+/// `colors` takes precedence over the older `color`.
 fn colors(form: &mut Form<'_>) -> Field<Colors> {
     let single = form.small("color", 0..=MAX_COLOR);
     let Field::Given(value) = form.raw("colors") else {
@@ -140,7 +140,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     }
     standing.above(role.position)?;
     let role = guild.roles.remove(id).ok_or(ApiError::UNKNOWN_ROLE)?;
-    // Discord tells of none of what follows from it: clients take the role out of members and overwrites themselves.
+    // Discord sends no events for what follows: clients remove the role from members and overwrites themselves.
     for member in guild.members.values_mut() {
         member.part.roles.retain(|held| *held != id);
     }
@@ -188,10 +188,10 @@ pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiEr
     Ok(reply)
 }
 
-/// The list of a bulk reorder; a position that is null or left out moves nothing.
+/// The list of a bulk reorder; an entry whose position is null or absent is ignored.
 fn moves(body: &Value) -> Result<Vec<(Snowflake, u32)>, ApiError> {
     let wrap = json!({ "list": body });
-    let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
+    let mut form = Form::new(wrap.as_object().expect("invariant: built as an object"));
     let mut moves = Vec::new();
     for (index, item) in form.list("list", MAX_ROLES).value().unwrap_or_default().iter().enumerate() {
         let read = form.within(&index.to_string(), item, |item| {

@@ -1,4 +1,4 @@
-//! Routes: a method, a template, who may call it, and the handler behind it.
+//! Routes: a method, a template, its authentication, and its handler.
 
 use http::Method;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::error::ApiError;
 use crate::id::Snowflake;
 use crate::world::World;
 
-/// What serves a route: it changes the world and answers. What the gateway should hear of, it adds to the world's outbox.
+/// Handler of a route: changes the world and returns a reply. It adds events for the gateway to the world's outbox.
 pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 
 /// One REST route.
@@ -16,7 +16,7 @@ pub(crate) type Handler = fn(&mut World, &Call<'_>) -> Result<Reply, ApiError>;
 pub(crate) struct Route {
     #[serde(serialize_with = "method_name")]
     pub(crate) method: Method,
-    /// The path below the version, with parameters in braces and Discord's names for them.
+    /// The path below the version, with parameters in braces, named as Discord does.
     #[serde(rename = "path")]
     pub(crate) template: &'static str,
     #[serde(skip)]
@@ -29,14 +29,14 @@ fn method_name<S: serde::Serializer>(method: &Method, serializer: S) -> Result<S
     serializer.serialize_str(method.as_str())
 }
 
-/// Who may call a route.
+/// Authentication of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
     /// A bot, by its token.
     Bot,
-    /// Anybody: no token is asked for.
+    /// No token needed.
     Open,
-    /// Whoever holds the interaction's own token, which is in the path. Not bound by the global limit.
+    /// The interaction's own token, which is in the path. Exempt from the global limit.
     InteractionToken,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// A parameter's text; empty if the template has none of that name.
+    /// The text of a parameter; empty if the template has none of that name.
     pub(crate) fn text(&self, name: &str) -> &'a str {
         self.values.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
     }
@@ -66,7 +66,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// Matches `path` (below the version) with a template; `None` if it does not fit.
+/// Matches `path` (below the version) with a template; `None` if it does not match.
 pub(crate) fn match_template<'a>(template: &'static str, path: &'a str) -> Option<Params<'a>> {
     // Most templates fail here, before anything is allocated.
     let literal = |part: &str| !part.starts_with('{');
@@ -89,7 +89,7 @@ pub(crate) fn match_template<'a>(template: &'static str, path: &'a str) -> Optio
     Some(params)
 }
 
-/// Finds the route for a call. Literal parts win over parameters, since the table lists them first.
+/// Finds the route of a call. Literal parts take precedence over parameters, because the table lists them first.
 pub(crate) fn find<'a>(
     table: &'static [Route],
     method: &Method,

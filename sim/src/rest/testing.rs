@@ -1,4 +1,4 @@
-//! A stage for tests of handlers: a small world, and calls to it through the route table.
+//! Fixture for tests of handlers: a small world, and calls to it through the route table.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::World;
 
-/// A world with one guild, and the ids tests need most.
+/// A world with one guild, and the ids that tests need most.
 pub(crate) struct Stage {
     pub(crate) world: World,
     pub(crate) now: At,
@@ -26,7 +26,7 @@ pub(crate) struct Stage {
     reason: Option<String>,
 }
 
-/// What a call was answered, and what it did.
+/// Response to a call, and its effects.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -86,7 +86,7 @@ impl Stage {
         format!("/channels/{}{rest}", self.channel)
     }
 
-    /// Gives the next call an audit log reason.
+    /// Sets the audit log reason of the next call.
     pub(crate) fn reason(&mut self, reason: &str) -> &mut Self {
         self.reason = Some(reason.to_owned());
         self

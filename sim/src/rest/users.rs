@@ -1,4 +1,4 @@
-//! `/users`: the bot itself, others, and direct messages with them.
+//! `/users`: the bot itself, other users, and direct messages with them.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub(crate) fn guilds(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(Reply::ok(&page))
 }
 
-/// Opens the direct channel with a user, or finds it again.
+/// Opens the direct channel with a user, or finds the existing one.
 pub(crate) fn open_direct(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let mut form = Form::of(call)?;
     let recipient = form.snowflake("recipient_id");

@@ -10,7 +10,7 @@ use crate::world::World;
 use crate::world::interaction::{Answered, Interaction};
 use crate::world::message::{LOADING, Message};
 
-/// The interaction whose token is in the path. Without a first response there is no webhook yet.
+/// The interaction of the token in the path. Before the first response, there is no webhook.
 fn interaction(world: &World, call: &Call<'_>) -> Result<Interaction, ApiError> {
     let application = call.params.id("application.id")?;
     world.bot(application).ok_or(ApiError::UNKNOWN_WEBHOOK)?;
@@ -25,7 +25,7 @@ fn interaction(world: &World, call: &Call<'_>) -> Result<Interaction, ApiError> 
     }
 }
 
-/// The message that the path names: the first response itself without an id.
+/// The message in the path: without an id, the first response.
 fn named(world: &World, call: &Call<'_>) -> Result<(Interaction, Snowflake), ApiError> {
     let interaction = interaction(world, call)?;
     let original = match interaction.state {
@@ -54,7 +54,7 @@ fn form(call: &Call<'_>) -> Result<MessageForm, ApiError> {
     form.finish().map(|()| read)
 }
 
-/// Follows up. Straight after a deferred response, this fills that one in instead, as Discord does.
+/// Sends a follow-up. The first one after a deferred response completes that response instead, as with Discord.
 pub(crate) fn follow_up(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let interaction = interaction(world, call)?;
     let form = form(call)?;
@@ -109,7 +109,7 @@ mod tests {
     use crate::rest::testing::Stage;
     use crate::world::fire::InteractionSpec;
 
-    /// Fires a command and answers it; gives back the path of its webhook.
+    /// Fires a command and responds to it; returns the path of its webhook.
     fn answered(stage: &mut Stage, response: serde_json::Value) -> String {
         let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
         let callback = format!("/interactions/{}/{}/callback", fired.id, fired.token);

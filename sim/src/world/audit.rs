@@ -1,4 +1,4 @@
-//! The audit log: who did what in a guild, and why.
+//! The audit log of a guild.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub(crate) const MESSAGE_BULK_DELETE: u16 = 73;
 pub(crate) const MESSAGE_PIN: u16 = 74;
 pub(crate) const MESSAGE_UNPIN: u16 = 75;
 
-/// How long Discord keeps entries.
+/// How long Discord stores entries.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(45 * 24 * 60 * 60);
-/// Entries kept in a guild; the oldest go first.
+/// Maximum number of entries in a guild; the oldest are removed first.
 const MAX_ENTRIES: usize = 10_000;
 
 /// One entry; its JSON is Discord's audit log entry object.
@@ -85,8 +85,8 @@ impl Draft {
     }
 }
 
-/// The changes between two states of an object, of the fields in `keys`; `None` for before it was made or after it
-/// was deleted. What is absent counts as null, and null is left out.
+/// The changes between two states of an object, for the fields in `keys`; `None` stands for before its creation or
+/// after its deletion. An absent field counts as null, and null is omitted.
 pub(crate) fn changes<T: Serialize>(old: Option<&T>, new: Option<&T>, keys: &[&str]) -> Vec<Change> {
     let fields = |object: Option<&T>| {
         object.map_or(Value::Null, |object| {
@@ -106,14 +106,14 @@ pub(crate) fn changes<T: Serialize>(old: Option<&T>, new: Option<&T>, keys: &[&s
         .collect()
 }
 
-/// A guild's log, oldest first.
+/// The log of a guild, oldest first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct AuditLog {
     entries: VecDeque<Entry>,
 }
 
-/// What a reader of the log asks for.
+/// Filter and page of a query.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AuditQuery {
     pub(crate) user: Option<Snowflake>,
@@ -150,7 +150,7 @@ impl AuditLog {
 }
 
 impl World {
-    /// Writes an entry, and tells the guild's moderators' sessions.
+    /// Writes an entry, and queues its event.
     pub(crate) fn audit(&mut self, guild: Snowflake, draft: Draft, now: At) {
         #[derive(Serialize)]
         struct Event<'a> {
@@ -169,7 +169,7 @@ impl World {
     }
 }
 
-/// The `options` of entries about an overwrite: for whom it is.
+/// The `options` of entries about an overwrite: the role or member it applies to.
 pub(crate) fn overwrite_options(id: Snowflake, role_name: Option<&str>) -> Value {
     match role_name {
         Some(name) => json!({ "id": id, "type": "0", "role_name": name }),

@@ -1,4 +1,4 @@
-//! Channels of guilds, direct messages, and where each belongs.
+//! Channels of guilds, direct channels, and where each belongs.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::{World, wire};
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// Channels a guild may have.
+/// Maximum number of channels in a guild.
 pub(crate) const MAX_CHANNELS: usize = 500;
-/// Channels a category may hold.
+/// Maximum number of channels in a category.
 pub(crate) const MAX_IN_CATEGORY: usize = 50;
-/// Overwrites a channel may have.
+/// Maximum number of overwrites of a channel.
 pub(crate) const MAX_OVERWRITES: usize = 1_000;
 
 pub(crate) const TEXT: u8 = 0;
@@ -79,12 +79,12 @@ impl Channel {
     }
 }
 
-/// Whether messages can be sent to channels of this kind.
+/// Whether channels of this kind accept messages.
 pub(crate) fn takes_messages(kind: u8) -> bool {
     matches!(kind, TEXT | DIRECT | VOICE | ANNOUNCEMENT | STAGE)
 }
 
-/// A name as Discord writes it for channels of this kind: text-like ones are lowercase, without spaces.
+/// A name in Discord's form for channels of this kind: text-like ones are lowercase, without spaces.
 pub(crate) fn shaped_name(kind: u8, name: &str) -> String {
     match kind {
         TEXT | ANNOUNCEMENT | FORUM => name.split_whitespace().collect::<Vec<_>>().join("-").to_lowercase(),
@@ -92,7 +92,7 @@ pub(crate) fn shaped_name(kind: u8, name: &str) -> String {
     }
 }
 
-/// Channels are ordered among their like: categories, voice, and all others.
+/// Whether two kinds are ordered together: categories, voice, and all others.
 pub(crate) fn same_shelf(one: u8, other: u8) -> bool {
     let shelf = |kind| match kind {
         CATEGORY => 0,
@@ -106,7 +106,7 @@ pub(crate) fn same_shelf(one: u8, other: u8) -> bool {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Direct {
     pub(crate) id: Snowflake,
-    /// The bot's side; the other one is the recipient.
+    /// The bot's application; the other side is the recipient.
     pub(crate) application: Snowflake,
     pub(crate) recipient: Arc<User>,
     pub(crate) last_message_id: Option<Snowflake>,
@@ -135,7 +135,7 @@ impl Direct {
     }
 }
 
-/// Where a channel belongs.
+/// The guild or direct messages that a channel belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Home {
     Guild(Snowflake),
@@ -158,7 +158,7 @@ impl World {
         self.directs_of.get(&user)?.iter().find(|(bot, _)| *bot == application).map(|(_, channel)| *channel)
     }
 
-    /// Opens a direct channel without telling anybody.
+    /// Opens a direct channel without an event.
     pub(crate) fn make_direct(&mut self, application: Snowflake, recipient: Arc<User>, now: At) -> Snowflake {
         let id = self.mint.mint(now);
         self.homes.insert(id, Home::Direct(application));

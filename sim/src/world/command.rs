@@ -18,13 +18,13 @@ pub(crate) struct Command {
     pub(crate) description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guild_id: Option<Snowflake>,
-    /// Permissions and localisations, options, contexts: kept as they were given.
+    /// Permissions, localizations, options, contexts: stored as given.
     #[serde(flatten)]
     pub(crate) rest: Map<String, Value>,
 }
 
 impl Command {
-    /// Whether both would answer to the same name in the same place.
+    /// Whether it has this application, kind and name.
     pub(crate) fn is_same(&self, application: Snowflake, kind: u8, name: &str) -> bool {
         self.application_id == application && self.kind == kind && self.name == name
     }

@@ -1,4 +1,4 @@
-//! What a test does to the world from outside: guilds appear, people join, leave and speak.
+//! Changes to the world from outside: guilds are created, users join, leave and send messages.
 
 use std::sync::Arc;
 
@@ -17,46 +17,46 @@ use crate::dispatch::Dispatch;
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// Why something could not be done to the world.
+/// Why a change from outside failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum DriveError {
-    #[error("there is no guild {0}")]
+    #[error("unknown guild {0}")]
     NoSuchGuild(Snowflake),
-    #[error("there is no channel {0}")]
+    #[error("unknown channel {0}")]
     NoSuchChannel(Snowflake),
-    #[error("there is no user {0}")]
+    #[error("unknown user {0}")]
     NoSuchUser(Snowflake),
-    #[error("there is no message {0}; name one by `message_id`")]
+    #[error("unknown message {0}; set `message_id`")]
     NoSuchMessage(Snowflake),
-    #[error("there is no bot with the application id {0}")]
+    #[error("no bot has the application id {0}")]
     NoSuchBot(Snowflake),
-    #[error("user {0} is a member already")]
+    #[error("user {0} is already a member")]
     AlreadyMember(Snowflake),
     #[error("user {0} is not a member")]
     NotMember(Snowflake),
-    #[error("{0} is a bot and stays; remove the guild instead")]
+    #[error("user {0} is a bot and cannot leave; remove the guild instead")]
     IsBot(Snowflake),
-    #[error("{0} owns the guild and stays; remove the guild instead")]
+    #[error("user {0} owns the guild and cannot leave; remove the guild instead")]
     IsOwner(Snowflake),
-    #[error("channel {0} takes no messages")]
+    #[error("channel {0} does not accept messages")]
     NotTextBased(Snowflake),
-    #[error("the guild has no channel to speak in; name one by `channel_id`")]
+    #[error("the guild has no text channel; set `channel_id`")]
     NoChannel,
 }
 
-/// A guild to make.
+/// A guild to create.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct GuildSpec {
     pub(crate) name: String,
-    /// Members beside owner and bots.
+    /// Members, in addition to owner and bots.
     pub(crate) members: u32,
     /// Text channels.
     pub(crate) channels: u32,
-    /// What the managed role of each bot allows, as bits.
+    /// Permission bits of the managed role of each bot.
     #[serde(with = "super::wire::bits")]
     pub(crate) bot_permissions: u64,
-    /// An existing user; a new one is made if there is none.
+    /// Id of the owner; a new user is created if it is unknown or not given.
     pub(crate) owner: Option<Snowflake>,
 }
 
@@ -66,18 +66,18 @@ impl Default for GuildSpec {
     }
 }
 
-/// Somebody who joins.
+/// A user who joins.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct MemberSpec {
-    /// An existing user, or the id of a new one; minted if there is none.
+    /// An existing user, or the id of a new one; generated if not given.
     pub(crate) user_id: Option<Snowflake>,
     /// The name of a new user.
     pub(crate) name: Option<String>,
 }
 
 impl World {
-    /// Makes a guild with every bot in it, and tells them.
+    /// Creates a guild with every bot in it, and queues its event.
     pub(crate) fn add_guild(&mut self, spec: &GuildSpec, now: At) -> Snowflake {
         let id = self.found_guild(spec, now);
         let guild = &self.guilds[&id];
@@ -85,7 +85,7 @@ impl World {
         id
     }
 
-    /// Makes a guild without telling anybody.
+    /// Creates a guild without an event.
     pub(super) fn found_guild(&mut self, spec: &GuildSpec, now: At) -> Snowflake {
         let id = self.guild_ids.next();
         let mut roles = Roles::default();
@@ -136,19 +136,19 @@ impl World {
         user
     }
 
-    /// Removes a guild with all that is in it, and tells the bots that were members.
+    /// Removes a guild with its contents, and queues its event.
     pub(crate) fn remove_guild(&mut self, id: Snowflake) -> Result<(), DriveError> {
         let guild = self.guilds.remove(&id).ok_or(DriveError::NoSuchGuild(id))?;
         for channel in guild.channels.keys() {
             self.homes.remove(channel);
             self.feeds.remove(channel);
         }
-        // `unavailable` is left out: that tells a removal from an outage.
+        // `unavailable` is absent: that distinguishes a removal from an outage.
         self.outbox.push(Dispatch::guild("GUILD_DELETE", id, intents::GUILDS, &json!({ "id": id })));
         Ok(())
     }
 
-    /// Sets what the managed role of every bot in the guild allows.
+    /// Sets the permissions of every bot's managed role in the guild.
     pub(crate) fn set_bot_permissions(&mut self, id: Snowflake, bits: u64) -> Result<(), DriveError> {
         self.guild_mut(id)?;
         for role in self.bot_roles(id) {
@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    /// Moves the managed role of every bot in the guild, one above the other from `position` on.
+    /// Moves the managed roles of all bots in the guild, one above the other, starting at `position`.
     pub(crate) fn set_bot_role_position(&mut self, id: Snowflake, position: u32) -> Result<(), DriveError> {
         for (above, role) in (0..).zip(self.bot_roles(id)) {
             let roles = &mut self.guild_mut(id)?.roles;
@@ -181,7 +181,7 @@ impl World {
         guild.roles.iter().filter(|role| role.tags.is_some()).map(|role| role.id).collect()
     }
 
-    /// Tells the guild that a role changed.
+    /// Queues an event for a changed role.
     pub(crate) fn tell_role_update(&mut self, guild: Snowflake, role: Snowflake) {
         if let Some(role) = self.guilds.get(&guild).and_then(|guild| guild.roles.get(role)) {
             let event = json!({ "guild_id": guild, "role": role });
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Somebody joins a guild.
+    /// A user joins a guild.
     pub(crate) fn join(&mut self, id: Snowflake, spec: MemberSpec, now: At) -> Result<Snowflake, DriveError> {
         if !self.guilds.contains_key(&id) {
             return Err(DriveError::NoSuchGuild(id));
@@ -208,7 +208,7 @@ impl World {
         Ok(user.id)
     }
 
-    /// A member leaves a guild, of its own accord.
+    /// A member leaves a guild voluntarily.
     pub(crate) fn leave(&mut self, id: Snowflake, user: Snowflake) -> Result<(), DriveError> {
         let guild = self.guild_mut(id)?;
         let member = guild.members.get(&user).ok_or(DriveError::NotMember(user))?;
@@ -222,14 +222,14 @@ impl World {
         Ok(())
     }
 
-    /// Takes a member out of a guild and tells the others.
+    /// Removes a member from a guild and queues the event.
     pub(crate) fn remove_member(&mut self, id: Snowflake, user: Snowflake) {
         let Some(member) = self.guilds.get_mut(&id).and_then(|guild| guild.members.remove(&user)) else { return };
         let event = json!({ "guild_id": id, "user": member.user });
         self.outbox.push(Dispatch::guild("GUILD_MEMBER_REMOVE", id, intents::GUILD_MEMBERS, &event));
     }
 
-    /// Somebody says something: `author`, or else the guild's owner, or the other side of a direct channel.
+    /// Posts a message of `author`; by default of the guild's owner, or of the recipient of a direct channel.
     pub(crate) fn user_message(
         &mut self,
         channel: Snowflake,

@@ -1,4 +1,4 @@
-//! Feeds: the messages of a channel, its pins, and what the gateway hears when they change.
+//! Feeds: the messages of a channel, its pins, and the events when they change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::dispatch::Dispatch;
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// Pins a channel may have.
+/// Maximum number of pins of a channel.
 pub(crate) const MAX_PINS: usize = 250;
 
 /// A channel's messages, oldest first.
@@ -27,13 +27,13 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// A message that everybody in the channel can see.
+    /// A message that is visible to everyone in the channel.
     pub(crate) fn get(&self, id: Snowflake) -> Option<&Message> {
         self.messages.get(&id).filter(|message| !message.is_ephemeral())
     }
 }
 
-/// The messages that were sent with a nonce, for as long as `enforce_nonce` finds them again.
+/// The messages sent with a nonce, for as long as `enforce_nonce` finds them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Nonces {
     first: BTreeMap<String, (Snowflake, Snowflake)>,
@@ -45,7 +45,7 @@ impl Nonces {
         format!("{author} {nonce}")
     }
 
-    /// The channel and the id of the message that this author sent with this nonce not longer than `window` ago.
+    /// The channel and the id of the message that this author sent with this nonce at most `window` ago.
     pub(crate) fn find(
         &mut self,
         author: Snowflake,
@@ -72,7 +72,7 @@ impl Nonces {
 }
 
 impl World {
-    /// Adds a message to its channel and tells the gateway. Ephemeral ones are kept, but nobody else hears of them.
+    /// Adds a message to its channel and queues its event. Ephemeral ones are stored without an event.
     pub(crate) fn post(&mut self, message: Message, nonce: Option<&Value>) {
         let (id, channel) = (message.id, message.channel_id);
         self.tell_message("MESSAGE_CREATE", &message, nonce);
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Adds the line that tells a channel's readers of a new pin.
+    /// Adds the system message about a new pin.
     pub(crate) fn post_pin_notice(&mut self, channel: Snowflake, pinned: Snowflake, by: &Arc<User>, now: At) {
         let guild_id = self.homes.get(&channel).and_then(|home| home.guild());
         let mut notice = Message::new(self.mint.mint(now), channel, Arc::clone(by), String::new(), now);
@@ -109,7 +109,7 @@ impl World {
         self.post(notice, None);
     }
 
-    /// Tells the gateway that a message changed; it carries the message as it is now.
+    /// Queues an event for a changed message, with its current content.
     pub(crate) fn tell_message_update(&mut self, channel: Snowflake, id: Snowflake) {
         let Some(message) = self.feeds.get(&channel).and_then(|feed| feed.messages.get(&id)).cloned() else { return };
         self.tell_message("MESSAGE_UPDATE", &message, None);
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Tells a channel's readers something: `guild_id` is added where there is one.
+    /// Queues an event of a channel; `guild_id` is added for a channel of a guild.
     pub(crate) fn tell_channel(
         &mut self,
         name: &'static str,
@@ -164,7 +164,7 @@ impl World {
         });
     }
 
-    /// Removes messages and tells the gateway: one by one, or all at once if there are several.
+    /// Removes messages and queues one event: for a single message or for several.
     pub(crate) fn delete_messages(&mut self, channel: Snowflake, ids: &[Snowflake]) -> Vec<Message> {
         const READERS: (u64, u64) = (intents::GUILD_MESSAGES, intents::DIRECT_MESSAGES);
         let Some(feed) = self.feeds.get_mut(&channel) else { return Vec::new() };

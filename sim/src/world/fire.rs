@@ -1,4 +1,4 @@
-//! Interactions as a user starts them: commands, buttons, modals, and what a command asks while it is typed.
+//! Interactions started by a user: commands, buttons, modals, and autocompletion.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ pub(crate) enum Deed {
     /// Runs a command.
     #[default]
     Command,
-    /// Types a command whose option asks the bot for choices.
+    /// Types a command whose option requests choices from the bot.
     Autocomplete,
     /// Presses a button.
     Button,
-    /// Sends a modal.
+    /// Submits a modal.
     Modal,
 }
 
@@ -43,7 +43,7 @@ impl Deed {
     }
 }
 
-/// An interaction to fire. All of it may be left out: then the first bot's first guild sees `/ping`.
+/// An interaction to fire. All fields are optional: by default `/ping` in the first guild, for the first bot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct InteractionSpec {
@@ -52,22 +52,22 @@ pub(crate) struct InteractionSpec {
     pub(crate) application_id: Option<Snowflake>,
     pub(crate) guild_id: Option<Snowflake>,
     pub(crate) channel_id: Option<Snowflake>,
-    /// Happens in the direct messages of user and bot.
+    /// In the direct messages of user and bot.
     pub(crate) direct: bool,
     pub(crate) user_id: Option<Snowflake>,
-    /// The command's name. It need not be registered: then it has an id of its own.
+    /// Name of the command. An unregistered one gets an id of its own.
     pub(crate) name: Option<String>,
-    /// The command's options, as Discord sends them: `{name, type, value}`.
+    /// Options of the command, as Discord sends them: `{name, type, value}`.
     pub(crate) options: Vec<Value>,
-    /// The button's or the modal's.
+    /// Custom id of the button or modal.
     pub(crate) custom_id: Option<String>,
-    /// The button's message; the bot's newest in the channel if left out.
+    /// The message of the button; by default the bot's newest in the channel.
     pub(crate) message_id: Option<Snowflake>,
-    /// What was filled into the modal.
+    /// Submitted values of the modal.
     pub(crate) components: Vec<Value>,
 }
 
-/// An interaction on its way to its bot.
+/// An interaction to deliver to its bot.
 #[derive(Clone, Debug)]
 pub(crate) struct Fired {
     pub(crate) id: Snowflake,
@@ -78,7 +78,7 @@ pub(crate) struct Fired {
     pub(crate) guild: Option<Snowflake>,
 }
 
-/// A member with what it may do in the channel at hand.
+/// A member with its permissions in the channel.
 #[derive(Serialize)]
 struct Invoker<'a> {
     #[serde(flatten)]
@@ -87,7 +87,7 @@ struct Invoker<'a> {
     permissions: u64,
 }
 
-/// Where an interaction happens, and whose it is.
+/// Bot, channel and user of an interaction.
 struct Scene {
     application: Snowflake,
     bot: Snowflake,
@@ -97,7 +97,7 @@ struct Scene {
 }
 
 impl World {
-    /// Makes an interaction and starts its clock. It is the caller who sends it, over the gateway or over HTTP.
+    /// Creates an interaction and starts its deadline. The caller delivers it, over the gateway or over HTTP.
     pub(crate) fn interaction(&mut self, spec: &InteractionSpec, now: At) -> Result<Fired, DriveError> {
         self.interactions.prune(self.rules.interaction_token_life, now);
         let scene = self.scene(spec, now)?;
@@ -106,7 +106,7 @@ impl World {
             Deed::Command | Deed::Autocomplete | Deed::Modal => None,
         };
         let data = self.interaction_data(spec, &scene, now);
-        // A modal is shown in answer to something; here to a command that nobody saw.
+        // A modal is shown in response to a command; here to one that was never delivered.
         let trigger = (spec.deed == Deed::Modal).then(|| self.mint.mint(now));
         let id = self.mint.mint(now);
         let token = interaction::token_of(self.rules.seed, id);
@@ -142,7 +142,7 @@ impl World {
         Ok(Fired { id, token, application_id: scene.application, data, guild: scene.home.guild() })
     }
 
-    /// Sends an interaction over the gateway, to its bot's shard for the guild.
+    /// Sends an interaction over the gateway, to its bot's shard of the guild.
     pub(crate) fn dispatch_interaction(&mut self, fired: &Fired) {
         let audience = match fired.guild {
             Some(guild) => Audience::Member { application: fired.application_id, guild },
@@ -188,7 +188,7 @@ impl World {
         Ok(Scene { application, bot, home: Home::Guild(guild.id), channel, user })
     }
 
-    /// The part of the payload that tells where it happens and who did it.
+    /// The part of the payload about the channel, the guild and the user.
     fn setting(&self, scene: &Scene) -> Result<Map<String, Value>, DriveError> {
         let mut setting = Map::new();
         let mut put = |name: &str, value: Value| setting.insert(name.to_owned(), value);
@@ -233,7 +233,7 @@ impl World {
                     Some(command) => json!({ "id": command.id, "name": name, "type": 1, "guild_id": command.guild_id }),
                     None => json!({ "id": self.mint.mint(now), "name": name, "type": 1, "guild_id": null }),
                 };
-                // Optional means absent here: a null would be taken for a guild.
+                // Absent, not null: clients would read null as a guild.
                 if let Some(fields) = data.as_object_mut() {
                     fields.retain(|_, value| !value.is_null());
                 }
@@ -260,11 +260,11 @@ impl World {
     }
 }
 
-/// A member to act in a test that does not care who: the first who is neither owner nor bot, or else the owner.
+/// The default user of an interaction: the first member who is neither owner nor bot, or else the owner.
 fn somebody(guild: &Guild) -> Arc<User> {
     let plain = |member: &&Member| !member.user.bot && member.user.id != guild.owner;
     let member = guild.members.values().find(plain).or_else(|| guild.members.get(&guild.owner));
-    Arc::clone(&member.expect("invariant: a guild has its owner, who can neither leave nor be kicked").user)
+    Arc::clone(&member.expect("invariant: the owner is a member of its guild and can neither leave nor be kicked").user)
 }
 
 #[cfg(test)]

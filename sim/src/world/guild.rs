@@ -1,4 +1,4 @@
-//! Guilds: what they hold, and how they look from outside.
+//! Guilds, and their JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::role::{Role, Roles};
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// From this many members on, GUILD_CREATE does not list them all.
+/// Above this number of members, GUILD_CREATE does not list all of them.
 const LARGE: usize = 250;
 
-/// A guild and all that belongs to it but its messages.
+/// A guild and everything that belongs to it except its messages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Guild {
     pub(crate) id: Snowflake,
@@ -26,13 +26,13 @@ pub(crate) struct Guild {
     pub(crate) roles: Roles,
     pub(crate) channels: BTreeMap<Snowflake, Channel>,
     pub(crate) members: BTreeMap<Snowflake, Member>,
-    /// Commands that bots registered for this guild alone.
+    /// Commands that bots registered for this guild only.
     pub(crate) commands: Vec<Command>,
     pub(crate) audit: AuditLog,
 }
 
 impl Guild {
-    /// What a member may do, overwrites aside; nothing for a stranger.
+    /// Permissions of a member, without overwrites; none for other users.
     pub(crate) fn permissions_of(&self, user: Snowflake) -> u64 {
         if user == self.owner {
             return permissions::ALL;
@@ -42,14 +42,14 @@ impl Guild {
         permissions::base(held(&self.id).unwrap_or(0), member.part.roles.iter().filter_map(held))
     }
 
-    /// What a member may do in a channel.
+    /// Permissions of a member in a channel.
     pub(crate) fn permissions_in(&self, user: Snowflake, channel: &Channel) -> u64 {
         let base = self.permissions_of(user);
         let roles = self.members.get(&user).map_or(&[][..], |member| &member.part.roles);
         permissions::in_channel(base, self.id, user, roles, &channel.permission_overwrites)
     }
 
-    /// The position of a member's highest role; the owner stands above all.
+    /// The position of a member's highest role; the owner is above all.
     pub(crate) fn rank_of(&self, user: Snowflake) -> u32 {
         if user == self.owner {
             return u32::MAX;
@@ -58,7 +58,7 @@ impl Guild {
         roles.iter().filter_map(|id| self.roles.get(*id)).map(|role| role.position).max().unwrap_or(0)
     }
 
-    /// Whether a category has no room left, `apart_from` not counted.
+    /// Whether a category is full, without counting `apart_from`.
     pub(crate) fn is_full(&self, category: Snowflake, apart_from: Option<Snowflake>) -> bool {
         let within = self
             .channels
@@ -114,7 +114,7 @@ impl Guild {
         }
     }
 
-    /// The guild as `?with_counts=true` shows it. Nobody but the bots is ever online.
+    /// The guild with `?with_counts=true`. Only bots are ever online.
     pub(crate) fn view_with_counts(&self) -> GuildView<'_> {
         let online = self.members.values().filter(|member| member.user.bot).count();
         GuildView {
@@ -124,7 +124,7 @@ impl Guild {
         }
     }
 
-    /// The `d` of GUILD_CREATE. A large guild lists its owner, its bots and as many others as fit.
+    /// The `d` of GUILD_CREATE. A large guild lists its owner, its bots, and other members up to the maximum.
     pub(crate) fn create_event(&self) -> GuildCreate<'_> {
         let large = self.members.len() > LARGE;
         let first = |member: &Member| member.user.bot || member.user.id == self.owner;
@@ -155,7 +155,7 @@ impl Guild {
 /// A list that is always empty.
 type Nothing = [(); 0];
 
-/// Discord's guild object. What the simulator does not vary stands at what a plain new guild has.
+/// Discord's guild object. Fields that the simulator does not vary have the values of a plain new guild.
 #[derive(Debug, Serialize)]
 pub(crate) struct GuildView<'a> {
     id: Snowflake,
@@ -204,7 +204,7 @@ pub(crate) struct GuildView<'a> {
     approximate_presence_count: Option<usize>,
 }
 
-/// The guild object with all that GUILD_CREATE adds.
+/// The guild object with the fields that GUILD_CREATE adds.
 #[derive(Debug, Serialize)]
 pub(crate) struct GuildCreate<'a> {
     #[serde(flatten)]

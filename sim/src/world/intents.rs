@@ -1,4 +1,4 @@
-//! Gateway intents, by Discord's bit numbers: an event goes only to sessions that asked for one of its intents.
+//! Gateway intents, by Discord's bit numbers: a session receives an event only if it requested one of its intents.
 
 pub(crate) const GUILDS: u64 = 1 << 0;
 pub(crate) const GUILD_MEMBERS: u64 = 1 << 1;

@@ -1,4 +1,4 @@
-//! Interactions that were fired, their tokens, and how fast they were answered.
+//! Fired interactions, their tokens, and their response times.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,10 +13,10 @@ pub(crate) const COMPONENT: u8 = 3;
 pub(crate) const AUTOCOMPLETE: u8 = 4;
 pub(crate) const MODAL: u8 = 5;
 
-/// Response times kept for the score; past it, the oldest half is dropped.
+/// Maximum number of response times for the score; beyond it, the oldest half is dropped.
 const MAX_TIMES: usize = 1 << 20;
 
-/// An interaction, from its firing until its token dies.
+/// An interaction, from its firing until its token expires.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Interaction {
     pub(crate) id: Snowflake,
@@ -34,17 +34,17 @@ pub(crate) struct Interaction {
     pub(crate) state: Answered,
 }
 
-/// Whether an interaction has had its first response.
+/// First response of an interaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answered {
     NotYet,
     /// With a message, a deferred one, or an update of the component's.
     WithMessage(Snowflake),
-    /// With a modal, choices, or a pong: there is no original message.
+    /// With a modal, choices, or a pong: no original message.
     Otherwise,
 }
 
-/// The interactions whose tokens are alive.
+/// The interactions whose tokens are valid.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Interactions {
     by_id: BTreeMap<Snowflake, Interaction>,
@@ -69,7 +69,7 @@ impl Interactions {
         self.by_id.insert(interaction.id, interaction);
     }
 
-    /// Forgets the interactions whose tokens have died.
+    /// Removes the interactions whose tokens have expired.
     pub(crate) fn prune(&mut self, life: Duration, now: At) {
         while let Some(oldest) = self.by_id.first_entry() {
             if now.since(oldest.get().fired) < life {
@@ -80,16 +80,16 @@ impl Interactions {
     }
 }
 
-/// How first responses went, for the score.
+/// Counts of first responses, for the score.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Responses {
     /// First responses in time.
     pub(crate) answered: u64,
     /// Microseconds from the firing to the first response, by interaction.
     pub(crate) times: Vec<(Snowflake, u64)>,
-    /// First responses that came after the deadline (10062).
+    /// First responses after the deadline (10062).
     pub(crate) late: u64,
-    /// First responses that came twice (40060).
+    /// Repeated first responses (40060).
     pub(crate) doubled: u64,
 }
 
@@ -103,7 +103,7 @@ impl Responses {
     }
 }
 
-/// A token nobody guesses by chance: four words from the seed and the id, so that a run repeats.
+/// A token that is hard to guess: four random numbers from the seed and the id, so that runs are repeatable.
 pub(crate) fn token_of(seed: u64, id: Snowflake) -> String {
     let mut chance = fastrand::Rng::with_seed(seed ^ id.get().rotate_left(32));
     (0..4).map(|_| format!("{:016x}", chance.u64(..))).collect()

@@ -1,4 +1,4 @@
-//! What the limits and the score ask of the world.
+//! Queries of the limits and the score.
 
 use super::World;
 use super::channel::Home;
@@ -6,7 +6,7 @@ use crate::id::Snowflake;
 use crate::score::InteractionScore;
 
 impl World {
-    /// The guild that a channel is in; `None` for a direct channel, or if there is no such channel.
+    /// The guild of a channel; `None` for a direct channel or an unknown channel.
     pub(crate) fn guild_of_channel(&self, channel: Snowflake) -> Option<Snowflake> {
         match self.homes.get(&channel)? {
             Home::Guild(guild) => Some(*guild),
@@ -18,7 +18,7 @@ impl World {
         self.feeds.get(&channel).is_some_and(|feed| feed.get(message).is_some())
     }
 
-    /// Adds how interactions were answered to a score.
+    /// Adds the counts of first responses to a score.
     pub(crate) fn score_interactions(&self, score: &mut InteractionScore) {
         score.answered = self.responses.answered;
         score.late = self.responses.late;

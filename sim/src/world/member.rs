@@ -1,4 +1,4 @@
-//! Members: a user's part in one guild.
+//! Members of a guild.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct Member {
     pub(crate) part: Part,
 }
 
-/// A member without its user, as MESSAGE_CREATE carries it beside the author.
+/// A member without its user, as MESSAGE_CREATE contains it beside the author.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) nick: Option<String>,
@@ -54,14 +54,14 @@ impl Member {
         Self { user, part }
     }
 
-    /// Whether the nickname or the user name starts with `prefix`, whatever the case.
+    /// Whether the nickname or the user name starts with `prefix`, ignoring case.
     pub(crate) fn is_called(&self, prefix: &str) -> bool {
         let starts = |name: &str| name.to_lowercase().starts_with(&prefix.to_lowercase());
         starts(&self.user.username) || self.part.nick.as_deref().is_some_and(starts)
     }
 }
 
-/// A member as GUILD_MEMBER_ADD and GUILD_MEMBER_UPDATE carry it.
+/// A member in GUILD_MEMBER_ADD and GUILD_MEMBER_UPDATE.
 #[derive(Debug, Serialize)]
 pub(crate) struct MemberOf<'a> {
     pub(crate) guild_id: Snowflake,

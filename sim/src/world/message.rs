@@ -1,4 +1,4 @@
-//! Messages, and what the gateway says of them.
+//! Messages, and their events.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::wire;
 use crate::id::Snowflake;
 use crate::time::At;
 
-/// Only its reader sees it: an answer to an interaction.
+/// Visible to one user only: a response to an interaction.
 pub(crate) const EPHEMERAL: u64 = 1 << 6;
-/// The bot "is thinking": a deferred answer.
+/// The bot "is thinking": a deferred response.
 pub(crate) const LOADING: u64 = 1 << 7;
 pub(crate) const SUPPRESS_EMBEDS: u64 = 1 << 2;
 pub(crate) const SUPPRESS_NOTIFICATIONS: u64 = 1 << 12;
@@ -25,8 +25,8 @@ pub(crate) const PINNED: u8 = 6;
 pub(crate) const REPLY: u8 = 19;
 pub(crate) const COMMAND: u8 = 20;
 
-/// A message; its JSON is Discord's message object. The nonce is not part of it: Discord shows that only when the
-/// message is made.
+/// A message; its JSON is Discord's message object. The nonce is not part of it: Discord shows it only when the message
+/// is created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Message {
     pub(crate) id: Snowflake,
@@ -50,7 +50,7 @@ pub(crate) struct Message {
     pub(crate) components: Vec<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message_reference: Option<Reference>,
-    /// The application that sent it in answer to an interaction.
+    /// The application that sent it in response to an interaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) application_id: Option<Snowflake>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,7 @@ pub(crate) struct Message {
     pub(crate) interaction_metadata: Option<Value>,
 }
 
-/// The message that another one answers or speaks of.
+/// The message that another one replies to or refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reference {
     #[serde(rename = "type")]
@@ -101,7 +101,7 @@ impl Message {
     }
 }
 
-/// A message as its maker is answered, and as MESSAGE_CREATE and MESSAGE_UPDATE carry it.
+/// A message in the response to its author, and in MESSAGE_CREATE and MESSAGE_UPDATE.
 #[derive(Debug, Serialize)]
 pub(crate) struct MessageEvent<'a> {
     #[serde(flatten)]
@@ -110,7 +110,7 @@ pub(crate) struct MessageEvent<'a> {
     pub(crate) guild_id: Option<Snowflake>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) member: Option<&'a Part>,
-    /// Told in events only.
+    /// In events only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) channel_type: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]

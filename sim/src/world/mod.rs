@@ -1,8 +1,8 @@
-//! The world: guilds, roles, channels, members, messages, interactions. A pure machine: time comes with each call, and
-//! what the gateway should hear is left in the outbox.
+//! The world: guilds, roles, channels, members, messages, interactions. A pure state machine: time is passed in, and
+//! events for the gateway are put in the outbox.
 //!
-//! Objects are kept in the form Discord shows them in, so that one type serves the store, the REST answers, the
-//! gateway's events and the snapshot.
+//! Objects are stored in the form of Discord's JSON, so that one type serves the store, REST responses, gateway events
+//! and the snapshot.
 
 pub(crate) mod audit;
 pub(crate) mod channel;
@@ -48,18 +48,18 @@ use crate::time::At;
 /// Members in one GUILD_MEMBERS_CHUNK.
 const CHUNK: usize = 1_000;
 
-/// All that the simulated Discord holds.
+/// The whole state of the simulated Discord.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct World {
     pub(crate) mint: Mint,
     pub(crate) rules: Rules,
     pub(crate) bots: Vec<Bot>,
-    /// Whose applications the bots are.
+    /// The owner of the bots' applications.
     pub(crate) developer: Arc<User>,
     pub(crate) users: BTreeMap<Snowflake, Arc<User>>,
     pub(crate) guilds: BTreeMap<Snowflake, Guild>,
     guild_ids: GuildIds,
-    /// Where each channel belongs, so that nothing has to be searched.
+    /// Where each channel belongs, to avoid searches.
     pub(crate) homes: HashMap<Snowflake, Home>,
     pub(crate) directs: BTreeMap<Snowflake, Direct>,
     /// By user: the application and the channel of each direct channel with them.
@@ -73,11 +73,11 @@ pub(crate) struct World {
     pub(crate) responses: Responses,
     pub(crate) session_starts: SessionStarts,
     pub(crate) recommended_shards: u32,
-    /// Where the gateway listens, as `ws://127.0.0.1:port`. Not part of a snapshot, which may be restored elsewhere:
-    /// whoever restores one sets it anew.
+    /// URL of the gateway, such as `ws://127.0.0.1:port`. Not part of a snapshot, which may be restored by another
+    /// simulator: the code that restores one sets it.
     #[serde(skip)]
     pub(crate) gateway_url: String,
-    /// The key that interactions over HTTP are signed with, in hexadecimal; set like the URL.
+    /// The public key for signatures of interactions over HTTP, in hexadecimal; set like the URL.
     #[serde(skip)]
     pub(crate) verify_key: String,
     /// Events for the gateway, in the order they happened; drained after every change.
@@ -85,7 +85,7 @@ pub(crate) struct World {
     pub(crate) outbox: Vec<Dispatch>,
 }
 
-/// The settings that rule what handlers do.
+/// Settings of the handlers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Rules {
     pub(crate) seed: u64,
@@ -97,8 +97,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The flags of every application: which privileged intents it may ask for. They are those of a bot in few guilds, which
-    /// nobody had to verify.
+    /// The flags of every application: the privileged intents that it may request. They are those of an unverified bot
+    /// in few guilds.
     pub(crate) const fn application_flags(&self) -> u32 {
         const PRESENCES_LIMITED: u32 = 1 << 13;
         const GUILD_MEMBERS_LIMITED: u32 = 1 << 15;
@@ -107,8 +107,8 @@ impl Rules {
     }
 }
 
-/// Ids for guilds: each a millisecond apart, from a month before the start. A guild's shard is told by the time in its
-/// id, so guilds made in one instant would otherwise all share a shard.
+/// Ids for guilds: each a millisecond apart, starting a month before the start. The time in a guild's id determines its
+/// shard, so guilds created in one instant would otherwise all have the same shard.
 #[derive(Debug, Serialize, Deserialize)]
 struct GuildIds {
     mint: Mint,
@@ -127,7 +127,7 @@ impl GuildIds {
     }
 }
 
-/// A bot that may log in.
+/// A bot that can log in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Bot {
     pub(crate) token: String,
@@ -136,12 +136,12 @@ pub(crate) struct Bot {
     pub(crate) name: String,
 }
 
-/// Which members a REQUEST_GUILD_MEMBERS asks for.
+/// The members that a REQUEST_GUILD_MEMBERS requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberQuery {
     /// Members whose name starts with this; empty for all.
     pub(crate) query: String,
-    /// At most so many; 0 for all, only together with an empty query.
+    /// Maximum number; 0 for all, only together with an empty query.
     pub(crate) limit: usize,
     pub(crate) user_ids: Vec<Snowflake>,
     pub(crate) nonce: Option<String>,
@@ -245,7 +245,7 @@ impl World {
         (user, json!({ "id": application, "flags": self.rules.application_flags() }))
     }
 
-    /// The `d` of each GUILD_MEMBERS_CHUNK that answers a request.
+    /// The `d` of each GUILD_MEMBERS_CHUNK in response to a request.
     pub(crate) fn member_chunks(&self, guild: Snowflake, query: &MemberQuery) -> Vec<Bytes> {
         #[derive(Serialize)]
         struct Chunk<'a> {
@@ -272,7 +272,7 @@ impl World {
                 }
             }
         }
-        // A request that finds nobody is answered too.
+        // A request that finds no member gets a response too.
         let chunk_count = members.len().div_ceil(CHUNK).max(1);
         (0..chunk_count)
             .map(|chunk_index| {

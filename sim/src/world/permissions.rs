@@ -1,4 +1,4 @@
-//! Permissions: the bits, and Discord's way from roles and overwrites to what a member may do.
+//! Permissions: the bits, and Discord's rules to compute them from roles and overwrites.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,10 +28,10 @@ pub(crate) const USE_APPLICATION_COMMANDS: u64 = 1 << 31;
 pub(crate) const MODERATE_MEMBERS: u64 = 1 << 40;
 pub(crate) const PIN_MESSAGES: u64 = 1 << 51;
 
-/// Every bit that Discord has given a meaning: 0 to 52, but for 47 and 48.
+/// Every bit that Discord has defined: 0 to 52, except 47 and 48.
 pub(crate) const ALL: u64 = ((1 << 53) - 1) & !(0b11 << 47);
 
-/// What `@everyone` of a new guild may do.
+/// Permissions of `@everyone` in a new guild.
 pub(crate) const EVERYONE: u64 = ADD_REACTIONS
     | VIEW_CHANNEL
     | SEND_MESSAGES
@@ -44,11 +44,11 @@ pub(crate) const EVERYONE: u64 = ADD_REACTIONS
     | CHANGE_NICKNAME
     | USE_APPLICATION_COMMANDS;
 
-/// What both sides of a direct message may do.
+/// Permissions of both sides in direct messages.
 pub(crate) const DIRECT: u64 =
     ADD_REACTIONS | VIEW_CHANNEL | SEND_MESSAGES | EMBED_LINKS | ATTACH_FILES | READ_MESSAGE_HISTORY | PIN_MESSAGES;
 
-/// A channel's own rule for one role or one member.
+/// Permissions of one role or one member in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Overwrite {
     pub(crate) id: Snowflake,
@@ -60,7 +60,7 @@ pub(crate) struct Overwrite {
     pub(crate) deny: u64,
 }
 
-/// Whom an overwrite is for; a number in JSON.
+/// Whether an overwrite is for a role or a member; a number in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub(crate) enum OverwriteKind {
@@ -89,14 +89,14 @@ impl TryFrom<u8> for OverwriteKind {
     }
 }
 
-/// What a member may do in a guild, overwrites aside: all of it for an administrator.
+/// Permissions of a member in a guild, without overwrites: all of them for an administrator.
 pub(crate) fn base(everyone: u64, roles: impl Iterator<Item = u64>) -> u64 {
     let bits = roles.fold(everyone, |bits, role| bits | role);
     if bits & ADMINISTRATOR == 0 { bits } else { ALL }
 }
 
-/// What a member with these `base` permissions and roles may do in a channel with these overwrites. Who cannot view a
-/// channel can do nothing in it.
+/// Permissions of a member with these `base` permissions and roles in a channel with these overwrites. A member who
+/// cannot view a channel has no permissions in it.
 pub(crate) fn in_channel(
     base: u64,
     everyone: Snowflake,

@@ -1,4 +1,4 @@
-//! Roles, and the order they stand in.
+//! Roles, and their order.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::wire;
 use crate::id::Snowflake;
 
-/// Roles a guild may have, `@everyone` among them.
+/// Maximum number of roles in a guild, including `@everyone`.
 pub(crate) const MAX_ROLES: usize = 250;
 
 /// A role; its JSON is Discord's role object.
@@ -21,7 +21,7 @@ pub(crate) struct Role {
     pub(crate) color: u32,
     pub(crate) colors: Colors,
     pub(crate) hoist: bool,
-    /// Belongs to a bot: nobody can hand it out or remove it.
+    /// Belongs to a bot: it can be neither assigned nor removed.
     pub(crate) managed: bool,
     pub(crate) mentionable: bool,
     pub(crate) icon: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Colors {
     pub(crate) tertiary_color: Option<u32>,
 }
 
-/// What a managed role belongs to.
+/// The bot of a managed role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tags {
     pub(crate) bot_id: Snowflake,
@@ -69,8 +69,8 @@ impl Role {
     }
 }
 
-/// A guild's roles. Positions run from 0 (`@everyone`) without a gap; a new role goes in at 1 and lifts the others,
-/// which Discord does without an event.
+/// The roles of a guild. Positions start at 0 (`@everyone`) and have no gap; a new role is inserted at 1 and moves the
+/// others up, which Discord does without an event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Roles {
@@ -94,7 +94,7 @@ impl Roles {
         self.by_id.len()
     }
 
-    /// Adds a role where its position says.
+    /// Adds a role at its position.
     pub(crate) fn insert(&mut self, role: Role) {
         self.by_id.insert(role.id, role);
     }
@@ -116,8 +116,8 @@ impl Roles {
         Some(gone)
     }
 
-    /// The positions all roles would have after these moves. A role moved up stands above the one whose place it
-    /// takes, a role moved down below it.
+    /// The positions of all roles after these moves. A role that is moved up is placed above the one at its new
+    /// position, a role that is moved down below it.
     pub(crate) fn after_moves(&self, moves: &[(Snowflake, u32)]) -> Vec<(Snowflake, u32)> {
         let mut order: Vec<(i64, Snowflake)> = self
             .by_id
@@ -125,7 +125,7 @@ impl Roles {
             .filter(|role| role.position > 0)
             .map(|role| {
                 let current = i64::from(role.position);
-                // Even numbers are the places as they are; the odd ones between them are where a moved role fits.
+                // Even numbers are the current positions; a moved role gets an odd number between them.
                 let place = match moves.iter().rev().find(|(id, _)| *id == role.id) {
                     Some((_, to)) if i64::from(*to) > current => i64::from(*to) * 2 + 1,
                     Some((_, to)) if i64::from(*to) < current => i64::from(*to) * 2 - 1,
@@ -138,7 +138,7 @@ impl Roles {
         (1..).zip(order).map(|(position, (_, id))| (id, position)).collect()
     }
 
-    /// Sets positions, and tells which roles' changed.
+    /// Sets positions, and returns the roles that changed.
     pub(crate) fn set_positions(&mut self, positions: &[(Snowflake, u32)]) -> Vec<Snowflake> {
         let mut changed = Vec::new();
         for (id, position) in positions {

@@ -1,4 +1,4 @@
-//! Whether a world that came from outside holds together: everything named is there, so that nothing has to ask again.
+//! Checks that a world from a snapshot is consistent: all references are valid, so that other code need not check them.
 
 use super::World;
 use super::channel::Home;
@@ -6,7 +6,7 @@ use super::guild::Guild;
 use crate::id::Snowflake;
 
 impl World {
-    /// What does not hold together, if anything.
+    /// Describes the first inconsistency, if any.
     pub(crate) fn flaw(&self) -> Option<String> {
         self.flaw_of_bots()
             .or_else(|| self.guilds.iter().find_map(|(id, guild)| self.flaw_of_guild(*id, guild)))
@@ -22,30 +22,30 @@ impl World {
         }
         let is_user = |id: &Snowflake| self.users.get(id).is_some_and(|user| user.id == *id);
         let bot = self.bots.iter().find(|bot| !is_user(&bot.user_id))?;
-        Some(format!("bot {} is no user", bot.user_id))
+        Some(format!("bot {} is not a user", bot.user_id))
     }
 
     fn flaw_of_guild(&self, id: Snowflake, guild: &Guild) -> Option<String> {
         if guild.id != id {
-            return Some(format!("guild {id} calls itself {}", guild.id));
+            return Some(format!("guild {id} has the id {}", guild.id));
         }
         if !guild.members.contains_key(&guild.owner) {
-            return Some(format!("the owner of guild {id} is no member"));
+            return Some(format!("the owner of guild {id} is not a member"));
         }
         if guild.roles.get(id).is_none() {
             return Some(format!("guild {id} has no @everyone"));
         }
         let roles = guild.roles.len();
         if let Some(role) = guild.roles.iter().find(|role| role.position as usize > roles) {
-            return Some(format!("role {} of guild {id} stands above all {roles} places", role.id));
+            return Some(format!("role {} of guild {id} has a position above {roles}", role.id));
         }
         if let Some((key, _)) = guild.members.iter().find(|(key, member)| member.user.id != **key) {
-            return Some(format!("member {key} of guild {id} is somebody else"));
+            return Some(format!("member {key} of guild {id} has the id of another user"));
         }
         let misplaced = guild.channels.iter().find(|(key, channel)| {
             channel.id != **key || channel.guild_id != id || self.homes.get(key) != Some(&Home::Guild(id))
         });
-        misplaced.map(|(key, _)| format!("channel {key} of guild {id} does not belong there"))
+        misplaced.map(|(key, _)| format!("channel {key} of guild {id} belongs elsewhere"))
     }
 
     fn flaw_of_channels(&self) -> Option<String> {
@@ -54,14 +54,14 @@ impl World {
             Home::Direct(_) => self.directs.contains_key(channel),
         };
         if let Some((channel, _)) = self.homes.iter().find(|(channel, home)| !is_there(channel, home)) {
-            return Some(format!("channel {channel} is nowhere"));
+            return Some(format!("channel {channel} does not exist"));
         }
         let homeless = self.directs.keys().chain(self.feeds.keys()).find(|channel| !self.homes.contains_key(channel));
         if let Some(channel) = homeless {
-            return Some(format!("channel {channel} has no home"));
+            return Some(format!("channel {channel} belongs to no guild or direct messages"));
         }
         let astray = self.directs_of.values().flatten().find(|(_, channel)| !self.directs.contains_key(channel));
-        astray.map(|(_, channel)| format!("direct channel {channel} is nowhere"))
+        astray.map(|(_, channel)| format!("direct channel {channel} does not exist"))
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     use crate::config::SimConfig;
     use crate::time::At;
 
-    /// Takes a part out of a world.
+    /// Damages a world.
     type Spoil = fn(&mut World);
 
     fn world() -> World {
@@ -83,19 +83,19 @@ mod tests {
         assert_eq!(world().flaw(), None);
         let spoil: [(Spoil, &str); 8] = [
             (|world| world.bots.clear(), "no bot"),
-            (|world| world.users.clear(), "is no user"),
-            (|world| world.guilds.clear(), "is nowhere"),
-            (|world| world.homes.clear(), "does not belong there"),
+            (|world| world.users.clear(), "is not a user"),
+            (|world| world.guilds.clear(), "does not exist"),
+            (|world| world.homes.clear(), "belongs elsewhere"),
             (|world| first(world).members.clear(), "the owner"),
-            (|world| first(world).channels.clear(), "is nowhere"),
+            (|world| first(world).channels.clear(), "does not exist"),
             (|world| first(world).roles = Default::default(), "has no @everyone"),
-            (|world| everyone(world).position = u32::MAX, "stands above"),
+            (|world| everyone(world).position = u32::MAX, "has a position above"),
         ];
         for (spoil, says) in spoil {
             let mut world = world();
             spoil(&mut world);
             let flaw = world.flaw().unwrap();
-            assert!(flaw.contains(says), "{flaw} does not say {says}");
+            assert!(flaw.contains(says), "{flaw} does not contain {says}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The world at a glance, for whoever drives it.
+//! A summary of the world, for the control API.
 
 use std::ops::Bound;
 
@@ -34,7 +34,7 @@ struct RoleSummary<'a> {
 }
 
 impl World {
-    /// The bots, and up to `limit` guilds with an id above `after`. `guild_count` counts all of them.
+    /// The bots, and up to `limit` guilds with an id above `after`. `guild_count` is the number of all guilds.
     pub(crate) fn state(&self, after: Option<Snowflake>, limit: usize) -> Value {
         let bots: Vec<Value> = self
             .bots

@@ -1,11 +1,12 @@
-//! Users: people and bots, as Discord shows them to everybody.
+//! Users: people and bots.
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::id::Snowflake;
 
-/// A person or a bot. Its JSON is Discord's user object; what the simulator does not vary is filled in on the way out.
+/// A person or a bot. Its JSON is Discord's user object; fields that the simulator does not vary are added on
+/// serialization.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct User {
     pub(crate) id: Snowflake,
@@ -31,7 +32,7 @@ impl Serialize for User {
     }
 }
 
-/// A bot's view of itself, as `/users/@me` and READY give it.
+/// A bot's view of itself, in `/users/@me` and READY.
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnUser<'a> {
     #[serde(flatten)]

@@ -1,8 +1,8 @@
-//! How values look in Discord's JSON: permission bits as strings, times in ISO 8601.
+//! Values in Discord's JSON: permission bits as strings, times in ISO 8601.
 
 use crate::time::At;
 
-/// Reads an ISO 8601 time with an offset; `None` if it is not one or lies before 1970.
+/// Parses an ISO 8601 time with an offset; `None` if it is invalid or before 1970.
 pub(crate) fn parse_iso(text: &str) -> Option<At> {
     let micros = chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros();
     u64::try_from(micros).ok().map(At::from_micros)

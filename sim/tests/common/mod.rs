@@ -1,6 +1,6 @@
-//! A caller for tests: one connection a call, nothing hidden.
+//! A client for tests: one connection per call, no hidden behavior.
 
-#![expect(dead_code, reason = "each test file uses its own part")]
+#![expect(dead_code, reason = "each test file uses only some of it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot connect has failed")]
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 pub(crate) const TOKEN: &str = "Bot sim-bot-token";
 pub(crate) const AGENT: &str = "DiscordBot (https://example.invalid/tests, 1)";
 
-/// What came back.
+/// Response to a call.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -34,7 +34,7 @@ impl Answer {
     }
 }
 
-/// A simulator and where its first guild is.
+/// A simulator, its first bot, and its first guild and channel.
 pub(crate) struct Fixture {
     pub(crate) sim: SimHandle,
     pub(crate) guild: String,
@@ -52,7 +52,7 @@ impl Fixture {
         Self { sim, guild, channel, application }
     }
 
-    /// A call of the REST API with the bot's token.
+    /// Calls the REST API with the bot's token.
     pub(crate) async fn api(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         self.try_api(method, path, body).await.unwrap()
     }
@@ -66,7 +66,7 @@ impl Fixture {
         call(self.sim.address(), method, &format!("/api/v10{path}"), body).await
     }
 
-    /// A call of `/sim`.
+    /// Calls `/sim`.
     pub(crate) async fn control(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
         call(self.sim.address(), method, path, body).await.unwrap()
     }

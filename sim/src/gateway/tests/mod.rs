@@ -1,4 +1,4 @@
-//! The hub as a whole: connections, sessions and events together, with time as an argument.
+//! Tests of the hub: connections, sessions and events together, with time as an argument.
 
 mod property;
 
@@ -22,7 +22,7 @@ use crate::world::World;
 const START: At = At::from_micros(1_700_000_000_000_000);
 const URL: &str = "ws://127.0.0.1:1";
 
-/// A hub with its world, and a clock that is set by hand.
+/// A hub with its world, and a manual clock.
 struct Stage {
     world: World,
     hub: Hub,
@@ -73,7 +73,7 @@ impl Stage {
         out
     }
 
-    /// Everything that waits, batch by batch.
+    /// Takes all waiting events, batch by batch.
     fn take_all(&mut self, id: ConnectionId) -> Vec<(u64, &'static str, Value)> {
         let mut all = Vec::new();
         loop {
@@ -86,7 +86,7 @@ impl Stage {
         }
     }
 
-    /// Opens a connection, identifies, and reads READY and what follows; says the session's id too.
+    /// Opens a connection, identifies, and reads READY and what follows; returns the session id too.
     fn log_in(&mut self, intents: u64) -> (ConnectionId, String) {
         let id = self.open();
         self.identify(id, intents);

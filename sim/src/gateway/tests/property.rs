@@ -1,4 +1,4 @@
-//! Whatever happens between a client and the gateway, no event is missed in silence.
+//! Property test: in any sequence of steps, a client misses no event without notice.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::super::intents::{GUILD_MESSAGES, GUILDS, MESSAGE_CONTENT};
 use super::{Stage, quick};
 use crate::config::GatewayConfig;
 
-/// What can happen between a client and the gateway.
+/// A step of a client or the gateway.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Dispatch,
-    /// The socket takes so many events; with `lost`, the connection breaks before they arrive.
+    /// The socket takes at most `room` events; with `lost`, the connection is lost before they arrive.
     Read {
         room: usize,
         lost: bool,
     },
-    /// The client comes back and goes on from so many events before the last one it read.
+    /// The client reconnects and resumes `back` events before the last one that it read.
     Return {
         back: u64,
     },
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A client that keeps what it read of its present session.
+/// A client that stores what it read of its current session.
 #[derive(Default)]
 struct Reader {
     connection: Option<ConnectionId>,
@@ -63,7 +63,7 @@ proptest! {
         let gateway = GatewayConfig { session_starts: 10_000, ..gateway };
         let mut stage = Stage::new(&gateway, 2);
         let mut reader = Reader::default();
-        // What was dispatched since the reader's session began.
+        // Events dispatched since the reader's session started.
         let mut dispatched = VecDeque::new();
         let mut number = 0_u64;
         for step in steps.into_iter().chain([Step::Return { back: 0 }, Step::Read { room: usize::MAX, lost: false }]) {
@@ -103,7 +103,7 @@ proptest! {
                             reader.read.push((*sequence, event.name, data));
                         }
                     }
-                    // Told to begin anew: what happened up to now is lost to it, and it knows.
+                    // The client must identify again: events up to now are lost, and it knows.
                     if invalid == Some(false) && !lost {
                         reader = Reader::default();
                     }
@@ -114,7 +114,7 @@ proptest! {
                     }
                     let id = stage.open();
                     reader.connection = Some(id);
-                    // One that lost its connection before it read READY knows no session.
+                    // A client that lost its connection before it read READY knows no session.
                     if let Some(session) = reader.session.clone() {
                         let kept = reader.read.len().saturating_sub(usize::try_from(back).unwrap()).max(1);
                         reader.read.truncate(kept);
@@ -127,7 +127,7 @@ proptest! {
                 }
             }
         }
-        // Whoever has a session at the end has read all of it.
+        // A client with a session at the end has read all of it.
         let Some(id) = reader.connection.filter(|_| reader.session.is_some()) else { return Ok(()) };
         for (sequence, name, data) in stage.take_all(id) {
             prop_assert_eq!(sequence, reader.read.last().map_or(0, |(last, ..)| *last) + 1);

@@ -1,4 +1,4 @@
-//! The gate against an oracle that knows nothing but the table and the list of what went through.
+//! Compares the gate with an oracle that knows only the table and the list of allowed requests.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::limit::{Algorithm, Rate};
 
 const ROUTES: [(&str, &str); 4] = [("GET", "/a/{a.id}"), ("POST", "/a/{a.id}"), ("PUT", "/b/{b.id}"), ("GET", "/free")];
 
-/// What arrives: after how long, for whom, where, and of which case.
+/// A request: time since the one before, caller, route, top-level id, and case.
 #[derive(Clone, Debug)]
 struct Arrival {
     gap_us: u64,
@@ -18,7 +18,7 @@ struct Arrival {
     exempt: bool,
 }
 
-/// A request that went through.
+/// A request that was allowed.
 #[derive(Clone, Debug)]
 struct Passed {
     at: At,
@@ -79,7 +79,7 @@ fn tables() -> impl Strategy<Value = LimitConfig> {
     })
 }
 
-/// The buckets that the table puts a call into, told by name alone: (bucket, its rate).
+/// The buckets of a call by the table: (bucket, its rate).
 fn buckets(config: &LimitConfig, arrival: &Arrival) -> Vec<(String, Rate)> {
     let row = |index: usize| config.routes[index].rate();
     match (arrival.route, arrival.case) {
@@ -94,7 +94,7 @@ fn buckets(config: &LimitConfig, arrival: &Arrival) -> Vec<(String, Rate)> {
     }
 }
 
-/// Whether a rate has room at `now` after the requests in `passed`: counted from the list, without a window.
+/// Whether a rate allows a request at `now` after those in `passed`: counted from the list, without a window.
 fn has_room(rate: Rate, passed: &[At], now: At) -> bool {
     let (per, limit) = (rate.per(), rate.limit as usize);
     match rate.algorithm {
@@ -112,7 +112,7 @@ fn has_room(rate: Rate, passed: &[At], now: At) -> bool {
             }
             window.first().is_none_or(|first| now >= first.after(per)) || window.len() < limit
         }
-        // In no stretch that ends now may there be more than the limit and what drained meanwhile.
+        // No interval that ends now may have more than the limit plus what drained in it.
         Algorithm::Leaky => (0..passed.len()).all(|from| {
             let requests = (passed.len() - from + 1) as u128;
             let drained = now.since(passed[from]).as_micros() * u128::from(rate.limit);
@@ -125,7 +125,7 @@ fn times(passed: &[Passed], fits: impl Fn(&Arrival) -> bool) -> Vec<At> {
     passed.iter().filter(|one| fits(&one.arrival)).map(|one| one.at).collect()
 }
 
-/// What the whole table says of a call, from the list of those that went through.
+/// The decision of the whole table on a call, from the list of allowed requests.
 fn verdict(config: &LimitConfig, passed: &[Passed], arrival: &Arrival, now: At) -> Option<Scope> {
     let counted = times(passed, |other| other.credential == arrival.credential && !other.exempt);
     if !arrival.exempt && !has_room(config.global, &counted, now) {
@@ -157,7 +157,7 @@ proptest! {
         arrivals in arrivals(),
     ) {
         let mut gate = Gate::new(config.clone());
-        // Hears only of what went through: a refusal that left a trace would make the two differ.
+        // Receives only the allowed requests: if a refusal changed any state, the two would differ.
         let mut spared = Gate::new(config.clone());
         let mut passed: Vec<Passed> = Vec::new();
         let mut now = At::from_micros(1_700_000_000_000_000);
@@ -170,7 +170,7 @@ proptest! {
             if let Some((_, wait)) = ruling.refused {
                 let then = now.after(wait);
                 let early = now.after(wait - Duration::from_micros(1));
-                prop_assert_eq!(verdict(&config, &passed, &arrival, early), expected, "no longer than need be");
+                prop_assert_eq!(verdict(&config, &passed, &arrival, early), expected, "not longer than necessary");
                 prop_assert_ne!(verdict(&config, &passed, &arrival, then), expected, "long enough");
             } else {
                 prop_assert_eq!(spared.rule(&ask(&arrival), now), ruling);
@@ -205,5 +205,5 @@ fn a_gate_that_sweeps_forgets_nothing_that_counts() {
     for other in 0..SWEEP_AT * 4 {
         gate.rule(&role(&format!("later {other}")), later);
     }
-    assert!(gate.buckets.keys().all(|key| key.major.starts_with("later")), "what is idle is swept");
+    assert!(gate.buckets.keys().all(|key| key.major.starts_with("later")), "idle windows are removed");
 }
