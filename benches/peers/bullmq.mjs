@@ -1,5 +1,5 @@
-// BullMQ: so many callers add jobs to one queue all the time, one by one or in batches, each over a connection of its own or all
-// over one. Nobody works on them.
+// BullMQ: a number of callers add jobs to one queue continuously, one by one or in batches, each over its own connection or
+// all over one. The jobs are not executed.
 import { Queue } from "bullmq";
 
 const [url, callers, batch, guilds, seconds, connections] = process.argv.slice(2);
@@ -9,7 +9,7 @@ const queues = Array.from({ length: Number(connections) }, open);
 await Promise.all(queues.map((queue) => queue.waitUntilReady()));
 const [queue] = queues;
 
-// What an operation holds that is asked of Guildhall.
+// The content of the operation that is submitted to Guildhall.
 const job = (nth) => ({
   name: "assign_role",
   data: {
@@ -40,7 +40,7 @@ const add = async (queue) => {
 await Promise.all(Array.from({ length: Number(callers) }, (_, caller) => add(queues[caller % queues.length])));
 const lasted = (performance.now() - began) / 1000;
 const kept = await queue.getWaitingCount();
-if (kept < done) throw new Error(`${done} jobs were added, and ${kept} wait`);
+if (kept < done) throw new Error(`added ${done} jobs, but only ${kept} wait`);
 took.sort((one, other) => one - other);
 const at = (share) => took[Math.floor((took.length - 1) * share)];
 console.log(JSON.stringify({ per_s: done / lasted, p50_ms: at(0.5), p99_ms: at(0.99) }));

@@ -1,10 +1,10 @@
-// What both peers are asked to do: for every guild so many jobs, one at a time and in order.
+// The work of both peers: a number of jobs for every guild, one at a time and in order.
 export function args() {
   const [url, guilds, perGuild, workers] = process.argv.slice(2);
   return { url, guilds: Number(guilds), perGuild: Number(perGuild), workers: Number(workers ?? 10) };
 }
 
-// Sees to it that each guild's jobs come in order, and says when all have come.
+// Checks that each guild's jobs run in order, and resolves `done` after the last one.
 export class Judge {
   constructor(guilds, perGuild) {
     this.next = new Array(guilds).fill(0);
@@ -27,7 +27,7 @@ export class Judge {
   }
 }
 
-// One JSON object, as the benchmark reads it. Seconds run from the first submit to the last job's end.
+// Prints one JSON object for the benchmark. The time runs from the first submission to the end of the last job.
 export function report(judge, jobs, began) {
   const seconds = (performance.now() - began) / 1000;
   console.log(JSON.stringify({ per_s: jobs / seconds, order_violations: judge.violations }));

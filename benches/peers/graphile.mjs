@@ -9,7 +9,7 @@ const quiet = () => () => {};
 const { Logger } = await import("graphile-worker");
 const logger = new Logger(quiet);
 const pool = new pg.Pool({ connectionString: url, max: workers + 2 });
-// It asks for these.
+// graphile-worker requires these listeners.
 const fail = (error) => {
   console.error(error);
   process.exit(1);

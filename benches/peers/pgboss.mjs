@@ -21,8 +21,8 @@ for (let n = 0; n < perGuild; n += 1) {
   }
   await boss.insert("operations", batch);
 }
-// One job at a time for each worker, each ended by itself: jobs that end together are done again together after a crash.
-// `work` would rest for half a second after each, so the workers fetch by themselves, and the next at once.
+// One job at a time for each worker, each completed separately: jobs that are completed together are repeated together
+// after a crash. `work` pauses for half a second after each job, so the workers call `fetch` themselves.
 let done = false;
 judge.done.then(() => (done = true));
 const work = async () => {

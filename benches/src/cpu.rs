@@ -1,40 +1,40 @@
-//! What processors were used, as Linux tells it.
+//! Processor time, as reported by Linux.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// The clock ticks of a second, as Linux tells them to programs.
+/// Clock ticks per second in `/proc`.
 const TICKS: f64 = 100.0;
 
-/// What this process has used of its processors.
+/// Processor time of this process.
 pub(crate) fn of_process() -> anyhow::Result<Duration> {
     used("/proc/self/stat")
 }
 
-/// What this thread has used of them.
+/// Processor time of this thread.
 pub(crate) fn of_thread() -> anyhow::Result<Duration> {
     used("/proc/thread-self/stat")
 }
 
-/// What the threads that another process has now have used of them, to the nanosecond.
+/// Processor time of the current threads of another process, in nanosecond resolution.
 pub(crate) fn of_threads(process: u32) -> anyhow::Result<Duration> {
     let mut nanos = 0;
-    for thread in std::fs::read_dir(format!("/proc/{process}/task")).context("there is no such process")? {
-        // One that has ended meanwhile has done little.
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).context("no such process")? {
+        // A thread that ended meanwhile used little.
         let Ok(used) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        nanos += used.split_whitespace().next().context("an odd schedstat")?.parse::<u64>()?;
+        nanos += used.split_whitespace().next().context("cannot parse schedstat")?.parse::<u64>()?;
     }
     Ok(Duration::from_nanos(nanos))
 }
 
 /// User and system time.
 fn used(path: &str) -> anyhow::Result<Duration> {
-    let stat = std::fs::read_to_string(path).context("this system does not tell")?;
-    // The name before it may hold anything, spaces and brackets, too.
-    let (_, rest) = stat.rsplit_once(')').with_context(|| format!("an odd {path}"))?;
+    let stat = std::fs::read_to_string(path).context("cannot read the processor time; this benchmark needs Linux")?;
+    // The process name before it may contain any character, including spaces and parentheses.
+    let (_, rest) = stat.rsplit_once(')').with_context(|| format!("cannot parse {path}"))?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| -> anyhow::Result<f64> { Ok(fields.get(at).context("a short stat")?.parse()?) };
-    // utime and stime: the 14th and 15th field of all.
+    let ticks = |at: usize| -> anyhow::Result<f64> { Ok(fields.get(at).context("the stat file has too few fields")?.parse()?) };
+    // utime and stime are fields 14 and 15 of the file.
     Ok(Duration::from_secs_f64((ticks(11)? + ticks(12)?) / TICKS))
 }

@@ -1,4 +1,4 @@
-//! A daemon in a process of its own: this program, started anew as `guildhall serve`.
+//! A daemon in its own process: this program, started again as `guildhall serve`.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -19,34 +19,34 @@ use crate::cpu;
 use crate::load::Connection;
 use crate::metrics::Metrics;
 
-/// The hidden subcommand that a child runs.
+/// Hidden subcommand that the child process runs.
 pub(crate) const SUBCOMMAND: &str = "serve-daemon";
 
-/// What callers show.
+/// API key of the callers.
 pub(crate) const KEY: &str = "the-key-of-those-who-measure";
 
-/// How long a daemon may take to start.
+/// Time limit for the start of a daemon.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running daemon. It is ended in order when this is dropped.
+/// A running daemon. Dropping it shuts it down gracefully.
 pub(crate) struct Daemon {
     process: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Daemon {
-    /// Starts it with these settings beside those that every daemon here has, and waits until it listens.
+    /// Starts a daemon with these settings and the common ones, and waits until it listens.
     pub(crate) fn start(settings: &[(&str, &str)], folder: &Path) -> anyhow::Result<Self> {
         let common = [
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", KEY),
-            // One caller asks for everything.
+            // One caller sends all requests.
             ("API__POLICIES__HEAVY_PER_SECOND", "0"),
             ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("STORE__MAX_QUEUED_OPERATOR", "0"),
             ("STORE__MAX_BYTES_OPERATOR", "0"),
             ("LOG__FORMAT", "json"),
-            // As good as none.
+            // Effectively no limit.
             ("LIMITS__GLOBAL", "10000"),
             ("LIMITS__MARGIN_MS", "0"),
             ("LIMITS__SETTLING_MS", "0"),
@@ -62,9 +62,9 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start a daemon")?;
-        let lines = BufReader::new(process.stderr.take().context("a daemon has no log")?).lines();
+        let lines = BufReader::new(process.stderr.take().context("the daemon has no stderr")?).lines();
         let (tell, told) = mpsc::channel();
-        // Reads to the end, since a daemon that nobody listens to stops at a full pipe.
+        // Reads to the end: a daemon whose log pipe is full blocks.
         thread::spawn(move || {
             let mut last = String::new();
             for line in lines.map_while(Result::ok) {
@@ -75,33 +75,34 @@ impl Daemon {
             }
             let _ = tell.send(Err(last));
         });
-        let address = told.recv_timeout(PATIENCE).context("a daemon does not start")?;
-        let address = address.map_err(|last| anyhow::anyhow!("a daemon ended at once: {last}"))?;
+        let address = told.recv_timeout(PATIENCE).context("a daemon did not start in time")?;
+        let address = address.map_err(|last| anyhow::anyhow!("a daemon exited during its start: {last}"))?;
         Ok(Self { process, address })
     }
 
-    /// How much memory it holds, in bytes.
+    /// Resident memory in bytes.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.process.id());
-        let status = std::fs::read_to_string(&path).context("this system does not tell how large a process is")?;
+        let status = std::fs::read_to_string(&path).context("cannot read the memory of the daemon; this benchmark \
+            needs Linux")?;
         let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
-        Ok(kb.with_context(|| format!("an odd {path}"))?.trim().parse::<u64>()? * 1_024)
+        Ok(kb.with_context(|| format!("cannot parse {path}"))?.trim().parse::<u64>()? * 1_024)
     }
 
-    /// What it has used of processors so far.
+    /// Processor time used so far.
     pub(crate) fn used(&self) -> anyhow::Result<Duration> {
         cpu::of_threads(self.process.id())
     }
 
-    /// Its metrics, as it tells them.
+    /// Scrapes its metrics.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Metrics> {
         let mut connection = Connection::open(self.address).await?;
         let (status, told) = connection.call(Method::GET, "/metrics", &format!("Bearer {KEY}"), Bytes::new()).await?;
-        ensure!(status == 200, "a daemon tells no metrics: {status}");
+        ensure!(status == 200, "a daemon returned {status} for /metrics");
         Ok(Metrics::read(&String::from_utf8_lossy(&told)))
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub(crate) async fn is_ready(&self) -> anyhow::Result<()> {
         let mut connection = Connection::open(self.address).await?;
         let deadline = Instant::now() + PATIENCE;
@@ -110,7 +111,7 @@ impl Daemon {
             if status == 200 {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "a daemon is not ready: {}", String::from_utf8_lossy(&told));
+            ensure!(Instant::now() < deadline, "a daemon did not become ready in time: {}", String::from_utf8_lossy(&told));
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -118,13 +119,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It ends when its input does.
+        // It exits when its standard input ends.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// What the child does: all that `guildhall serve` does, until whoever started it is gone.
+/// Main function of the child process: runs `guildhall serve` until the parent process exits.
 pub(crate) fn serve() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     guildhall::cli::run(guildhall::cli::Cli::parse_from(["guildhall", "serve", "--until-input-ends"]))

@@ -1,6 +1,6 @@
-//! `decisions`: how fast the limiter decides, by itself and as an actor, and what it keeps for each bucket.
+//! `decisions`: how fast the limiter decides, alone and as an actor, and its memory per bucket.
 //!
-//! A call is two decisions: whether it may go, and what its answer changes.
+//! A call needs two decisions: whether it is permitted, and what its response changes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::stats::per_second;
 
 const BOT: Credential = Credential::Application(1);
 
-/// Routes, each with a bucket of its own for each object.
+/// Routes. Each has a separate bucket per object.
 const ROUTES: [(&str, &str); 4] = [
     ("POST", "/channels/{}/messages"),
     ("PUT", "/guilds/{}/members/5/roles/6"),
@@ -30,28 +30,28 @@ const ROUTES: [(&str, &str); 4] = [
     ("PATCH", "/channels/{}"),
 ];
 
-/// By the machine's own time, calls are so far apart that the global limit of 50 a second is half used.
+/// Interval between calls in the simulated time of the limiter: half of the global limit of 50 per second.
 const PACE: Duration = Duration::from_millis(40);
 
-/// Between two looks at the clock.
+/// Calls between two clock reads.
 const BATCH: usize = 1_024;
 
-/// The actor's first window, in which it grants nothing, and the first answers.
+/// Covers the first window of the actor, in which it grants nothing, and the first responses.
 const WARM_UP: Duration = Duration::from_millis(1_500);
 
-/// Longer than the allocator keeps pages that nobody uses.
+/// Longer than the allocator retains unused pages.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
 
-/// How the limiter is loaded.
+/// Load on the limiter.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Objects that calls go to; each has a bucket on each of four routes.
+    /// Number of objects that calls are sent to. Each has a bucket on each of four routes.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     objects: u32,
-    /// Callers of the actor, each with one call at a time.
+    /// Number of callers of the actor, each with one call at a time.
     #[arg(long, default_value_t = 256)]
     callers: usize,
-    /// Buckets whose memory is measured.
+    /// Number of buckets for the memory measurement.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
     buckets: u32,
 }
@@ -59,18 +59,18 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
     let _recorder = guildhall::metrics::install()?;
     let time = Duration::from_secs(seconds);
-    // First, while the heap holds nothing else that could be given back in the meantime.
+    // First, because the heap is empty: later, freed memory of other measurements would distort the figure.
     let bytes_per_bucket = memory(arguments.buckets)?;
     if !quiet {
         println!("{bytes_per_bucket:.0} bytes for each of {} buckets", arguments.buckets);
     }
     let machine_per_s = machine(arguments.objects, time)?;
     if !quiet {
-        println!("the machine: {machine_per_s:.0} decisions/s");
+        println!("limiter alone: {machine_per_s:.0} decisions/s");
     }
     let actor_per_s = LocalSet::new().run_until(actor(arguments, time)).await?;
     if !quiet {
-        println!("the actor: {actor_per_s:.0} decisions/s for {} callers", arguments.callers);
+        println!("limiter actor: {actor_per_s:.0} decisions/s for {} callers", arguments.callers);
     }
     Ok(json!({
         "name": "decisions",
@@ -83,13 +83,13 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     }))
 }
 
-/// Discord's side: a fixed window for each object on each route.
+/// Discord's side: a fixed window per object and route.
 struct Upstream {
     limit: u32,
     per_ms: u64,
-    /// By place: the window, and what was used of it.
+    /// Window and number of calls in it, by index of object and route.
     used: Vec<(u64, u32)>,
-    /// By route, to be filled in and handed out again: whoever asks wants no allocation measured.
+    /// One response per route, updated in place, so that no allocation is measured.
     answers: Vec<ResponseInfo>,
 }
 
@@ -103,7 +103,7 @@ impl Upstream {
         Self { limit, per_ms, used: vec![(0, 0); places], answers: answers.collect() }
     }
 
-    /// A call arrives at a place.
+    /// Counts a call and returns its response.
     fn answer(&mut self, place: usize, now: Timestamp) -> anyhow::Result<&ResponseInfo> {
         let now_ms = now.micros() / 1_000;
         let window = now_ms / self.per_ms;
@@ -112,7 +112,7 @@ impl Upstream {
             *used = (window, 0);
         }
         used.1 += 1;
-        let Some(remaining) = self.limit.checked_sub(used.1) else { bail!("the limiter let too many through") };
+        let Some(remaining) = self.limit.checked_sub(used.1) else { bail!("the limiter permitted too many calls") };
         let answer = &mut self.answers[place % ROUTES.len()];
         if let Some(rate) = &mut answer.rate {
             rate.remaining = remaining;
@@ -123,7 +123,7 @@ impl Upstream {
     }
 }
 
-/// A place for each object on each route; the route is the place's remainder.
+/// One route per object and template. The index modulo `ROUTES.len()` identifies the template.
 fn routes(objects: u32) -> Vec<Route> {
     let of = |object: u32| {
         ROUTES.iter().map(move |(method, path)| {
@@ -134,7 +134,7 @@ fn routes(objects: u32) -> Vec<Route> {
     (0..objects).flat_map(of).collect()
 }
 
-/// The pure machine, by a time of its own.
+/// Measures the limiter as a pure state machine, in simulated time.
 fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
     let asks: Vec<PermitRequest> = routes(objects)
         .into_iter()
@@ -161,7 +161,7 @@ fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
         }
         Ok(())
     };
-    // So that every bucket is known.
+    // Warm-up, so that every bucket exists.
     calls(asks.len())?;
     let begun = Instant::now();
     let mut done = 0;
@@ -172,8 +172,8 @@ fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
     Ok(per_second(done * 2, begun.elapsed()))
 }
 
-/// What a limiter adds to the process for each bucket it knows. Each is used again until the allocator has given back
-/// what the growth left behind, so that what is counted is what stays.
+/// Memory that a limiter adds to the process per bucket. Buckets are used again until the allocator has returned what
+/// the growth left behind, so that only retained memory is counted.
 fn memory(buckets: u32) -> anyhow::Result<f64> {
     let config = LimitConfig { max_buckets: buckets as usize * 2, ..LimitConfig::default() };
     let mut upstream = Upstream::new(5, 5_000, 1);
@@ -198,19 +198,21 @@ fn memory(buckets: u32) -> anyhow::Result<f64> {
     }
     let added = resident()?.saturating_sub(before);
     let known = limiter.snapshot(now).buckets;
-    ensure!(known >= buckets as usize, "only {known} of {buckets} buckets are known");
+    ensure!(known >= buckets as usize, "only {known} of {buckets} buckets exist");
     Ok(per_second(added, Duration::from_secs(known as u64)))
 }
 
-/// Bytes of the process that are in RAM.
+/// Resident memory of this process in bytes.
 fn resident() -> anyhow::Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").context("this system does not tell")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("this system does not tell")?;
+    let status = std::fs::read_to_string("/proc/self/status").context("cannot read the memory of the process; this \
+        benchmark needs Linux")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("cannot find VmRSS in \
+        /proc/self/status")?;
     let kib: usize = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib * 1_024)
 }
 
-/// The actor, asked by many at once, by the real clock.
+/// Measures the actor with many concurrent callers, in real time.
 async fn actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
     let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
     let clock = Clock::start();

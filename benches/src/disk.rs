@@ -1,4 +1,4 @@
-//! A folder on a disk: what is measured has to be kept, not only remembered.
+//! A temporary directory on a disk: durable writes must reach real storage.
 
 use std::fs;
 use std::path::Path;
@@ -6,23 +6,25 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
-/// File systems that forget everything when the power goes, and so keep nothing in no time.
+/// File systems in memory. They lose everything on power failure, so a sync costs nothing.
 const FORGETFUL: [&str; 2] = ["tmpfs", "ramfs"];
 
-/// A folder for temporary files, which must not be in memory.
+/// Creates a temporary directory, which must not be in memory.
 pub(crate) fn folder() -> anyhow::Result<TempDir> {
-    let folder = tempfile::tempdir().context("there is no folder for temporary files")?;
-    let mounts = fs::read_to_string("/proc/self/mounts").context("this system does not tell what is mounted")?;
-    let system = file_system(&mounts, folder.path()).context("the folder for temporary files is nowhere")?;
+    let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts; this benchmark needs \
+        Linux")?;
+    let system = file_system(&mounts, folder.path()).context("cannot find the file system of the temporary directory")?;
     ensure!(
         !FORGETFUL.contains(&system),
-        "{} is in memory ({system}); name a folder on a disk with TMPDIR",
+        "{} is in memory ({system}); set TMPDIR to a directory on a disk",
         folder.path().display()
     );
     Ok(folder)
 }
 
-/// The kind of file system that holds a path: of those mounted above it, the nearest, and of several there the last.
+/// Type of the file system that holds a path: of all mounts above it, the nearest; of several at the same point, the
+/// last.
 fn file_system<'m>(mounts: &'m str, path: &Path) -> Option<&'m str> {
     let mount = |line: &'m str| {
         let mut fields = line.split(' ').skip(1);

@@ -1,5 +1,4 @@
-//! `gate --processes N`: one global limit, and several processes at full demand that share it over a Redis of the
-//! benchmark's own.
+//! `gate --processes N`: one global limit that several processes at full demand share over a private Redis.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -21,16 +20,16 @@ use crate::pipeline::{TOKEN, call, delay, read};
 use crate::redis_server::RedisServer;
 use crate::stats::{Durations, per_second};
 
-/// The hidden subcommand that a process of the fleet runs.
+/// Hidden subcommand that a process of the fleet runs.
 pub(crate) const SUBCOMMAND: &str = "drive";
 
-/// As in a gate that is alone: 20 ms ± 20 ms in all.
+/// As in the benchmark of a single gate: 20 ms ± 20 ms in total.
 const JITTER_MS: u64 = 20;
 
-/// Before anything is counted: the others have been met, and the first burst is over.
+/// Time before anything is counted: all members have joined, and the first burst has ended.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// What the processes do.
+/// Load of the processes.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) processes: u32,
@@ -38,7 +37,7 @@ pub(crate) struct Load {
     pub(crate) guilds: u32,
 }
 
-/// What a process of the fleet is told on its command line.
+/// Command line of a process of the fleet.
 #[derive(Debug, Args)]
 pub(crate) struct Drive {
     #[arg(long)]
@@ -51,7 +50,7 @@ pub(crate) struct Drive {
     guilds: Vec<String>,
 }
 
-/// A process of the fleet. It ends when this is dropped.
+/// A process of the fleet. Dropping it ends the process.
 struct Process {
     child: Child,
     say: Option<ChildStdin>,
@@ -68,12 +67,12 @@ impl Process {
             .spawn()
             .context("cannot start a process of the fleet")?;
         let say = child.stdin.take();
-        let hear = BufReader::new(child.stdout.take().context("a process of the fleet has no output")?);
+        let hear = BufReader::new(child.stdout.take().context("a process of the fleet has no stdout")?);
         Ok(Self { child, say, hear })
     }
 
     fn say(&mut self, word: &str) -> anyhow::Result<()> {
-        let say = self.say.as_mut().context("a process of the fleet hears nothing")?;
+        let say = self.say.as_mut().context("a process of the fleet has no stdin")?;
         writeln!(say, "{word}")?;
         Ok(say.flush()?)
     }
@@ -81,7 +80,7 @@ impl Process {
     fn hear(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
         self.hear.read_line(&mut line)?;
-        serde_json::from_str(&line).with_context(|| format!("a process of the fleet failed; it said {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("a process of the fleet failed; its output was {line:?}"))
     }
 }
 
@@ -94,7 +93,7 @@ impl Drop for Process {
 
 pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
     let Load { processes, pending, guilds } = *load;
-    ensure!(guilds >= processes, "there must be at least one guild for each of the {processes} processes");
+    ensure!(guilds >= processes, "--guilds must be at least the number of processes ({processes})");
     let redis = RedisServer::start()?;
     let config = SimConfig { guilds, ..SimConfig::default() };
     let limit = config.limits.global.limit;
@@ -109,10 +108,10 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
     };
     let mut fleet: Vec<Process> =
         (0..processes).map(|number| Process::start(&drive(number))).collect::<Result<_, _>>()?;
-    // In a thread of their own: they wait for the processes, and the simulator must go on meanwhile.
+    // On a blocking thread: this waits for the processes while the simulator must continue.
     let measured = spawn_blocking(move || -> anyhow::Result<_> {
         for process in &mut fleet {
-            process.hear().context("it did not become a member")?;
+            process.hear().context("a process of the fleet did not become a member")?;
         }
         std::thread::sleep(WARM_UP);
         fleet.iter_mut().try_for_each(|process| process.say("count"))?;
@@ -128,7 +127,7 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
     let mut waits = Durations::default();
     let mut counts = Vec::new();
     for process in &told {
-        let seen = process["waits_us"].as_array().context("a process of the fleet told no waits")?;
+        let seen = process["waits_us"].as_array().context("a process of the fleet reported no waits")?;
         counts.push(seen.len());
         seen.iter().filter_map(Value::as_u64).for_each(|micros| waits.push(Duration::from_micros(micros)));
     }
@@ -140,7 +139,7 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
     let least = counts.iter().copied().min().unwrap_or_default() as f64 / total;
     let round_trips = scripts as f64 / total;
     if !quiet {
-        println!("{goodput:.1} calls/s answered of {limit} allowed; calls of each process: {counts:?}");
+        println!("{goodput:.1} calls/s answered, {limit} allowed; calls per process: {counts:?}");
     }
     Ok(json!({
         "name": "gate",
@@ -157,9 +156,9 @@ pub(crate) async fn run(load: &Load, seconds: u64, quiet: bool) -> anyhow::Resul
     }))
 }
 
-/// What a process of the fleet does: as many calls as it may, until it is told to tell.
+/// Main function of a process of the fleet: calls at full demand until the parent requests the result.
 pub(crate) fn drive(drive: &Drive) -> anyhow::Result<()> {
-    // The process starts as the daemon does, so that what is measured is what runs.
+    // Starts like the daemon, so that the real code is measured.
     let _ = rustls::crypto::ring::default_provider().install_default();
     app::block_on(follow(drive))?
 }
@@ -167,7 +166,7 @@ pub(crate) fn drive(drive: &Drive) -> anyhow::Result<()> {
 fn settings_of(drive: &Drive) -> anyhow::Result<Settings> {
     let environment = [("GUILDHALL__DISCORD__API_URL", &drive.api_url), ("GUILDHALL__REDIS__URL", &drive.redis_url)];
     let environment = environment.map(|(name, value)| (name.into(), value.into())).into();
-    // Not whatever file happens to lie in this folder.
+    // An empty file, so that no settings file in the working directory is read.
     let nothing = tempfile::NamedTempFile::new()?;
     Ok(settings::load(SettingsSources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?
         .settings)
@@ -185,7 +184,7 @@ async fn follow(drive: &Drive) -> anyhow::Result<()> {
             match word?.as_str() {
                 "count" => drop(phase.send(true)),
                 "tell" => break,
-                other => bail!("{other:?} is nothing to do"),
+                other => bail!("unknown command {other:?}"),
             }
         }
         Ok(())
@@ -199,7 +198,7 @@ async fn follow(drive: &Drive) -> anyhow::Result<()> {
             for turn in turn.. {
                 let path = format!("/guilds/{}/roles", guilds[turn % guilds.len()]);
                 let asked = Instant::now();
-                // The channel closes when it is time to tell.
+                // The channel closes when the parent requests the result.
                 let mut end = counted.clone();
                 tokio::select! {
                     answered = call(&gate, read(path, credential)) => drop(answered?),
@@ -227,20 +226,20 @@ fn credential(rest: &RestComponent) -> anyhow::Result<Credential> {
     Ok(rest.calls.gateway_bot()?.request.credential)
 }
 
-/// Waits until the process shares the limit with others, and may have so many calls waiting.
+/// Waits until the process shares the limit with the others and is permitted enough waiting calls.
 async fn wait_for_membership(rest: &RestComponent, pending: u32) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
-        let view = rest.gate.observe().await.context("the gate is gone")?;
+        let view = rest.gate.observe().await.context("the gate has stopped")?;
         let is_member = view.limits.credentials.iter().any(|limit| {
             limit.shared.as_ref().is_some_and(|shared| shared.mode == SharingMode::Shared && shared.share > 0)
         });
-        // Calls that wait count as calls that may come back invalid.
+        // Each waiting call reserves one possible invalid request.
         let invalid = view.breakers.invalid_requests.shared;
         if is_member && invalid.is_some_and(|fleet| fleet.lent > u64::from(pending)) {
             return Ok(());
         }
         sleep(Duration::from_millis(20)).await;
     }
-    bail!("the process did not become a member of the fleet")
+    bail!("the process did not become a member of the fleet in time")
 }

@@ -1,4 +1,4 @@
-//! `gate`: what the whole pipeline makes of Discord's global limit under full demand, and how evenly it shares it.
+//! `gate`: how much of Discord's global limit the whole pipeline uses under full demand, and how fairly it shares it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,36 +19,37 @@ use crate::fleet::{self, Load};
 use crate::pipeline::{bot, call, delay, read, transport};
 use crate::stats::{Durations, per_second};
 
-/// A call is held up by at most so much on its way in, and again on its way back: 20 ms ± 20 ms in all.
+/// Maximum delay of a request, and again of its response: 20 ms ± 20 ms in total.
 const JITTER_MS: u64 = 20;
 
-/// Before anything is counted: the quiet first window, the burst after it, and the first answers of every route.
+/// Time before anything is counted: the quiet first window, the burst after it, and the first responses on every route.
 const WARM_UP: Duration = Duration::from_secs(4);
 
-/// What each caller reads of its guilds, in turn. None of these has a limit that binds before the global one does.
+/// Paths that each caller reads of its guilds, in turn. None of them has a limit that is reached before the global one.
 const READS: [&str; 4] = ["", "/roles", "/channels", "/members?limit=10"];
 
-/// How the gate is loaded.
+/// Load on the gate.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Callers that all want the same.
+    /// Number of callers with equal demand.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     callers: u32,
-    /// Calls that each caller has under way or waiting.
+    /// Number of calls that each caller has in flight or waiting.
     #[arg(long, default_value_t = 10)]
     pending: u32,
-    /// Guilds, divided among the callers.
+    /// Number of guilds, divided among the callers.
     #[arg(long, default_value_t = 200)]
     guilds: u32,
-    /// Processes that share the limit over Redis, with 100 calls under way or waiting in all.
+    /// Number of processes that share the limit over Redis. Together they have as many calls in flight or waiting as
+    /// all callers.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     processes: u32,
 }
 
-/// The header in which an answer says when its call was handed to the transport, in microseconds since the start.
+/// Response header with the time at which the call reached the transport, in microseconds since the start.
 const DISPATCHED: HeaderName = HeaderName::from_static("x-bench-dispatched-us");
 
-/// The real transport, with a note on each answer of when its call came.
+/// The real transport, which adds the time of dispatch to each response.
 struct Noted {
     transport: HyperTransport,
     start: Instant,
@@ -65,7 +66,7 @@ impl Transport for Noted {
     }
 }
 
-/// One of a caller's threads of work.
+/// One concurrent task of a caller.
 struct Worker {
     caller: u32,
     gate: Arc<Gate>,
@@ -77,7 +78,7 @@ struct Worker {
     until: Instant,
 }
 
-/// What a worker saw while it was counted.
+/// Waits that a worker counted.
 struct Seen {
     caller: u32,
     waits: Durations,
@@ -94,7 +95,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
 
 async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
     let Arguments { callers, pending, guilds, .. } = *arguments;
-    ensure!(guilds >= callers, "there must be at least one guild for each of the {callers} callers");
+    ensure!(guilds >= callers, "--guilds must be at least the number of callers ({callers})");
     let config = SimConfig { guilds, ..SimConfig::default() };
     let limit = config.limits.global.limit;
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
@@ -108,8 +109,8 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let from = Instant::now() + WARM_UP;
     let until = from + Duration::from_secs(seconds);
     let mut workers = JoinSet::new();
-    // In turn: had each caller asked for all its calls at once, they would also be answered in blocks, and where the
-    // counted time begins and ends would decide who got a block more.
+    // Workers start in round-robin order. If each caller started all its calls at once, responses would also come in
+    // blocks, and the bounds of the counted time would decide which caller gets an extra block.
     for turn in 0..pending as usize {
         for caller in 0..callers {
             let gate = Arc::clone(&gate);
@@ -134,7 +135,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let mean = per_second(waits.len(), Duration::from_secs(u64::from(callers)));
     let least = per_second(shares.iter().copied().min().unwrap_or_default(), Duration::from_secs(1));
     if !quiet {
-        println!("{goodput:.1} calls/s answered of {limit} allowed; calls of each caller: {shares:?}");
+        println!("{goodput:.1} calls/s answered, {limit} allowed; calls per caller: {shares:?}");
     }
     Ok(json!({
         "name": "gate",
@@ -151,7 +152,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
 }
 
 impl Worker {
-    /// Calls until the time is up. What is answered in the counted time counts, whenever it was asked.
+    /// Calls until the time is up. Responses within the counted time are counted, whenever their call started.
     async fn run(self) -> anyhow::Result<Seen> {
         let mut waits = Durations::default();
         let mut turn = self.turn;
@@ -162,12 +163,13 @@ impl Worker {
             let request = read(format!("/guilds/{guild}{read_of}"), self.credential);
             let answered = tokio::select! {
                 answered = call(&self.gate, request) => answered?,
-                // Whatever still waits then is not worth waiting for.
+                // Calls that still wait at the end are abandoned.
                 () = sleep_until(self.until) => break,
             };
             if Instant::now() >= self.from {
                 let dispatched = answered.headers.get(DISPATCHED).and_then(|at| at.to_str().ok()?.parse().ok());
-                let dispatched = self.start + Duration::from_micros(dispatched.context("an answer without its note")?);
+                let dispatched = self.start + Duration::from_micros(dispatched.context("a response has no dispatch \
+                    time")?);
                 waits.push(dispatched - asked);
             }
             turn += 1;

@@ -1,4 +1,4 @@
-//! `hot-bucket`: one route bucket that everybody wants, beside a client that has one call under way at a time.
+//! `hot-bucket`: one route bucket under full demand, compared with a client that has one call in flight at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ use tokio::time::{Instant, sleep_until};
 use crate::pipeline::{bot, call, delay, read, transport};
 use crate::stats::per_second;
 
-/// How one side is loaded.
+/// Load of one side.
 struct Load {
     pending: usize,
     limit: usize,
     time: Duration,
 }
 
-/// Far beyond what the bucket allows, in the simulator and in the gate: only the bucket is measured.
+/// Global limit of the simulator and of the gate, far above the limit of the bucket: only the bucket is measured.
 const GLOBAL: u32 = 100_000;
 
-/// Half of the latency is on the way in, half on the way back.
+/// Half of the latency is on the request, half on the response.
 const ONE_WAY_MS: u64 = 25;
 
-/// Before anything is counted: the quiet first window, and the first answers.
+/// Time before anything is counted: the quiet first window and the first responses.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// How the bucket is loaded.
+/// Load on the bucket.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Calls that the bucket allows in a second.
+    /// Number of calls per second that the bucket allows.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     limit: u32,
-    /// Calls that are under way or waiting at any time.
+    /// Number of calls in flight or waiting at any time.
     #[arg(long, default_value_t = 200)]
     pending: usize,
 }
@@ -64,7 +64,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     delay(&sim, ONE_WAY_MS, 0)?;
     let credential = bot(&sim)?;
     let time = Duration::from_secs(seconds);
-    // A guild and a gate for each, so that neither learns from the other.
+    // Each side has its own guild and gate, so that neither learns from the other.
     let guilds = sim.guilds();
     let mut rates = Vec::new();
     for (guild, pending) in guilds.into_iter().zip([1, arguments.pending]) {
@@ -80,7 +80,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let (one_in_flight, ours) = (rates[0], rates[1]);
     let limited = sim.score().rate_limited;
     if !quiet {
-        println!("{ours:.1} calls/s; with one under way at a time {one_in_flight:.1} calls/s");
+        println!("{ours:.1} calls/s; with one call in flight at a time {one_in_flight:.1} calls/s");
     }
     Ok(json!({
         "name": "hot-bucket",
@@ -94,7 +94,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     }))
 }
 
-/// Keeps so many calls pending, and returns how many are answered in a second.
+/// Maintains the given number of pending calls, and returns the number of responses per second.
 async fn load(
     gate: &Arc<Gate>,
     guild: Snowflake,
@@ -122,9 +122,9 @@ async fn load(
         answered.extend(worker??.into_iter().filter(|then| *then >= from));
     }
     answered.sort_unstable();
-    // Answers come in bursts, one a window. From the start of one to the start of another, no part of a window is
-    // counted that was not waited for.
+    // Responses come in one burst per window. Counting from the start of one burst to the start of another excludes
+    // partial windows.
     let whole = answered.len().saturating_sub(1) / limit * limit;
-    ensure!(whole > 0, "fewer than {limit} calls were answered; give it more --seconds");
+    ensure!(whole > 0, "fewer than {limit} calls were answered; increase --seconds");
     Ok(per_second(whole, answered[whole] - answered[0]))
 }

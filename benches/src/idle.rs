@@ -1,4 +1,4 @@
-//! `idle`: what a daemon with one shard and nothing to do takes of memory and processors.
+//! `idle`: memory and processor time of an idle daemon with one shard.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::daemon::Daemon;
 use crate::disk;
 use crate::processes::TOKEN;
 
-/// How long a daemon has to come to rest: until the gate is open and the allocator has given back what the start took.
+/// Time for a daemon to become idle: the gate is open, and the allocator has returned the memory that the start used.
 const SETTLES: Duration = Duration::from_secs(10);
 
-/// Nothing to choose.
+/// No options.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {}
 

@@ -1,4 +1,4 @@
-//! Load over HTTP/1.1: one connection, one request at a time, as many as its server answers.
+//! An HTTP/1.1 client for load: one connection, one request at a time.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A kept-alive connection.
+/// A keep-alive connection.
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     host: String,
@@ -26,7 +26,7 @@ impl Connection {
         Ok(Self { sender, host: address.to_string() })
     }
 
-    /// Sends a request and reads the answer to its end; returns its status and body.
+    /// Sends a request, reads the whole response, and returns its status and body.
     pub(crate) async fn call(
         &mut self,
         method: Method,

@@ -1,7 +1,8 @@
-//! The benchmark program: `guildhall-bench <name> --json` measures one thing and prints one JSON object as its last line.
+//! The benchmark program: `guildhall-bench <name> --json` runs one benchmark and prints one JSON object as its last
+//! line.
 //!
-//! Every benchmark takes `--seconds` and ends within a minute by default. Figures that depend on the machine are given
-//! beside a baseline from the same run where there is one.
+//! Every benchmark accepts `--seconds` and ends within a minute by default. Figures that depend on the machine come
+//! with a baseline from the same run where possible.
 
 mod api;
 mod backlog;
@@ -41,66 +42,66 @@ use tokio::runtime::{Builder, Runtime};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures one part of Guildhall.
+/// Benchmark one part of Guildhall.
 #[derive(Debug, Parser)]
 #[command(name = "guildhall-bench", version)]
 struct Arguments {
     #[command(subcommand)]
     name: Name,
-    /// Print nothing but the JSON object.
+    /// Print only the JSON object.
     #[arg(long, global = true)]
     json: bool,
-    /// How long each measurement runs.
+    /// Seconds that each measurement runs.
     #[arg(long, global = true, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
 }
 
 #[derive(Debug, Subcommand)]
 enum Name {
-    /// How much the simulator can carry: REST requests and gateway events a second, limits off.
+    /// Measure the simulator's capacity: REST requests and gateway events per second, with limits off.
     Sim(sim::Arguments),
-    /// What the whole pipeline makes of the global limit under full demand, and how evenly it shares it.
+    /// Measure how much of the global limit the whole pipeline uses under full demand, and how fairly it shares it.
     Gate(gate::Arguments),
-    /// One route bucket that everybody wants, beside a client with one call under way at a time.
+    /// Measure one route bucket under full demand, compared with a client that has one call in flight at a time.
     HotBucket(hot_bucket::Arguments),
-    /// How fast the limiter decides, by itself and as an actor, and what it keeps for each bucket.
+    /// Measure how fast the limiter decides, alone and as an actor, and its memory per bucket.
     Decisions(decisions::Arguments),
-    /// What a decision about the order of a queue costs, by how many operations wait in it.
+    /// Measure the cost of an ordering decision by the number of operations that wait in a queue.
     Order(order::Arguments),
-    /// What a call costs through the whole pipeline, beside the same call made directly.
+    /// Measure the cost of a call through the whole pipeline, compared with the same call made directly.
     Overhead(overhead::Arguments),
-    /// A budget shared over Redis that everybody wants, beside a script that is tried until it succeeds.
+    /// Measure a budget shared over Redis under full demand, compared with a script that is retried until it succeeds.
     Budgets(budgets::Arguments),
-    /// How many operations a second go all the way, kept at each step, beside other queues on the same PostgreSQL.
+    /// Measure end-to-end operations per second with durable steps, compared with other queues on the same PostgreSQL.
     Operations(operations::Arguments),
-    /// What an operation costs when the store holds many that are done and many that are not.
+    /// Measure the cost of an operation when the store holds many finished and many pending operations.
     Backlog(backlog::Arguments),
-    /// How many operations a second one, two and four daemons do that share a PostgreSQL.
+    /// Measure operations per second of one, two and four daemons that share a PostgreSQL.
     Processes(processes::Arguments),
-    /// How many events a second go all the way to a rule, and how long one takes.
+    /// Measure end-to-end events per second up to a rule, and the latency of an event.
     Events(events::Arguments),
-    /// How soon events are handed on and handled while a daemon has more and fewer of them, and a rule acts on some.
+    /// Measure the latency of forwarding and handling events at several rates, while a rule acts on some of them.
     Load(stages::Arguments),
-    /// How much memory a daemon holds, by its shards and by its guilds.
+    /// Measure the memory of a daemon per shard and per guild.
     Memory(memory::Arguments),
-    /// How many operations a second a daemon accepts over HTTP, beside what BullMQ adds to its queue.
+    /// Measure how many operations per second a daemon accepts over HTTP, compared with BullMQ.
     Api(api::Arguments),
-    /// What a daemon with nothing to do takes of memory and processors.
+    /// Measure the memory and processor time of an idle daemon.
     Idle(idle::Arguments),
-    /// A simulator for a benchmark that wants it in another process.
+    /// Run a simulator for a benchmark that needs it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
-    /// A process of a fleet that shares one limit.
+    /// Run one process of a fleet that shares one limit.
     #[command(name = fleet::SUBCOMMAND, hide = true)]
     Drive(fleet::Drive),
-    /// A daemon that shares the work with others.
+    /// Run a daemon that shares the work with others.
     #[command(name = daemon::SUBCOMMAND, hide = true)]
     ServeDaemon,
 }
 
 impl Name {
-    /// Where processor time is measured, one thread does all the work: then nothing is lost between threads, and the
-    /// figure does not depend on how many there are.
+    /// Benchmarks that measure processor time run on one thread. Then no time is spent on switching between threads,
+    /// and the figure does not depend on the number of threads.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) => Builder::new_current_thread(),
@@ -144,7 +145,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The figures, unless it was something else that was asked for.
+/// Runs the benchmark and returns its figures. `None` for the hidden subcommands.
 fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
     let Arguments { name, json, seconds } = arguments;
     let figures = match name {
@@ -160,7 +161,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         Name::Api(options) => name.runtime()?.block_on(api::run(options, *seconds, *json))?,
         Name::Idle(options) => name.runtime()?.block_on(idle::run(options, *seconds, *json))?,
         Name::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
-        // It has been, before this.
+        // Handled in `main`.
         Name::ServeDaemon => return Ok(None),
         Name::ServeSim => {
             name.runtime()?.block_on(serve_sim::serve())?;
@@ -177,7 +178,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
     Ok(Some(figures))
 }
 
-/// Runs what is put together as the daemon is, where the daemon runs.
+/// Runs a benchmark on the same runtime as the daemon, because it uses components of the daemon.
 fn as_the_daemon(run: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<Value> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     guildhall::app::block_on(run)?

@@ -1,4 +1,4 @@
-//! `memory`: how much memory a daemon holds for a shard that is idle, and for a guild that has had an event.
+//! `memory`: memory of a daemon per idle shard, and per guild that has had an event.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,25 +15,25 @@ use crate::disk;
 use crate::processes::TOKEN;
 use crate::sender::{Guild, Sender};
 
-/// So many shards are compared with one.
+/// Number of shards that is compared with a single shard.
 const MANY_SHARDS: u32 = 33;
 
-/// So many guilds are active, one number after the other.
+/// Numbers of active guilds, in increasing order.
 const SIZES: [u32; 3] = [1_000, 10_000, 100_000];
 
-/// The first guild's id, as in `events`.
+/// Id of the first guild, as in `events`.
 const FIRST_GUILD: u64 = 310_000_000_000 << 22;
 
-/// How many events are sent before it is waited until they are handled: less than a shard keeps.
+/// Number of events that are sent before waiting until they are handled: less than a shard buffers.
 const AT_ONCE: usize = 2_000;
 
-/// How long what was sent may take to be handled.
+/// Time limit for handling what was sent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a daemon has to give back what it does not need.
+/// Time for a daemon to release memory that it does not need.
 const SETTLES: Duration = Duration::from_secs(3);
 
-/// Nothing to choose.
+/// No options.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {}
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(_: &Arguments, quiet: bool) -> anyhow::Result<Value> {
     let many = idle(MANY_SHARDS, &api).await?;
     let kb_per_shard = (many as f64 - one as f64) / f64::from(MANY_SHARDS - 1) / 1_024.0;
     if !quiet {
-        println!("{kb_per_shard:.0} KB an idle shard ({} KB with one)", one / 1_024);
+        println!("{kb_per_shard:.0} KB per idle shard ({} KB with one shard)", one / 1_024);
     }
     let held = with_guilds(&api, quiet).await?;
     let (Some(first), Some(last)) = (held.first(), held.last()) else { anyhow::bail!("nothing was measured") };
@@ -73,7 +73,7 @@ fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1_048_576.0
 }
 
-/// What a daemon holds with so many shards that have a session and no events.
+/// Memory of a daemon whose shards have sessions but no events.
 async fn idle(shards: u32, api: &str) -> anyhow::Result<u64> {
     let folder = disk::folder()?;
     let sender = Sender::start(shards, &[], None)?;
@@ -84,7 +84,7 @@ async fn idle(shards: u32, api: &str) -> anyhow::Result<u64> {
     Ok(held)
 }
 
-/// What a daemon holds with no active guild, and with each number of them.
+/// Memory of a daemon without active guilds, then with each number of them.
 async fn with_guilds(api: &str, quiet: bool) -> anyhow::Result<Vec<u64>> {
     let folder = disk::folder()?;
     let most = SIZES[SIZES.len() - 1];
@@ -113,16 +113,16 @@ async fn with_guilds(api: &str, quiet: bool) -> anyhow::Result<Vec<u64>> {
             println!("{size} guilds: {:.1} MB", mb(daemon.resident()?));
         }
     }
-    ensure!(sender.reconnects() == 0, "a shard left because there was no room: the figures are of something else");
+    ensure!(sender.reconnects() == 0, "a shard disconnected because its buffer was full; the figures are not valid");
     block_in_place(|| drop(daemon));
     Ok(held)
 }
 
-/// Waits until all that was sent is handled.
+/// Waits until everything that was sent is handled.
 async fn handled(daemon: &Daemon, sender: &Sender) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while daemon.metrics().await?.sum("guildhall_events_handled_total") < sender.sent() as f64 {
-        ensure!(Instant::now() < deadline, "not all that was sent was handled within {PATIENCE:?}");
+        ensure!(Instant::now() < deadline, "not all sent events were handled within {PATIENCE:?}");
         sleep(Duration::from_millis(5)).await;
     }
     Ok(())
@@ -141,7 +141,7 @@ async fn start(sender: &Sender, shards: u32, api: &str, folder: &Path) -> anyhow
         ("GATEWAY__MAX_CONCURRENCY", "0"),
         ("GATEWAY__IDENTIFY_SPACING_MS", "0"),
         ("STORE__URL", &store),
-        ("HANDLERS__FILE", file.to_str().context("an odd name of a folder")?),
+        ("HANDLERS__FILE", file.to_str().context("the path of the temporary directory is not UTF-8")?),
     ];
     let daemon = block_in_place(|| Daemon::start(&settings, folder))?;
     daemon.is_ready().await?;

@@ -1,4 +1,4 @@
-//! A daemon's metrics, as a monitor would read them.
+//! Parses the metrics of a daemon, like a monitoring system.
 
 /// Metrics at one moment.
 #[derive(Debug, Default)]
@@ -15,14 +15,14 @@ impl Metrics {
         )
     }
 
-    /// The sum of all that have this name, whatever their labels.
+    /// Sum of all series with this name, whatever their labels.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         let is = |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
         self.0.iter().filter(|(known, _)| is(known)).map(|(_, value)| value).sum()
     }
 
-    /// The value that this share of what a histogram has seen since then does not exceed, as Prometheus works it out: within
-    /// a bucket all values are as likely.
+    /// Quantile of the samples that a histogram has counted since `before`, as Prometheus computes it: by linear
+    /// interpolation within a bucket.
     pub(crate) fn quantile_since(&self, before: &Self, name: &str, share: f64) -> Option<f64> {
         let prefix = format!("{name}_bucket{{");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -36,7 +36,7 @@ impl Metrics {
         let at = buckets.iter().position(|(_, count)| *count >= share * all)?;
         let (low, below) = if at == 0 { (0.0, 0.0) } else { buckets[at - 1] };
         let (high, count) = buckets[at];
-        // What lies beyond the last bound may be anything: it is not made smaller than it is.
+        // The value is above the last finite bound: infinity does not understate it.
         if high.is_infinite() {
             return Some(high);
         }

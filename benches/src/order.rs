@@ -1,7 +1,7 @@
-//! `order`: what a decision about the order of a queue costs, by how many operations wait in it.
+//! `order`: cost of an ordering decision by the number of operations that wait in a queue.
 //!
-//! Every operation gives a member 250 roles of its own, the most that one operation can name. So it names 251 objects, and
-//! each of them could be what another one has to wait for.
+//! Every operation gives a member 250 distinct roles, the maximum of one operation. It references 251 objects, and
+//! another operation could have to wait for any of them.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use guildhall_core::operation::{OperationId, Payload, Reference};
 use guildhall_core::time::UnixMs;
 use serde_json::{Map, Value, json};
 
-/// How many operations wait, the fewest first.
+/// Numbers of waiting operations, in increasing order.
 const WAITING: [u64; 3] = [10, 100, 1_000];
 
-/// Between two looks at the clock.
+/// Decisions between two clock reads.
 const BATCH: u64 = 64;
 
 const START: UnixMs = UnixMs::new(1_700_000_000_000);
 
-/// How the operations are made.
+/// Size of the operations.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Roles that each operation names.
+    /// Number of roles that each operation references.
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..=250))]
     roles: u64,
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::R
         for waiting in WAITING {
             let nanoseconds = measure(waiting, arguments.roles, time)?;
             if !quiet {
-                println!("{name}: {nanoseconds:.0} ns a decision with {waiting} waiting");
+                println!("{name}: {nanoseconds:.0} ns per decision with {waiting} waiting");
             }
             figures.insert(format!("{name}_ns_{waiting}"), json!(nanoseconds));
             costs.push(nanoseconds);
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::R
     Ok(Value::Object(figures))
 }
 
-/// An operation that shares nothing with others.
+/// An operation that shares no objects with others.
 fn entry(seq: u64, roles: u64, phase: WaitPhase, eligible_at: UnixMs) -> QueueEntry<Objects> {
     let id = OperationId::new(seq, [0; 10]);
     let roles = (0..roles).map(|nth| Reference::Id(seq * 1_000 + nth)).collect();
@@ -59,9 +59,10 @@ fn entry(seq: u64, roles: u64, phase: WaitPhase, eligible_at: UnixMs) -> QueueEn
     QueueEntry { id, seq, phase, eligible_at, deadline: None, deployment: None, objects: payload.objects(id, Some(1)) }
 }
 
-/// A queue with so many that are parked; each is due a millisecond after the one before it, from `first` on.
+/// A queue with this number of parked operations. Each is due a millisecond after the one before it, starting at
+/// `first`.
 fn parked(waiting: u64, roles: u64, first: UnixMs) -> OperationOrder<Objects> {
-    // One that is held is parked at once, and there is room for all.
+    // A delayed operation is parked at once, and the lookahead covers all of them.
     let config = OrderConfig { park_after: Duration::ZERO, lookahead: 2_000 };
     let mut line = OperationOrder::new(config);
     let due = |seq| first + Duration::from_millis(seq);
@@ -70,19 +71,19 @@ fn parked(waiting: u64, roles: u64, first: UnixMs) -> OperationOrder<Objects> {
     line
 }
 
-/// One after the other arrives, passes all that are parked, and ends.
+/// Operations arrive one at a time, pass all parked ones, and finish.
 fn pass(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     let mut line = parked(waiting, roles, START + Duration::from_secs(86_400));
     let mut next = waiting;
     let mut decide = |count: u64| {
-        // Made beforehand, so that only the order is measured.
+        // Created in advance, so that only the ordering is measured.
         let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, WaitPhase::Queued, START)).collect();
         next += count;
         let begun = Instant::now();
         for arrival in arrivals {
             let seq = arrival.seq;
             line.on_loaded([arrival], false);
-            ensure!(line.next(START) == OrderStep::Run(seq), "it was not its turn");
+            ensure!(line.next(START) == OrderStep::Run(seq), "the operation was not the next one");
             line.on_started(seq);
             line.on_ended(seq);
         }
@@ -91,7 +92,7 @@ fn pass(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     per_decision(time, &mut decide)
 }
 
-/// One after the other of those that are parked is due, runs, and is held back again.
+/// Parked operations become due one at a time, run, and are delayed again.
 fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     let mut line = parked(waiting, roles, START);
     let mut now = START;
@@ -99,7 +100,7 @@ fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
         let begun = Instant::now();
         for _ in 0..count {
             now = now + Duration::from_millis(1);
-            let OrderStep::Run(seq) = line.next(now) else { anyhow::bail!("none was due") };
+            let OrderStep::Run(seq) = line.next(now) else { anyhow::bail!("no operation was due") };
             line.on_started(seq);
             line.on_delayed(seq, now + Duration::from_millis(waiting), DelayScope::Alone, now);
         }
@@ -108,7 +109,7 @@ fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     per_decision(time, &mut decide)
 }
 
-/// One after the other arrives and is parked, and the one that waits longest is cancelled: each changes the index.
+/// Operations arrive one at a time and are parked, and the oldest one is cancelled. Each step changes the index.
 fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     let later = START + Duration::from_secs(86_400);
     let mut line = parked(waiting, roles, later);
@@ -121,7 +122,7 @@ fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
         for arrival in arrivals {
             let oldest = arrival.seq - waiting;
             line.on_loaded([arrival], false);
-            ensure!(matches!(line.next(START), OrderStep::WaitUntil(_)), "it was not parked");
+            ensure!(matches!(line.next(START), OrderStep::WaitUntil(_)), "the operation was not parked");
             line.on_cancelled(oldest);
         }
         Ok(begun.elapsed())
@@ -129,7 +130,7 @@ fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
     per_decision(time, &mut decide)
 }
 
-/// Nanoseconds for one of many decisions.
+/// Nanoseconds per decision.
 fn per_decision(time: Duration, decide: &mut dyn FnMut(u64) -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
     decide(BATCH)?;
     let (mut spent, mut decisions, begun) = (Duration::ZERO, 0, Instant::now());
@@ -137,7 +138,7 @@ fn per_decision(time: Duration, decide: &mut dyn FnMut(u64) -> anyhow::Result<Du
         spent += decide(BATCH)?;
         decisions += BATCH;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a figure needs no more digits than a double has")]
     let nanoseconds = spent.as_nanos() as f64 / decisions as f64;
     Ok(nanoseconds)
 }

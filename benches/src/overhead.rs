@@ -1,4 +1,4 @@
-//! `overhead`: what a call costs the caller's processor through the whole pipeline, beside the same call made directly.
+//! `overhead`: processor time of a call through the whole pipeline, compared with the same call made directly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,18 +22,18 @@ use crate::cpu;
 use crate::pipeline::{TOKEN, call, read, transport};
 use crate::serve_sim::Child;
 
-/// Each side runs this long, then the other: so both see the same machine.
+/// The two sides alternate after this time, so that both see the same machine.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// How both ways are loaded.
+/// Load of both sides.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Calls under way at any time.
+    /// Number of calls in flight at any time.
     #[arg(long, default_value_t = 16)]
     pending: usize,
 }
 
-/// Both ways to the same simulator.
+/// A direct client and a gate for the same simulator.
 struct Ways {
     api_url: String,
     paths: Vec<String>,
@@ -48,7 +48,7 @@ enum Way {
     Pipeline,
 }
 
-/// What calls of one way took.
+/// Cost of the calls of one side.
 #[derive(Default)]
 struct Cost {
     calls: usize,
@@ -69,7 +69,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
         .run_until(async {
             let sim = Child::start()?;
             let ways = Arc::new(Ways::to(&sim)?);
-            // The quiet first window, connections, and the first answers.
+            // Covers the quiet first window, the connections, and the first responses.
             for way in [Way::Pipeline, Way::Direct] {
                 ways.load(way, arguments.pending, Duration::from_secs(2)).await?;
             }
@@ -80,7 +80,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
                     let before = cpu::of_process()?;
                     cost.calls += ways.load(way, arguments.pending, SLICE).await?;
                     if matches!(way, Way::Pipeline) {
-                        // What its metrics cost is the pipeline's, too.
+                        // The cost of metrics belongs to the pipeline.
                         recorder.run_upkeep();
                     }
                     cost.cpu += cpu::of_process()?.saturating_sub(before);
@@ -112,7 +112,7 @@ impl Ways {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // As the transport has it, so that what is compared is the way there and not the client.
+        // The same connector as in the transport, so that the clients do not differ.
         let connector = HttpsConnectorBuilder::new()
             .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))?
             .https_or_http()
@@ -134,7 +134,7 @@ impl Ways {
         })
     }
 
-    /// Keeps so many calls under way, and returns how many were answered.
+    /// Maintains the given number of calls in flight, and returns the number of responses.
     async fn load(self: &Arc<Self>, way: Way, pending: usize, time: Duration) -> anyhow::Result<usize> {
         let until = Instant::now() + time;
         let mut callers = JoinSet::new();
@@ -166,7 +166,7 @@ impl Ways {
             .header(header::AUTHORIZATION, format!("Bot {TOKEN}"))
             .body(Full::default())?;
         let answer = self.client.request(request).await?;
-        ensure!(answer.status().is_success(), "answered {}", answer.status());
+        ensure!(answer.status().is_success(), "returned {}", answer.status());
         answer.into_body().collect().await?;
         Ok(())
     }

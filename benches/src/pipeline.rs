@@ -1,4 +1,4 @@
-//! The whole pipeline before a simulator: breaker, token bucket and the real transport.
+//! The whole pipeline in front of a simulator: breaker, token bucket and the real transport.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use guildhall_core::response::Credential;
 use guildhall_sim::{Fault, FaultAction, SimHandle, Stage};
 use http::Method;
 
-/// The token of the simulator's first bot.
+/// Token of the simulator's first bot.
 pub(crate) const TOKEN: &str = "sim-bot-token";
 
-/// A call may wait this long for its turn: longer than any benchmark lets it.
+/// Maximum wait of a call: longer than in any benchmark.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The real transport, to the API at this address.
+/// The real transport to the API at this URL.
 pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
     Ok(HyperTransport::new(TransportConfig {
         api_url,
@@ -29,13 +29,13 @@ pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
     })?)
 }
 
-/// The simulator's bot, as calls are made.
+/// Credential of the simulator's bot.
 pub(crate) fn bot(sim: &SimHandle) -> anyhow::Result<Credential> {
     let application = sim.application(TOKEN).context("the simulator does not know its own bot")?;
     Ok(Credential::Application(application.get()))
 }
 
-/// A read that waits as long as it must.
+/// A read with the maximum wait.
 pub(crate) fn read(path: String, credential: Credential) -> RestRequest {
     let mut request = RestRequest::new(Method::GET, path, credential);
     request.max_wait = PATIENCE;
@@ -48,7 +48,7 @@ pub(crate) async fn call(gate: &Gate, request: RestRequest) -> anyhow::Result<Re
         CallOutcome::Answered(answer) => {
             ensure!(
                 answer.status.is_success(),
-                "answered {}: {}",
+                "returned {}: {}",
                 answer.status,
                 String::from_utf8_lossy(&answer.body)
             );
@@ -59,7 +59,7 @@ pub(crate) async fn call(gate: &Gate, request: RestRequest) -> anyhow::Result<Re
     }
 }
 
-/// Holds every call up on its way in and on its way back, each time so long and up to so much longer.
+/// Delays every request and every response by a fixed time and a random jitter.
 pub(crate) fn delay(sim: &SimHandle, fixed_ms: u64, jitter_ms: u64) -> anyhow::Result<()> {
     for at in [Stage::Arrival, Stage::Answer] {
         let action = FaultAction::Latency { fixed_ms, jitter_ms, at };

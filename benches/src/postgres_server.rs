@@ -1,5 +1,5 @@
-//! A PostgreSQL of the benchmark's own: a free port, a folder of its own, and gone at the end. It keeps what it says it
-//! has kept: `fsync` and `synchronous_commit` stay on.
+//! A private PostgreSQL server on a free port with its own data directory, removed at the end. Its commits are durable:
+//! `fsync` and `synchronous_commit` stay on.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// How long the server may take to listen.
+/// Time limit for the server to accept connections.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Where Debian keeps the programs of each version.
+/// Directory in which Debian installs the programs of each version.
 const INSTALLED: &str = "/usr/lib/postgresql";
 
-/// A running server. It ends when this is dropped.
+/// A running server. Dropping it stops the server.
 pub(crate) struct PostgresServer {
     process: Child,
     programs: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Makes a cluster, starts a server on it, and waits until it answers.
+    /// Creates a cluster, starts a server on it, and waits until it accepts connections.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let programs = newest().context("cannot find PostgreSQL; install it with: apt-get install postgresql")?;
         let folder = tempfile::tempdir()?;
@@ -50,9 +50,9 @@ impl PostgresServer {
             .stderr(Stdio::null())
             .status()?;
         if !made.success() {
-            bail!("initdb ended with {made}");
+            bail!("initdb exited with {made}");
         }
-        // Somebody else could take the port before the server does; then it ends at once, and says so.
+        // Another process could take the port before the server does. Then the server exits at once with an error.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let process = as_user("postgres")
             .arg("-D")
@@ -64,22 +64,22 @@ impl PostgresServer {
         let deadline = Instant::now() + PATIENCE;
         while !server.answers()? {
             if let Some(status) = server.process.try_wait()? {
-                bail!("postgres ended at once: {status}");
+                bail!("postgres exited during its start: {status}");
             }
             if Instant::now() > deadline {
-                bail!("postgres does not answer");
+                bail!("postgres did not accept connections in time");
             }
         }
         Ok(server)
     }
 
-    /// A database of its own.
+    /// Creates a database and returns its URL.
     pub(crate) fn database(&self, name: &str) -> anyhow::Result<String> {
         let made = Command::new(self.programs.join("createdb"))
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "bench", name])
             .status()?;
         if !made.success() {
-            bail!("createdb ended with {made}");
+            bail!("createdb exited with {made}");
         }
         Ok(format!("postgres://bench@127.0.0.1:{}/{name}", self.port))
     }
@@ -99,7 +99,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// The programs of the newest version there is.
+/// Programs of the newest installed version.
 fn newest() -> Option<PathBuf> {
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let versions = fs::read_dir(INSTALLED).ok()?.flatten().map(|entry| entry.path());
@@ -107,14 +107,16 @@ fn newest() -> Option<PathBuf> {
     Some(newest.join("bin"))
 }
 
-/// Whom to run the server as: nobody else if this is no root, else the user that came with it.
+/// User to run the server as: `None` if this process is not root, else the user `postgres`.
 fn user(own: &Path) -> anyhow::Result<Option<(u32, u32)>> {
     if fs::metadata(own)?.uid() != 0 {
         return Ok(None);
     }
     let passwd = fs::read_to_string("/etc/passwd")?;
-    let line = passwd.lines().find(|line| line.starts_with("postgres:")).context("there is no user postgres")?;
+    let line = passwd.lines().find(|line| line.starts_with("postgres:")).context("there is no user postgres; install \
+        PostgreSQL with: apt-get install postgresql")?;
     let mut fields = line.split(':').skip(2);
-    let mut number = || fields.next().and_then(|field| field.parse().ok()).context("the user postgres has no number");
+    let mut number = || fields.next().and_then(|field| field.parse().ok()).context("the entry of user postgres in \
+        /etc/passwd has no numeric ids");
     Ok(Some((number()?, number()?)))
 }

@@ -1,4 +1,4 @@
-//! A Redis of the benchmark's own: a free port, a folder of its own, and gone at the end.
+//! A private Redis server on a free port with its own directory, removed at the end.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use anyhow::{Context as _, bail};
 
 use crate::disk;
 
-/// How long the server may take to listen.
+/// Time limit for the server to accept connections.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A running server. It ends when this is dropped.
+/// A running server. Dropping it stops the server.
 pub(crate) struct RedisServer {
     process: Child,
     port: u16,
@@ -20,18 +20,18 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a server that keeps nothing, and waits until it answers.
+    /// Starts a server without persistence, and waits until it responds.
     pub(crate) fn start() -> anyhow::Result<Self> {
         Self::with(tempfile::tempdir()?, &["--appendonly", "no"])
     }
 
-    /// Starts a server that writes what it is told to a disk, and sees once a second that it is there.
+    /// Starts a server with an append-only file on a disk, which is synced once a second.
     pub(crate) fn keeping() -> anyhow::Result<Self> {
         Self::with(disk::folder()?, &["--appendonly", "yes", "--appendfsync", "everysec"])
     }
 
     fn with(folder: tempfile::TempDir, keeps: &[&str]) -> anyhow::Result<Self> {
-        // Somebody else could take the port before the server does; then it ends at once, and says so.
+        // Another process could take the port before the server does. Then the server exits at once with an error.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let process = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
@@ -46,10 +46,10 @@ impl RedisServer {
         let deadline = Instant::now() + PATIENCE;
         while server.ask("PING").is_err() {
             if let Some(status) = server.process.try_wait()? {
-                bail!("redis-server ended at once: {status}");
+                bail!("redis-server exited during its start: {status}");
             }
             if Instant::now() > deadline {
-                bail!("redis-server does not answer");
+                bail!("redis-server did not respond in time");
             }
             std::thread::yield_now();
         }
@@ -60,7 +60,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Scripts that were run so far, by the server's own count.
+    /// Number of scripts run so far, from the statistics of the server.
     pub(crate) fn scripts_run(&self) -> anyhow::Result<u64> {
         let stats = self.ask("INFO commandstats")?;
         let calls = |name: &str| {
@@ -70,7 +70,7 @@ impl RedisServer {
         Ok(["cmdstat_evalsha", "cmdstat_eval"].into_iter().filter_map(calls).sum())
     }
 
-    /// Asks something whose answer is one line, or one text of a known length.
+    /// Sends a command whose reply is a simple string or a bulk string.
     fn ask(&self, command: &str) -> anyhow::Result<String> {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port))?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -86,7 +86,7 @@ impl RedisServer {
                 Ok(String::from_utf8(text)?)
             }
             (None, Some(line)) => Ok(line.to_owned()),
-            (None, None) => bail!("redis-server answered {head}"),
+            (None, None) => bail!("redis-server returned {head}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A simulator in a process of its own, so that its work is not counted as its callers'.
+//! A simulator in its own process, so that its work is not counted as work of its callers.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{self, Command, Stdio};
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use crate::pipeline::TOKEN;
 
-/// Guilds of the child's simulator.
+/// Number of guilds of the simulator.
 const GUILDS: u32 = 100;
 
-/// The hidden subcommand that a child runs.
+/// Hidden subcommand that the child process runs.
 pub(crate) const SUBCOMMAND: &str = "serve-sim";
 
-/// A running child. It ends when this is dropped.
+/// A running child process. Dropping it ends the process.
 pub(crate) struct Child {
     process: process::Child,
     pub(crate) api_url: String,
@@ -24,23 +24,23 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts this program anew, as a simulator without limits, and waits until it listens.
+    /// Starts this program again as a simulator without limits, and waits until it listens.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg(SUBCOMMAND)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start the simulator's process")?;
+            .context("cannot start the simulator process")?;
         let mut line = String::new();
-        let stdout = process.stdout.take().context("the simulator's process has no output")?;
+        let stdout = process.stdout.take().context("the simulator process has no stdout")?;
         BufReader::new(stdout).read_line(&mut line)?;
-        let told: Value = serde_json::from_str(&line).context("the simulator's process did not start")?;
-        let guilds = told["guilds"].as_array().context("the simulator's process named no guilds")?;
+        let told: Value = serde_json::from_str(&line).context("the simulator process did not start")?;
+        let guilds = told["guilds"].as_array().context("the simulator process reported no guilds")?;
         Ok(Self {
             process,
-            api_url: told["api_url"].as_str().context("the simulator's process named no address")?.to_owned(),
-            application: told["application"].as_u64().context("the simulator's process named no bot")?,
+            api_url: told["api_url"].as_str().context("the simulator process reported no API URL")?.to_owned(),
+            application: told["application"].as_u64().context("the simulator process reported no application id")?,
             guilds: guilds.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         })
     }
@@ -48,13 +48,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It ends when its input does.
+        // It exits when its standard input ends.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
 }
 
-/// What the child does: serves, until whoever started it is gone.
+/// Main function of the child process: serves until the parent process exits.
 pub(crate) async fn serve() -> anyhow::Result<()> {
     let config = SimConfig { guilds: GUILDS, limits: LimitConfig::off(), ..SimConfig::default() };
     let sim = Sim::start(config).await.context("cannot start the simulator")?;

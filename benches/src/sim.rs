@@ -1,4 +1,4 @@
-//! `sim`: what the simulator can carry with its limits off, so that it is never what a test waits for.
+//! `sim`: capacity of the simulator with its limits off, so that it is never the bottleneck of a test.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,21 +17,21 @@ use crate::stats::{Durations, per_second};
 
 const TOKEN: &str = "Bot sim-bot-token";
 
-/// The intents of a reader that wants guilds and their messages.
+/// Intents for guilds and their messages.
 const GUILDS_AND_MESSAGES: u64 = 1 | 1 << 9;
 
-/// How the simulator is loaded.
+/// Load on the simulator.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// REST connections, each with one request under way.
+    /// Number of REST connections, each with one request in flight.
     #[arg(long, default_value_t = 32)]
     connections: usize,
-    /// Guilds that requests and events are spread over.
+    /// Number of guilds that requests and events are spread over.
     #[arg(long, default_value_t = 200)]
     guilds: u32,
 }
 
-/// What a caller needs to know of a guild.
+/// Ids that a caller needs of a guild.
 struct Guild {
     id: String,
     channel: String,
@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
 
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let reader = tokio::spawn(read_events(sim.address(), time, ready));
-    is_ready.await.context("the reader could not identify")?;
+    is_ready.await.context("the event reader could not identify")?;
     let storm = sim
         .storm(StormSpec {
             events_per_s: 0,
@@ -82,7 +82,8 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     }))
 }
 
-/// A mix of reads and writes, each connection on guilds of its own; returns the rate and every latency.
+/// Sends a mix of reads and writes, where each connection starts at a different guild. Returns the rate and all
+/// latencies.
 async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> anyhow::Result<(f64, Durations)> {
     let guilds = std::sync::Arc::new(look_around(address).await?);
     let begun = Instant::now();
@@ -99,7 +100,7 @@ async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> any
                 let sent = Instant::now();
                 let (status, answer) = connection.call(method, &path, TOKEN, body).await?;
                 latencies.push(sent.elapsed());
-                ensure!((200..300).contains(&status), "{path} answered {status}: {}", String::from_utf8_lossy(&answer));
+                ensure!((200..300).contains(&status), "{path} returned {status}: {}", String::from_utf8_lossy(&answer));
                 turn += 1;
             }
             Ok::<_, anyhow::Error>(latencies)
@@ -125,29 +126,29 @@ fn request(guild: &Guild, turn: usize) -> (Method, String, Bytes) {
     }
 }
 
-/// Finds a channel, a member and a fresh role in every guild.
+/// Finds a channel and a member in every guild, and creates a role.
 async fn look_around(address: SocketAddr) -> anyhow::Result<Vec<Guild>> {
     let mut connection = Connection::open(address).await?;
     let (_, state) = connection.call(Method::GET, "/sim/state?limit=100000", TOKEN, Bytes::new()).await?;
     let state: Value = serde_json::from_slice(&state)?;
     let mut guilds = Vec::new();
-    for guild in state["guilds"].as_array().context("the state lists no guilds")? {
-        let id = guild["id"].as_str().context("a guild without an id")?.to_owned();
-        let channel = guild["channels"][0]["id"].as_str().context("a guild without a channel")?.to_owned();
+    for guild in state["guilds"].as_array().context("the state has no list of guilds")? {
+        let id = guild["id"].as_str().context("a guild has no id")?.to_owned();
+        let channel = guild["channels"][0]["id"].as_str().context("a guild has no channel")?.to_owned();
         let members = format!("/api/v10/guilds/{id}/members?limit=10");
         let (_, members) = connection.call(Method::GET, &members, TOKEN, Bytes::new()).await?;
         let members: Value = serde_json::from_slice(&members)?;
-        let member = members[0]["user"]["id"].as_str().context("a guild without members")?.to_owned();
+        let member = members[0]["user"]["id"].as_str().context("a guild has no members")?.to_owned();
         let body = Bytes::from_static(b"{\"name\":\"bench\"}");
         let (_, role) = connection.call(Method::POST, &format!("/api/v10/guilds/{id}/roles"), TOKEN, body).await?;
         let role: Value = serde_json::from_slice(&role)?;
-        let role = role["id"].as_str().context("no role was made")?.to_owned();
+        let role = role["id"].as_str().context("the role was not created")?.to_owned();
         guilds.push(Guild { id, channel, member, role });
     }
     Ok(guilds)
 }
 
-/// Identifies, then counts the events of a storm for `time`; returns events a second.
+/// Identifies, then counts the events of a storm for `time`. Returns events per second.
 async fn read_events(
     address: SocketAddr,
     time: Duration,
@@ -164,11 +165,11 @@ async fn read_events(
         let next = tokio::time::timeout(Duration::from_secs(5), socket.next()).await;
         let message = match next {
             Ok(Some(message)) => message?,
-            // The storm is over.
+            // The storm has ended.
             Ok(None) | Err(_) => break,
         };
         if message.is_close() {
-            bail!("the gateway closed: {:?}", message.as_close());
+            bail!("the gateway closed the connection: {:?}", message.as_close());
         }
         let text = message.as_text().unwrap_or_default();
         if text.starts_with("{\"t\":\"READY\"")

@@ -1,5 +1,5 @@
-//! `load`: how soon a daemon hands events to their guilds and is done with them, while there are more and fewer of them and a
-//! rule acts on one in twenty.
+//! `load`: latency at which a daemon forwards events to their guilds and handles them, at several rates, while a rule
+//! acts on one event in twenty.
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ use crate::metrics::Metrics;
 use crate::processes::TOKEN;
 use crate::sender::{Guild, MARK, Sender};
 
-/// Events a second, one stage after the other.
+/// Events per second of each stage.
 const STAGES: [u32; 4] = [100, 1_000, 5_000, 1_000];
 
-/// One event in so many is acted on.
+/// The rule acts on one event in this number.
 const ACTED_ON: u64 = 20;
 
-/// Shards that events come with.
+/// Shards that the events arrive on.
 const SHARDS: u32 = 4;
 
-/// How long what was sent may take to be handled.
+/// Time limit for handling what was sent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const HANDLED: &str = "guildhall_event_handling_seconds_count";
 const FORWARD: &str = "guildhall_gateway_event_latency_seconds";
 const HANDLE: &str = "guildhall_event_handling_seconds";
 
-/// What goes wrong, each counted for itself.
+/// Counters of errors.
 const ERRORS: [&str; 5] = [
     "guildhall_events_put_off_total",
     "guildhall_events_dead_total",
@@ -44,10 +44,10 @@ const ERRORS: [&str; 5] = [
     "guildhall_operations_failed_total",
 ];
 
-/// Over how much events are spread.
+/// Number of guilds.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Guilds that have events.
+    /// Number of guilds with events.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     guilds: u32,
 }
@@ -64,11 +64,11 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     for (nth, per_s) in STAGES.into_iter().enumerate() {
         let before = daemon.metrics().await?;
         let pace = sender.pace(per_s, Duration::from_secs(seconds))?;
-        spawn_blocking(move || pace.join()).await?.map_err(|_| anyhow::anyhow!("the sender broke"))??;
+        spawn_blocking(move || pace.join()).await?.map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
         let after = settled(&daemon, &sender).await?;
         let of = |name| after.quantile_since(&before, name, 0.99).map(|seconds| seconds * 1_000.0);
         let (forwarded, handled) =
-            (of(FORWARD).context("nothing was forwarded")?, of(HANDLE).context("nothing was handled")?);
+            (of(FORWARD).context("no event was forwarded")?, of(HANDLE).context("no event was handled")?);
         if !quiet {
             println!("at {per_s} events/s: forwarded within {forwarded:.2} ms, handled within {handled:.2} ms (p99)");
         }
@@ -81,9 +81,9 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let sent = sender.sent();
     let lost =
         sent as f64 - (end.sum("guildhall_events_received_total") - beginning.sum("guildhall_events_received_total"));
-    ensure!(sender.reconnects() == 0, "a shard left because there was no room: the figures are of something else");
+    ensure!(sender.reconnects() == 0, "a shard disconnected because its buffer was full; the figures are not valid");
     let given = end.sum("guildhall_handler_operations_total");
-    ensure!(given > 0.0, "the rule has never acted");
+    ensure!(given > 0.0, "the rule never acted");
     figures["forward_ms_p99"] = forward.into();
     figures["handle_ms_p99"] = handle.into();
     figures["error_rate"] = ((errors + lost) / sent as f64).into();
@@ -94,22 +94,22 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     Ok(figures)
 }
 
-/// Waits until all that was sent is handled.
+/// Waits until everything that was sent is handled.
 async fn settled(daemon: &Daemon, sender: &Sender) -> anyhow::Result<Metrics> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let metrics = daemon.metrics().await?;
         if metrics.sum(HANDLED) > 0.0 && metrics.sum("guildhall_events_received_total") >= sender.sent() as f64 {
-            // What has been received is handled within moments; what is not shows in the next stage.
+            // Received events are handled shortly after. Those that are not appear in the next stage.
             sleep(Duration::from_millis(200)).await;
             return daemon.metrics().await;
         }
-        ensure!(tokio::time::Instant::now() < deadline, "not all that was sent was received within {PATIENCE:?}");
+        ensure!(tokio::time::Instant::now() < deadline, "not all sent events were received within {PATIENCE:?}");
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// A Discord without limits, and a channel and a member of each of its guilds.
+/// Starts a Discord without limits. Returns it with a channel and a user of each of its guilds.
 async fn town(count: u32) -> anyhow::Result<(SimHandle, Vec<Guild>)> {
     let config = SimConfig {
         bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
@@ -122,18 +122,18 @@ async fn town(count: u32) -> anyhow::Result<(SimHandle, Vec<Guild>)> {
     let mut discord = Connection::open(sim.address()).await?;
     let (_, state) = discord.call(Method::GET, "/sim/state?limit=100000", "", Bytes::new()).await?;
     let state: Value = serde_json::from_slice(&state)?;
-    let id = |value: &Value| value.as_str().and_then(|id| id.parse().ok()).context("an id is none");
+    let id = |value: &Value| value.as_str().and_then(|id| id.parse().ok()).context("an id is not a number in a string");
     let mut guilds = Vec::new();
-    for guild in state["guilds"].as_array().context("the state lists no guilds")? {
+    for guild in state["guilds"].as_array().context("the state has no list of guilds")? {
         let text = guild["channels"].as_array().into_iter().flatten().find(|channel| channel["type"] == 0);
-        let channel = id(&text.context("a guild without a channel")?["id"])?;
+        let channel = id(&text.context("a guild has no text channel")?["id"])?;
         let guild = id(&guild["id"])?;
         guilds.push(Guild { id: guild, channel, user: guild });
     }
     Ok((sim, guilds))
 }
 
-/// A daemon with a rule that answers what is marked.
+/// Starts a daemon with a rule that responds to marked messages.
 fn daemon(sim: &SimHandle, sender: &Sender, folder: &std::path::Path) -> anyhow::Result<Daemon> {
     let file = folder.join("handlers.toml");
     let rules = format!(
@@ -161,7 +161,7 @@ fn daemon(sim: &SimHandle, sender: &Sender, folder: &std::path::Path) -> anyhow:
         ("GATEWAY__MAX_CONCURRENCY", "0"),
         ("GATEWAY__IDENTIFY_SPACING_MS", "0"),
         ("STORE__URL", &store),
-        ("HANDLERS__FILE", file.to_str().context("an odd name of a folder")?),
+        ("HANDLERS__FILE", file.to_str().context("the path of the temporary directory is not UTF-8")?),
     ];
     Daemon::start(&settings, folder)
 }

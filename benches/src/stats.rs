@@ -1,8 +1,8 @@
-//! What figures are made of: shares of a sorted list, and rates.
+//! Quantiles of durations, and rates.
 
 use std::time::Duration;
 
-/// Durations as they were measured, one for each call.
+/// Measured durations, one per call.
 #[derive(Debug, Default)]
 pub(crate) struct Durations(Vec<Duration>);
 
@@ -23,7 +23,7 @@ impl Durations {
         self.0.sort_unstable();
     }
 
-    /// The duration that this share of them does not exceed; they must be sorted.
+    /// Quantile of the durations. They must be sorted.
     pub(crate) fn at(&self, share: f64) -> Duration {
         #[expect(
             clippy::cast_possible_truncation,
@@ -35,18 +35,18 @@ impl Durations {
         self.0.get(index).copied().unwrap_or_default()
     }
 
-    /// The same in milliseconds.
+    /// Like `quantile`, in milliseconds.
     pub(crate) fn ms_at(&self, share: f64) -> f64 {
         self.at(share).as_secs_f64() * 1_000.0
     }
 
-    /// The same in microseconds.
+    /// Like `quantile`, in microseconds.
     pub(crate) fn us_at(&self, share: f64) -> f64 {
         self.at(share).as_secs_f64() * 1_000_000.0
     }
 }
 
-/// So many in so long, a second.
+/// Rate per second.
 pub(crate) fn per_second(count: usize, time: Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits than a double has")]
     let count = count as f64;

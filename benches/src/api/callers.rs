@@ -1,4 +1,4 @@
-//! Callers who ask for operations all the time, each over a connection of its own and with one request at a time.
+//! Callers that submit operations continuously. Each has its own connection and one request at a time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::daemon::KEY;
 use crate::operations::FIRST_GUILD;
 use crate::stats::{Durations, per_second};
 
-/// The first user's id.
+/// Id of the first user.
 const FIRST_USER: u64 = 1_400_000_000_000_000_000;
 
-/// How operations are asked for.
+/// Configuration of a load run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     pub(super) callers: u32,
-    /// Operations of one request.
+    /// Operations per request.
     pub(super) batch: u32,
-    /// Over so many guilds it is spread.
+    /// Number of guilds that the operations are spread over.
     pub(super) guilds: u32,
     pub(super) seconds: u64,
 }
 
-/// What came of it.
+/// Result of a load run.
 #[derive(Debug)]
 pub(super) struct Showed {
     pub(super) accepted: usize,
@@ -37,11 +37,11 @@ pub(super) struct Showed {
     pub(super) p99_ms: f64,
 }
 
-/// Asks for as long as is said, from a thread of its own, as BullMQ's callers have one. What was asked for before the end
-/// counts, and so does the time until it was answered.
+/// Submits operations for the configured time, from its own thread, like the callers of BullMQ. Every request that was
+/// sent before the end is counted, and so is the time until its response.
 pub(super) fn ask(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
     let asking = move || Builder::new_current_thread().enable_all().build()?.block_on(ask_all(daemon, asking));
-    std::thread::spawn(asking).join().map_err(|_| anyhow!("the callers have panicked"))?
+    std::thread::spawn(asking).join().map_err(|_| anyhow!("a caller thread panicked"))?
 }
 
 async fn ask_all(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
@@ -76,12 +76,12 @@ async fn call(mut line: Line, asking: Asking, next: Arc<AtomicU64>, ends: Instan
         let nth = next.fetch_add(1, Ordering::Relaxed);
         let path = format!("/v1/guilds/{}/operations", FIRST_GUILD + nth % u64::from(asking.guilds));
         let (status, told) = line.post(&path, &body(nth, asking.batch)).await?;
-        ensure!(status == 202, "the daemon answered {status}: {}", String::from_utf8_lossy(told));
+        ensure!(status == 202, "the daemon returned {status}: {}", String::from_utf8_lossy(told));
         took.push(asked.elapsed());
     }
 }
 
-/// What is asked for.
+/// Request body.
 fn body(nth: u64, batch: u32) -> String {
     let first = FIRST_USER + nth * u64::from(batch);
     let operation = |user: u64| {

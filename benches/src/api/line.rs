@@ -1,4 +1,5 @@
-//! A connection whose requests are much alike, so that what a caller spends on HTTP is little beside what the daemon does.
+//! An HTTP connection for nearly identical requests. The client's share of the work is small compared with the
+//! daemon's.
 
 use std::net::SocketAddr;
 
@@ -6,13 +7,13 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Where a head ends.
+/// End of the response head.
 const END: &[u8] = b"\r\n\r\n";
 
-/// A kept-alive connection.
+/// A keep-alive connection.
 pub(super) struct Line {
     socket: TcpStream,
-    /// The headers that are the same each time.
+    /// Headers that are the same in each request.
     headers: String,
     request: Vec<u8>,
     answer: Vec<u8>,
@@ -26,7 +27,7 @@ impl Line {
         Ok(Self { socket, headers, request: Vec::new(), answer: Vec::new() })
     }
 
-    /// Sends a body and reads the answer to its end; returns its status and body.
+    /// Sends a body, reads the whole response, and returns its status and body.
     pub(super) async fn post(&mut self, path: &str, body: &str) -> anyhow::Result<(u16, &[u8])> {
         self.request.clear();
         let length = body.len().to_string();
@@ -45,21 +46,21 @@ impl Line {
         while self.answer.len() < head + length {
             self.read().await?;
         }
-        ensure!(self.answer.len() == head + length, "the daemon answers more than it was asked for");
+        ensure!(self.answer.len() == head + length, "the daemon sent more data than one response");
         Ok((status, &self.answer[head..]))
     }
 
     async fn read(&mut self) -> anyhow::Result<()> {
-        ensure!(self.socket.read_buf(&mut self.answer).await? > 0, "the daemon has hung up");
+        ensure!(self.socket.read_buf(&mut self.answer).await? > 0, "the daemon closed the connection");
         Ok(())
     }
 }
 
-/// The status and the length of the body.
+/// Returns the status and the content length.
 fn read_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
     let head = std::str::from_utf8(head)?;
     let mut lines = head.split("\r\n");
-    let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("the answer has no status")?.parse()?;
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).context("the response has no status")?.parse()?;
     for line in lines {
         if let Some((name, value)) = line.split_once(':')
             && name.eq_ignore_ascii_case("content-length")
@@ -67,5 +68,5 @@ fn read_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
             return Ok((status, value.trim().parse()?));
         }
     }
-    bail!("the answer does not say how long it is: {head}")
+    bail!("the response has no content-length: {head}")
 }

@@ -1,5 +1,6 @@
-//! `api`: how many operations a second a daemon accepts over HTTP, one by one and in batches, each kept on the disk before it
-//! is answered; beside what BullMQ adds to a Redis that writes down what it is told every second.
+//! `api`: operations per second that a daemon accepts over HTTP, one at a time and in batches. Each operation is on
+//! disk before the response is sent. The baseline is BullMQ's `add` with a Redis that syncs its append-only file every
+//! second.
 
 mod callers;
 mod line;
@@ -19,22 +20,22 @@ use crate::processes::TOKEN;
 use crate::redis_server::RedisServer;
 use crate::{disk, peers};
 
-/// What is asked for in one request of a batch.
+/// Operations per request in batch mode.
 const BATCH: u32 = 100;
 
-/// Who asks.
+/// Callers and guilds.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Callers at once that ask for one operation after the other.
+    /// Number of concurrent callers that submit one operation at a time.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=500))]
     callers: u32,
-    /// Callers at once that ask for batches.
+    /// Number of concurrent callers that submit batches.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=500))]
     bulk_callers: u32,
-    /// Guilds that what is asked for is spread over.
+    /// Number of guilds that the operations are spread over.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     guilds: u32,
-    /// Measure only ours.
+    /// Measure only Guildhall.
     #[arg(long)]
     alone: bool,
 }
@@ -58,7 +59,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     ];
     let daemon = block_in_place(|| Daemon::start(&settings, folder.path()))?;
     daemon.is_ready().await?;
-    // As nobody works on what BullMQ is given.
+    // BullMQ is measured without workers, too.
     hold_back(&daemon).await?;
 
     let guilds = arguments.guilds;
@@ -66,15 +67,15 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let in_batches = Asking { callers: arguments.bulk_callers, batch: BATCH, guilds, seconds };
     let one = block_in_place(|| ask(daemon.address, singly))?;
     let [add, add_shared] = beside(arguments, singly)?;
-    tell("one by one", &one, add.as_ref(), add_shared.as_ref(), quiet);
+    tell("single operations", &one, add.as_ref(), add_shared.as_ref(), quiet);
     let many = block_in_place(|| ask(daemon.address, in_batches))?;
     let [add_bulk, add_bulk_shared] = beside(arguments, in_batches)?;
-    tell("in batches", &many, add_bulk.as_ref(), add_bulk_shared.as_ref(), quiet);
+    tell("batches", &many, add_bulk.as_ref(), add_bulk_shared.as_ref(), quiet);
 
     let kept = daemon.metrics().await?.sum("guildhall_operations_enqueued_total");
     ensure!(
         kept == (one.accepted + many.accepted) as f64,
-        "the daemon has accepted {kept} operations and said otherwise"
+        "the daemon accepted {kept} operations, which differs from the number of its 202 responses"
     );
     block_in_place(|| drop(daemon));
     sim.stop().await;
@@ -102,17 +103,17 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     }))
 }
 
-/// Operations are accepted and kept, and not carried out.
+/// Pauses execution: operations are accepted and stored, but not executed.
 async fn hold_back(daemon: &Daemon) -> anyhow::Result<()> {
     let mut connection = Connection::open(daemon.address).await?;
     let (status, told) =
         connection.call(Method::POST, "/v1/pause", &format!("Bearer {KEY}"), Bytes::from_static(b"{}")).await?;
-    ensure!(status == 200, "the daemon is not held back, but answers {status}: {}", String::from_utf8_lossy(&told));
+    ensure!(status == 200, "cannot pause the daemon: it returned {status}: {}", String::from_utf8_lossy(&told));
     Ok(())
 }
 
-/// What BullMQ does with as many callers and batches as large: first with a connection for each caller, as ours have, then with
-/// one that all of them share. Nothing if it is not installed.
+/// Measures BullMQ with the same number of callers and the same batch size: first with one connection per caller, as
+/// for Guildhall, then with one connection that all callers share. `None` if it is not installed.
 fn beside(arguments: &Arguments, asking: Asking) -> anyhow::Result<[Option<Value>; 2]> {
     if arguments.alone || !peers::has("bullmq") || !peers::has("ioredis") {
         return Ok([None, None]);
@@ -136,8 +137,9 @@ fn tell(how: &str, ours: &Showed, bullmq: Option<&Value>, shared: Option<&Value>
     match bullmq.zip(shared) {
         Some((own, one)) => {
             let (own, one) = (said(own), said(one));
-            println!("{how}, BullMQ: {own:.0} jobs/s with a connection a caller, {one:.0} with one for all");
+            println!("{how}, BullMQ: {own:.0} jobs/s with one connection per caller, {one:.0} with a shared \
+                connection");
         }
-        None => println!("BullMQ was not measured; scripts/bench-peers installs it"),
+        None => println!("BullMQ was not measured; install it with scripts/bench-peers"),
     }
 }

@@ -1,4 +1,4 @@
-//! A store with a past: operations that are done, and many more that are not, written straight into its tables.
+//! A store with a history: finished operations, and many more pending ones, written directly to its tables.
 
 use std::path::Path;
 
@@ -8,52 +8,52 @@ use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
 
 use crate::operations::{FIRST_GUILD, settings};
 
-/// What was done has been done within this time: shorter than the store keeps it.
+/// All finished operations finished within this time, which is shorter than the retention of the store.
 const PAST_MS: u64 = 30 * 60 * 1_000;
 
-/// How long each of them took.
+/// Duration of each finished operation.
 const TOOK_MS: u64 = 40;
 
-/// Where the pending operations of a queue begin. The numbers before belong to what is done.
+/// First sequence number of the pending operations of a queue. Lower numbers belong to finished operations.
 const FIRST_PENDING: u64 = 1_000_000;
 
-/// How much there is.
+/// Number of rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// Operations that are done.
+    /// Finished operations.
     pub(super) finished: u64,
-    /// Guilds; what is done is spread over all of them.
+    /// Guilds. Finished operations are spread over all of them.
     pub(super) guilds: u64,
-    /// Operations of each guild that are not done.
+    /// Pending operations of each guild.
     pub(super) pending: u64,
 }
 
-/// The file of a store, and how to bring it back to where it began.
+/// The file of a store, and how to restore its initial state.
 #[derive(Debug)]
 pub(super) struct History {
     url: String,
     extent: Extent,
-    /// What is done later than this is not of the past.
+    /// Operations that finished after this time are not part of the history.
     written_at: u64,
 }
 
 impl History {
-    /// Makes a store in a file.
+    /// Creates a store in a file.
     pub(super) async fn write(file: &Path, extent: Extent, now_ms: u64) -> anyhow::Result<Self> {
         let history = Self { url: format!("sqlite:{}", file.display()), extent, written_at: now_ms };
-        // The store makes its tables itself.
+        // The store creates its tables itself.
         Store::open(&settings(&history.url, &[])?.store).await?.close().await;
         let before = ["PRAGMA synchronous = OFF", "PRAGMA cache_size = -500000"].map(str::to_owned);
         history.run(before.into_iter().chain(history.statements())).await?;
         Ok(history)
     }
 
-    /// Where the store is.
+    /// URL of the store.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Makes everything pending again that was done since, as if it had never been begun.
+    /// Makes all operations that finished since then pending again, as if they had never started.
     pub(super) async fn restore(&self) -> anyhow::Result<()> {
         let Self { extent: Extent { pending, .. }, written_at, .. } = self;
         let since = format!("state = 'succeeded' AND finished_at > {written_at}");
@@ -72,10 +72,10 @@ impl History {
         .await
     }
 
-    /// Runs statements one after the other, and has all that they wrote in the file itself.
+    /// Runs statements in order, then moves everything that they wrote from the write-ahead log to the database file.
     async fn run(&self, statements: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
         let mut options = ConnectOptions::new(&self.url);
-        // What is set for a connection holds for the next statement, too.
+        // A PRAGMA applies to one connection, so all statements use the same one.
         options.max_connections(1).sqlx_logging(false);
         let file = Database::connect(options).await?;
         for statement in statements {
@@ -85,17 +85,17 @@ impl History {
         Ok(file.close().await?)
     }
 
-    /// What the tables are filled with, in this order.
+    /// Statements that fill the tables, in order.
     fn statements(&self) -> Vec<String> {
         let Self { extent: Extent { finished, guilds, pending }, written_at, .. } = self;
         let (began, waiting) = (written_at - PAST_MS - TOOK_MS, guilds * pending);
-        // Operations come one after the other, each for the next guild.
+        // Consecutive operations belong to consecutive guilds.
         let counted = |count: u64| {
             format!(
                 "WITH RECURSIVE c(i) AS (SELECT 0 WHERE {count} > 0 UNION ALL SELECT i + 1 FROM c WHERE i + 1 < {count})"
             )
         };
-        // As the desk names them: the time first.
+        // Like the ids that the operation service generates: the time comes first.
         let id = "unhex(printf('%012x7%03x8', at, i % 4096) || substr(hex(randomblob(8)), 1, 15))";
         let past = format!(
             "{}, o AS (SELECT i, {began} + i * {PAST_MS} / MAX({finished}, 1) AS at, {FIRST_GUILD} + i % {guilds} AS guild,

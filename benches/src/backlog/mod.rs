@@ -1,4 +1,4 @@
-//! `backlog`: what an operation costs when the store holds many that are done and many that are not.
+//! `backlog`: cost of an operation when the store holds many finished and many pending operations.
 
 mod history;
 
@@ -14,32 +14,32 @@ use self::history::{Extent, History};
 use crate::disk;
 use crate::operations::{Upstream, Works, settings};
 
-/// How many operations that are done there are, and what the figure is called.
+/// Number of finished operations, and the JSON key of the figure.
 const SIZES: [(u64, &str); 4] =
     [(1_000, "us_per_op_1k"), (10_000, "us_per_op_10k"), (100_000, "us_per_op_100k"), (1_000_000, "us_per_op_1m")];
 
-/// How long one round may take.
+/// Time limit of one round.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is kept and done.
+/// Size of the store and of a round.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Guilds that have something to do.
+    /// Number of guilds with pending operations.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     guilds: u32,
-    /// Operations that each of them has pending.
+    /// Number of pending operations of each guild.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pending: u32,
-    /// Guilds that are served in one round, all that they have.
+    /// Number of guilds whose operations are all executed in one round.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     served: u32,
-    /// Rounds with each store. The figure is the best.
+    /// Rounds per store. The figure is the best round.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
 }
 
 pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
-    ensure!(arguments.served <= arguments.guilds, "there are only {} guilds to serve", arguments.guilds);
+    ensure!(arguments.served <= arguments.guilds, "--served must not exceed the number of guilds ({})", arguments.guilds);
     let _recorder = guildhall::metrics::install()?;
     let folder = disk::folder()?;
     let mut histories = Vec::new();
@@ -47,17 +47,17 @@ pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Va
         let began = Instant::now();
         histories.push(write(arguments, folder.path(), finished, key).await?);
         if !quiet {
-            println!("a store with {finished} operations that are done was written in {:.1?}", began.elapsed());
+            println!("wrote a store with {finished} finished operations in {:.1?}", began.elapsed());
         }
     }
-    // The stores take turns, so that whatever else the machine does hits all of them.
+    // Rounds alternate between the stores, so that other load on the machine affects all of them.
     let mut best = [f64::INFINITY; SIZES.len()];
     for _ in 0..arguments.rounds {
         for ((history, best), (finished, _)) in histories.iter().zip(&mut best).zip(SIZES) {
             let took = round(arguments, history).await?;
             history.restore().await?;
             if !quiet {
-                println!("{finished} done: {took:.1} µs an operation");
+                println!("{finished} finished: {took:.1} µs per operation");
             }
             *best = best.min(took);
         }
@@ -80,12 +80,12 @@ async fn write(arguments: &Arguments, folder: &Path, finished: u64, name: &str) 
     History::write(&folder.join(format!("{name}.db")), extent, now_ms).await
 }
 
-/// Serves some guilds: their queues are taken, all that they have is read, done and kept, and they are given back.
-/// Microseconds an operation.
+/// Executes all operations of some guilds: claims their queues, reads, executes and stores all operations, and releases
+/// the queues. Returns microseconds per operation.
 async fn round(arguments: &Arguments, history: &History) -> anyhow::Result<f64> {
     let count = arguments.served as usize * arguments.pending as usize;
     let served = arguments.served.to_string();
-    // As many guilds as there are places; nobody looks for more before the round is over.
+    // As many guild slots as guilds to serve, and no poll for more during the round.
     let others =
         [("GUILDHALL__OPERATIONS__ACTIVE_GUILDS", served.as_str()), ("GUILDHALL__OPERATIONS__POLL_MS", "600000")];
     let settings = settings(history.url(), &others)?;

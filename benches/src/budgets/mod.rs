@@ -1,5 +1,5 @@
-//! `budgets`: a budget shared over Redis that everybody wants, beside the usual way to share one: a script that is sent
-//! whole with every try, and tried until it succeeds.
+//! `budgets`: throughput of a budget that is shared over Redis, under full demand. The baseline is the common way to
+//! share one: a script that is sent in full with each attempt and retried until it succeeds.
 
 mod naive;
 mod used;
@@ -23,28 +23,28 @@ use self::used::{Script, Used};
 use crate::redis_server::RedisServer;
 use crate::stats::per_second;
 
-/// How often each side has its turn on each budget.
+/// Number of turns that each side has on each budget.
 const ROUNDS: u32 = 4;
 
-/// What a budget holds, in parts of what comes back in a second.
+/// Capacity of a budget: the refill of a second divided by this.
 const HOLDS: u64 = 100;
 
-/// How long anybody would wait: longer than a turn.
+/// Longest wait of a caller: longer than a turn.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How the budgets are loaded.
+/// Load on the budgets.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Callers that want something all the time.
+    /// Number of callers, each with one request at a time.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     callers: u32,
-    /// Calls a second that the wide budget gives.
+    /// Calls per second that the wide budget allows.
     #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
     wide: u64,
-    /// Calls a second that the narrow budget gives.
+    /// Calls per second that the narrow budget allows.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
     narrow: u64,
-    /// How long the naive way waits after a try that failed.
+    /// Milliseconds that the naive client waits after a rejected attempt.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pause_ms: u64,
 }
@@ -58,7 +58,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let pause = Duration::from_millis(arguments.pause_ms);
     let naive = Naive::connect(&server.url(), pause).await?;
     let budgets = share(&server)?;
-    // All turns together take as long as was asked for.
+    // All turns together take the requested time.
     let time = Duration::from_secs(seconds) / (ROUNDS * 4);
     let mut figures = [[Figures::default(); 2]; 2];
     for round in 0..ROUNDS {
@@ -75,8 +75,8 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
                 let taken = load(&way, arguments.callers, time).await?;
                 figures.add(taken, time, Used::so_far(&server.url(), script)? - before);
                 let most = rate / HOLDS + rate * u64::try_from(time.as_millis())? / 1_000;
-                // A hundredth more: the server's second need not be quite as long as ours.
-                ensure!(taken.all <= most + most / 100, "{} were given of {most}", taken.all);
+                // One percent more: the server's second may differ slightly from ours.
+                ensure!(taken.all <= most + most / 100, "{} calls were permitted, which exceeds the limit of {most}", taken.all);
             }
         }
     }
@@ -107,9 +107,9 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     }))
 }
 
-/// Budgets over Redis, as the daemon has them.
+/// Budgets over Redis, as in the daemon.
 fn share(server: &RedisServer) -> anyhow::Result<BudgetsHandle> {
-    let url = server.url().parse().context("the server's address")?;
+    let url = server.url().parse().context("invalid address of redis-server")?;
     let redis = RedisClient::new(RedisConfig { url, ca_file: None, timeout: PATIENCE })?;
     let port = Arc::new(RedisBudgets::new(redis, RedisKeys::new(1), "bench"));
     let partner = BudgetMemberConfig {
@@ -121,12 +121,12 @@ fn share(server: &RedisServer) -> anyhow::Result<BudgetsHandle> {
     Ok(BudgetsHandle::start_shared(port, SharedBudgetsConfig { partner, most_under_way: 100_000 }))
 }
 
-/// How a caller gets what it wants. Either way it costs 1.
+/// How a caller acquires from a budget. Each call costs 1.
 #[derive(Clone)]
 enum Way {
-    /// Asks once, and waits as long as it is told.
+    /// Requests once, and waits for the delay in the response.
     Booked(BudgetsHandle, BudgetName),
-    /// Tries until it is let.
+    /// Retries until permitted.
     Tried(Naive, String, BudgetLimits),
 }
 
@@ -139,23 +139,23 @@ impl Way {
                     sleep(delay).await;
                     Ok(())
                 }
-                BudgetDecision::Refused { retry_after, .. } => bail!("refused for {retry_after:?}"),
+                BudgetDecision::Refused { retry_after, .. } => bail!("refused; retry after {retry_after:?}"),
             },
             Self::Tried(naive, key, limits) => naive.acquire(key, *limits).await,
         }
     }
 }
 
-/// How many were let.
+/// Number of permitted calls.
 #[derive(Clone, Copy, Default)]
 struct Taken {
     /// In the whole turn.
     all: u64,
-    /// After its first quarter: what the budget holds at first is spent by then.
+    /// After the first quarter of the turn, when the initial capacity of the budget is spent.
     counted: u64,
 }
 
-/// Lets callers want something all the time, for so long.
+/// Runs callers at full demand for the given time.
 async fn load(way: &Way, callers: u32, time: Duration) -> anyhow::Result<Taken> {
     let start = Instant::now();
     let (from, until) = (start + time / 4, start + time);
@@ -183,7 +183,7 @@ async fn load(way: &Way, callers: u32, time: Duration) -> anyhow::Result<Taken> 
     Ok(taken.get())
 }
 
-/// What one side did on one budget.
+/// Figures of one side on one budget.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     all: u64,
@@ -221,6 +221,6 @@ fn ratio(a: u64, b: u64) -> f64 {
 impl std::fmt::Display for Figures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rate, trips, micros) = (self.rate(), self.trips(), self.redis_us());
-        write!(f, "{rate:.0} acquired/s, {trips:.3} round trips and {micros:.1} us of Redis's time each")
+        write!(f, "{rate:.0} acquired/s, {trips:.3} round trips and {micros:.1} us of Redis time each")
     }
 }

@@ -1,4 +1,4 @@
-//! The naive way: a plain token bucket, sent whole with every try.
+//! The naive client: a plain token bucket whose script is sent in full with each attempt.
 
 use std::time::Duration;
 
@@ -35,21 +35,21 @@ pub(super) struct Naive {
 impl Naive {
     pub(super) async fn connect(url: &str, pause: Duration) -> anyhow::Result<Self> {
         let client = redis::Client::open(url)?;
-        // However slow the machine is, a try is not given up: that would be another measurement.
+        // No response timeout: on a slow machine, an abandoned attempt would change what is measured.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connected = client.get_multiplexed_async_connection_with_config(&patient).await;
-        let connection = connected.context("cannot connect to the server")?;
+        let connection = connected.context("cannot connect to redis-server")?;
         Ok(Self { connection, pause })
     }
 
-    /// Tries until it is let.
+    /// Retries until permitted.
     pub(super) async fn acquire(&self, key: &str, limits: BudgetLimits) -> anyhow::Result<()> {
         let mut call = redis::cmd("EVAL");
         call.arg(SCRIPT).arg(1).arg(key);
         call.arg(limits.maximum.as_f64()).arg(limits.restore_per_second.as_f64()).arg(1);
         let mut connection = self.connection.clone();
         loop {
-            let allowed: bool = call.query_async(&mut connection).await.context("a try failed")?;
+            let allowed: bool = call.query_async(&mut connection).await.context("an attempt failed")?;
             if allowed {
                 return Ok(());
             }

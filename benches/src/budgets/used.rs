@@ -1,29 +1,29 @@
-//! What scripts cost a server.
+//! Cost of scripts on the Redis server.
 
 use std::ops::{Add, Sub};
 
 use anyhow::Context as _;
 
-/// How a script reaches the server.
+/// How a script is sent to the server.
 #[derive(Clone, Copy)]
 pub(super) enum Script {
-    /// By its hash.
+    /// As its hash (`EVALSHA`).
     Known,
-    /// As text, every time.
+    /// As its source (`EVAL`), each time.
     SentWhole,
 }
 
-/// What scripts have used.
+/// Calls of scripts, and the time that they took.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Used {
-    /// How often one was called.
+    /// Number of calls.
     pub(super) calls: u64,
-    /// How long the server was busy with them.
+    /// Time that the server spent on them, in microseconds.
     pub(super) micros: u64,
 }
 
 impl Used {
-    /// What scripts of this kind have used so far, by the server's own count.
+    /// Usage of scripts of this kind so far, from the statistics of the server.
     pub(super) fn so_far(url: &str, script: Script) -> anyhow::Result<Self> {
         let mut connection = redis::Client::open(url)?.get_connection()?;
         let stats: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
@@ -36,7 +36,7 @@ impl Used {
         };
         let field = |name: &str| {
             let value = line.split(',').find_map(|field| field.strip_prefix(name));
-            value.and_then(|value| value.parse().ok()).with_context(|| format!("redis-server does not tell {name}"))
+            value.and_then(|value| value.parse().ok()).with_context(|| format!("redis-server does not report {name}"))
         };
         Ok(Self { calls: field("calls=")?, micros: field("usec=")? })
     }

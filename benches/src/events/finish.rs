@@ -1,4 +1,4 @@
-//! Where events end: what their guilds have handled is counted here, one by one.
+//! Counts the events that guilds have handled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use guildhall_core::event::Event;
 use crate::sender::Sender;
 use crate::stats::Durations;
 
-/// Sees every event that a guild is done with.
+/// Observes every event that a guild has handled.
 pub(super) struct Finish {
     sender: Sender,
     first_guild: u64,
-    /// By shard.
+    /// Number of handled events, by shard.
     handled: Vec<AtomicU64>,
-    /// The last number of each guild.
+    /// Last sequence number of each guild.
     last: Vec<AtomicU64>,
     out_of_order: AtomicU64,
     measures: AtomicBool,
@@ -36,28 +36,28 @@ impl Finish {
         }
     }
 
-    /// How many of a shard were handled.
+    /// Number of handled events of a shard.
     pub(super) fn of_shard(&self, shard: u32) -> u64 {
         self.handled[shard as usize].load(Ordering::Acquire)
     }
 
-    /// How many were handled.
+    /// Number of handled events.
     pub(super) fn handled(&self) -> u64 {
         self.handled.iter().map(|handled| handled.load(Ordering::Acquire)).sum()
     }
 
-    /// How many came after a later one of their guild, or once more.
+    /// Number of events that arrived after a later one of their guild, or twice.
     pub(super) fn out_of_order(&self) -> u64 {
         self.out_of_order.load(Ordering::Acquire)
     }
 
-    /// From now on it is measured how long events take.
+    /// Starts to record latencies.
     pub(super) fn measure(&self) {
         *self.latencies() = Durations::default();
         self.measures.store(true, Ordering::Release);
     }
 
-    /// What was measured, sorted.
+    /// Stops recording, and returns the sorted latencies.
     pub(super) fn measured(&self) -> Durations {
         self.measures.store(false, Ordering::Release);
         let mut measured = std::mem::take(&mut *self.latencies());

@@ -1,5 +1,5 @@
-//! `events`: how many events a second go all the way, from a gateway's connections through shards, router and guilds to a rule
-//! that does nothing with them; and how long one takes when there are fewer.
+//! `events`: end-to-end events per second, from gateway connections through shards, router and guilds to a rule that
+//! does nothing, and the latency of an event at lower rates.
 
 mod finish;
 
@@ -33,31 +33,31 @@ use crate::sender::{Guild, Sender};
 use crate::stats::{Durations, per_second};
 use crate::{cpu, disk, pipeline};
 
-/// The first guild's id: as long as those of Discord, and of the first shard, however many there are.
+/// Id of the first guild: as long as a Discord id, and always on the first shard.
 const FIRST_GUILD: u64 = 310_000_000_000 << 22;
 
-/// How many events of a shard may be on their way when it is seen how many can be handled: less than it keeps.
+/// Maximum number of events in flight per shard during the saturation run: less than a shard buffers.
 const WINDOW: u64 = 4_000;
 
-/// How long everything runs before anything is counted.
+/// Time before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// How long what was sent may take to be handled.
+/// Time limit for handling what was sent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often metrics are folded, as in the daemon.
+/// Interval of the metrics upkeep, as in the daemon.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Over how much events are spread.
+/// Guilds and shards.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Guilds that have events.
+    /// Number of guilds with events.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     guilds: u32,
-    /// Shards that they come with.
+    /// Number of shards that the events arrive on.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     shards: u32,
-    /// Measure only how many there can be.
+    /// Measure only the maximum rate.
     #[arg(long)]
     saturation_only: bool,
 }
@@ -102,15 +102,15 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     Ok(figures)
 }
 
-/// What a flood of events showed.
+/// Result of a saturation run.
 struct Saturated {
     per_s: f64,
-    /// Processor time of an event, without the sender's.
+    /// Processor time per event, without the sender's.
     cpu_us: f64,
     sender_us: f64,
 }
 
-/// All that an event goes through in the daemon, put together as the daemon puts it together.
+/// All components that an event passes through in the daemon, assembled as in the daemon.
 struct Hall {
     sender: Sender,
     finish: Arc<Finish>,
@@ -132,7 +132,7 @@ impl Hall {
         let set = settings(&format!("sqlite:{}", folder.join("events.db").display()), &[])?;
         let works = Works::start(&set, Upstream::new(0)).await?;
         let store: Arc<dyn EventStore> = Arc::new(Store::clone(&works.store));
-        // Nobody calls it: the rule gives nothing to do.
+        // Never called: the rule has no actions.
         let gate = Gate::start(
             pipeline::transport("http://127.0.0.1:9".to_owned())?,
             GateConfig::default(),
@@ -174,7 +174,7 @@ impl Hall {
             hello_within: set.gateway.hello_timeout,
             clock: WallClock::system(),
         };
-        let feed = move |shard| feeds.remove(&shard).expect("invariant: each shard has a feed");
+        let feed = move |shard| feeds.remove(&shard).expect("invariant: each shard has a sender");
         let shards = ShardPool::start(config, feed, |_| {})?;
         let hall = Self { sender, finish, shards, events, works };
         let sender = hall.sender.clone();
@@ -182,18 +182,18 @@ impl Hall {
         Ok(hall)
     }
 
-    /// Sends as many as are handled.
+    /// Sends as fast as events are handled.
     async fn saturate(&self, time: Duration) -> anyhow::Result<Saturated> {
         let finish = Arc::clone(&self.finish);
         let flood = self.sender.flood(WARM_UP + time, WINDOW, move |shard| finish.of_shard(shard))?;
         sleep(WARM_UP).await;
         let (began, before, used) = (Instant::now(), self.finish.handled(), cpu::of_process()?);
-        // What the thread that sends has used is known at its end: it does the same all the time.
+        // The processor time of the sending thread is known at its end. Its load is constant.
         sleep(time).await;
         let (took, handled) = (began.elapsed(), self.finish.handled() - before);
         let used = cpu::of_process()?.saturating_sub(used);
         let flooded =
-            spawn_blocking(move || flood.join()).await?.map_err(|_| anyhow::anyhow!("the sender broke"))??;
+            spawn_blocking(move || flood.join()).await?.map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
         self.all_handled().await?;
         let of_each = |used: Duration, count: u64| used.as_secs_f64() * 1_000_000.0 / (count.max(1) as f64);
         let sender_us = of_each(flooded.cpu, flooded.sent);
@@ -204,16 +204,16 @@ impl Hall {
         })
     }
 
-    /// Sends so many a second; how long each took from when it was due to be written until it was handled.
+    /// Sends events at a fixed rate. Returns the time of each from when it was due to be written until it was handled.
     async fn paced(&self, per_s: u32, time: Duration) -> anyhow::Result<Durations> {
         self.finish.measure();
         let pace = self.sender.pace(per_s, time)?;
-        spawn_blocking(move || pace.join()).await?.map_err(|_| anyhow::anyhow!("the sender broke"))??;
+        spawn_blocking(move || pace.join()).await?.map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
         self.all_handled().await?;
         Ok(self.finish.measured())
     }
 
-    /// Waits until all that was sent is handled, or nothing more is.
+    /// Waits until everything that was sent is handled, or until the time limit.
     async fn all_handled(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while self.lost() > 0 && Instant::now() < deadline {
@@ -221,7 +221,7 @@ impl Hall {
         }
         ensure!(
             self.sender.reconnects() == 0,
-            "a shard left because there was no room: the figures are of something else"
+            "a shard disconnected because its buffer was full; the figures are not valid"
         );
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Hall {
 
     async fn close(mut self) -> anyhow::Result<()> {
         self.shards.shutdown().await;
-        ensure!(self.events.drain(PATIENCE).await, "the router does not know that all events are done");
+        ensure!(self.events.drain(PATIENCE).await, "the router did not confirm all events in time");
         self.events.stop();
         self.works.drain().await?;
         self.works.close().await;

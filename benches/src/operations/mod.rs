@@ -1,5 +1,5 @@
-//! `operations`: how many operations a second go all the way, from the desk to a Discord that answers at once, and are
-//! kept at each step; beside two queues for Node that keep the same order on the same PostgreSQL.
+//! `operations`: end-to-end operations per second, from the operation service to a Discord that responds at once,
+//! stored at each step. The baselines are two Node.js queues with the same ordering on the same PostgreSQL.
 
 mod peers;
 mod upstream;
@@ -27,42 +27,42 @@ use crate::disk;
 use crate::postgres_server::PostgresServer;
 use crate::stats::{Durations, per_second};
 
-/// The first guild's id: as long as those of Discord.
+/// Id of the first guild: as long as a Discord id.
 pub(crate) const FIRST_GUILD: u64 = 1_300_000_000_000_000_000;
 
-/// The role that everybody gets.
+/// Role that every user gets.
 const ROLE: u64 = 1_300_000_000_000_000_007;
 
-/// How long one turn may take.
+/// Time limit of one turn.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the desk takes at once.
+/// Operations per submission.
 const SUBMITTED_AT_ONCE: u64 = 100;
 
-/// How many rows the store is asked for at once.
+/// Rows per page of the store.
 const PAGE: usize = 5_000;
 
-/// What is to be done.
+/// Number of operations and jobs.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Guilds, all at work at once.
+    /// Number of guilds, all active at the same time.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     guilds: u32,
-    /// Operations of each guild, one after the other.
+    /// Number of operations of each guild, executed in order.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     per_guild: u32,
-    /// How often each engine is measured. The figure is the median.
+    /// Number of turns of each engine. The figure is the median.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     turns: u32,
-    /// Jobs of each guild for the peers.
+    /// Number of jobs of each guild for the peers.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     peer_jobs: u32,
-    /// Jobs that a peer does at once.
+    /// Number of jobs that a peer runs concurrently.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     peer_workers: u32,
 }
 
-/// What one turn showed.
+/// Result of one turn.
 struct Turn {
     per_s: f64,
     p99_ms: f64,
@@ -71,7 +71,7 @@ struct Turn {
 
 pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
     let _recorder = guildhall::metrics::install()?;
-    // Also where PostgreSQL has its folder.
+    // PostgreSQL stores its data on the same disk.
     let folder = disk::folder()?;
     let server = PostgresServer::start()?;
     let (mut sqlite, mut postgres) = (Vec::new(), Vec::new());
@@ -114,13 +114,13 @@ fn beside(peer: Peer, server: &PostgresServer, jobs: Jobs, quiet: bool) -> anyho
             Some(Done { per_s, order_violations }) => {
                 println!("{}: {per_s:.0} jobs/s, {order_violations} out of order", peer.name());
             }
-            None => println!("{} is not installed; scripts/bench-peers installs it", peer.name()),
+            None => println!("{} is not installed; install it with scripts/bench-peers", peer.name()),
         }
     }
     Ok(done)
 }
 
-/// From the first submission until the store has kept that the last operation succeeded.
+/// Measures from the first submission until the store has recorded the success of the last operation.
 async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Turn> {
     let count = arguments.guilds as usize * arguments.per_guild as usize;
     let upstream = Upstream::new(count);
@@ -151,7 +151,7 @@ async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<T
     Ok(Turn { per_s: per_second(count, took), p99_ms: latencies.ms_at(0.99), violations: upstream.violations() })
 }
 
-/// Gives these users a role, one after the other.
+/// Gives a role to these users, in order.
 fn submission(guild: u64, users: std::ops::Range<u64>) -> Submission {
     let asked = |user: u64| {
         let payload = json!({ "user_id": user.to_string(), "role_id": ROLE.to_string() });
@@ -160,14 +160,14 @@ fn submission(guild: u64, users: std::ops::Range<u64>) -> Submission {
     Submission { caller: Caller::operator(), guild: Some(guild), operations: users.map(asked).collect() }
 }
 
-/// Whether anything is not done yet, by the store's word.
+/// Returns whether the store has unfinished operations.
 async fn is_busy(store: &Store) -> anyhow::Result<bool> {
     let depths = store.depths().await?;
-    ensure!(depths.get("dead_letters").is_none_or(|letters| *letters == 0), "operations were given up: {depths:?}");
+    ensure!(depths.get("dead_letters").is_none_or(|letters| *letters == 0), "operations failed: {depths:?}");
     Ok(depths.values().any(|count| *count > 0))
 }
 
-/// From acceptance to success, of all operations.
+/// Latencies of all operations, from acceptance to success.
 async fn latencies(store: &Store, count: usize) -> anyhow::Result<Durations> {
     let mut latencies = Durations::default();
     let mut filter =
@@ -177,7 +177,7 @@ async fn latencies(store: &Store, count: usize) -> anyhow::Result<Durations> {
         let Some(last) = page.last() else { break };
         filter.before = Some(last.stored.operation.id);
         for shown in &page {
-            let finished = shown.finished_at.context("an operation succeeded and is not finished")?;
+            let finished = shown.finished_at.context("a succeeded operation has no finish time")?;
             latencies.push(finished.since(shown.stored.operation.created_at));
         }
     }

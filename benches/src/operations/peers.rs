@@ -1,4 +1,4 @@
-//! The queues beside which ours is measured.
+//! The queues that Guildhall is compared with.
 
 use anyhow::Context as _;
 
@@ -7,13 +7,13 @@ use crate::peers;
 /// A peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
-    /// One named queue a guild.
+    /// graphile-worker, with one named queue per guild.
     Graphile,
-    /// One queue that keeps the jobs of each key in order.
+    /// pg-boss, with one queue that keeps the jobs of each key in order.
     PgBoss,
 }
 
-/// What a peer is asked to do.
+/// Load of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Jobs {
     pub(crate) guilds: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Jobs {
     pub(crate) workers: u32,
 }
 
-/// What a peer did.
+/// Result of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) per_s: f64,
@@ -29,7 +29,7 @@ pub(crate) struct Done {
 }
 
 impl Peer {
-    /// What it is called, also in the figures.
+    /// Name, also in the figures.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Graphile => "graphile",
@@ -37,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// What it is installed as.
+    /// Name of the npm package.
     const fn package(self) -> &'static str {
         match self {
             Self::Graphile => "graphile-worker",
@@ -45,7 +45,7 @@ impl Peer {
         }
     }
 
-    /// Has it do jobs in a database of its own; `None` if it is not installed.
+    /// Runs jobs in a separate database. `None` if the peer is not installed.
     pub(crate) fn measure(self, url: &str, jobs: Jobs) -> anyhow::Result<Option<Done>> {
         if !peers::has(self.package()) {
             return Ok(None);
@@ -53,8 +53,8 @@ impl Peer {
         let Jobs { guilds, per_guild, workers } = jobs;
         let numbers = [guilds, per_guild, workers].map(|number| number.to_string());
         let figures = peers::run(self.name(), std::iter::once(url.to_owned()).chain(numbers))?;
-        let per_s = figures["per_s"].as_f64().context("a peer told no rate")?;
-        let order_violations = figures["order_violations"].as_u64().context("a peer did not tell about the order")?;
+        let per_s = figures["per_s"].as_f64().context("a peer reported no rate")?;
+        let order_violations = figures["order_violations"].as_u64().context("a peer reported no order violations")?;
         Ok(Some(Done { per_s, order_violations }))
     }
 }

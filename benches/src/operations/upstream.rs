@@ -1,4 +1,4 @@
-//! A Discord that answers at once, and sees to it that each guild's operations come one at a time and in order.
+//! A Discord that responds at once and checks that the operations of each guild arrive one at a time and in order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Takes `PUT /guilds/<guild>/members/<user>/roles/<role>`; the users of a guild are numbered from 1, in the order in which
-/// they should get the role.
+/// Accepts `PUT /guilds/<guild>/members/<user>/roles/<role>`. The users of a guild are numbered from 1, in the order in
+/// which they should get the role.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     expected: usize,
@@ -35,20 +35,20 @@ struct Guild {
 }
 
 impl Upstream {
-    /// One that so many calls are expected at.
+    /// Creates an upstream that expects this number of calls.
     pub(crate) fn new(expected: usize) -> Arc<Self> {
         Arc::new(Self { expected, seen: Mutex::default(), all: Notify::new() })
     }
 
-    /// Waits until all calls were answered, but not for ever.
+    /// Waits until all calls were answered, or until the timeout.
     pub(crate) async fn all_answered(&self, within: Duration) -> anyhow::Result<()> {
         if timeout(within, self.all.notified()).await.is_err() {
-            bail!("{} of {} operations were done within {within:?}", self.seen().answered, self.expected);
+            bail!("only {} of {} operations were executed within {within:?}", self.seen().answered, self.expected);
         }
         Ok(())
     }
 
-    /// Calls that came out of turn, twice, or while another of their guild was under way.
+    /// Number of calls that arrived out of order, twice, or while another call of their guild was in flight.
     pub(crate) fn violations(&self) -> usize {
         self.seen().violations
     }
@@ -75,7 +75,7 @@ impl Upstream {
     }
 }
 
-/// The way to an [`Upstream`].
+/// Transport to an [`Upstream`].
 #[derive(Debug)]
 pub(crate) struct Way(pub(crate) Arc<Upstream>);
 
@@ -84,10 +84,10 @@ impl Transport for Way {
         Box::pin(async move {
             let path = call.into_request().path;
             let Some((guild, user)) = whose(&path) else {
-                return Err(TransportError::Malformed(format!("nobody asked for {path}")));
+                return Err(TransportError::Malformed(format!("unexpected path {path}")));
             };
             self.0.begin(guild, user);
-            // Whoever sends two at once gets the chance to.
+            // Gives a concurrent second call of the guild the chance to arrive.
             tokio::task::yield_now().await;
             self.0.end(guild);
             Ok(RawResponse {
@@ -102,7 +102,7 @@ impl Transport for Way {
     }
 }
 
-/// The guild and the user of a path.
+/// Returns the guild and the user of a path.
 fn whose(path: &str) -> Option<(u64, u64)> {
     let (guild, rest) = path.strip_prefix("/guilds/")?.split_once("/members/")?;
     let (user, _) = rest.split_once("/roles/")?;
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(upstream.violations(), 1, "3 is missing");
         upstream.begin(2, 2);
         upstream.begin(2, 3);
-        assert_eq!(upstream.violations(), 2, "2 is under way");
+        assert_eq!(upstream.violations(), 2, "2 is in flight");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Everything that an operation goes through in the daemon, from the desk to the way out, put together as the daemon puts
-//! it together; only Discord is somebody else, and no limit holds anything up.
+//! All components that an operation passes through in the daemon, from the operation service to the transport,
+//! assembled as in the daemon. Only Discord is replaced, and no limit delays a call.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use twilight_model::id::Id;
 
 use super::upstream::{Upstream, Way};
 
-/// More than anything here does in a window.
+/// More than any benchmark sends in a window.
 const NO_LIMIT: u32 = 10_000_000;
 
-/// How long what is under way may take to end.
+/// Time limit for operations in flight to finish.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// The works, running.
+/// The running components.
 pub(crate) struct Works {
     pub(crate) store: Store,
     part: OperationsComponent,
 }
 
 impl Works {
-    /// Opens the store and starts to carry out what it holds.
+    /// Opens the store and starts to execute its operations.
     pub(crate) async fn start(settings: &Settings, upstream: Arc<Upstream>) -> anyhow::Result<Self> {
         let store = Store::open(&settings.store).await?;
         Ok(Self::over(store, settings, upstream))
     }
 
-    /// Starts to carry out what an open store holds.
+    /// Starts to execute the operations of an open store.
     pub(crate) fn over(store: Store, settings: &Settings, upstream: Arc<Upstream>) -> Self {
         let limits = LimitConfig {
             global: NO_LIMIT,
@@ -59,29 +59,29 @@ impl Works {
         Self { store, part }
     }
 
-    /// The one way in.
+    /// Service that accepts operations.
     pub(crate) fn desk(&self) -> &Arc<OperationService> {
         self.part.desk()
     }
 
-    /// Starts nothing more, waits until what was done is kept, and gives every queue back.
+    /// Starts no more operations, waits until all results are stored, and releases every queue.
     pub(crate) async fn drain(&self) -> anyhow::Result<()> {
-        ensure!(self.part.drain(END_WITHIN).await, "what is under way did not end within {END_WITHIN:?}");
+        ensure!(self.part.drain(END_WITHIN).await, "operations in flight did not finish within {END_WITHIN:?}");
         Ok(())
     }
 
-    /// Lets go of the store. Drain it first.
+    /// Closes the store. Call `drain` first.
     pub(crate) async fn close(self) {
         self.part.close().await;
     }
 }
 
-/// The daemon's own settings but for these, by their names in the environment.
+/// Default settings of the daemon, with these overrides by environment variable name.
 pub(crate) fn settings(store_url: &str, others: &[(&str, &str)]) -> anyhow::Result<Settings> {
     let set = |(name, value): (&str, &str)| (OsString::from(name), OsString::from(value));
     let url = ("GUILDHALL__STORE__URL", store_url);
     let environment = std::iter::once(url).chain(others.iter().copied()).map(set).collect();
-    // Not whatever file happens to lie in this folder.
+    // An empty file, so that no settings file in the working directory is read.
     let nothing = tempfile::NamedTempFile::new()?;
     Ok(settings::load(SettingsSources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?
         .settings)

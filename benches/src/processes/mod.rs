@@ -1,5 +1,5 @@
-//! `processes`: how many operations a second one, two and four daemons do that share a PostgreSQL, when every call to Discord
-//! takes 20 ms and no limit holds anything up.
+//! `processes`: operations per second of one, two and four daemons that share a PostgreSQL. Every call to Discord takes
+//! 20 ms, and no limit delays a call.
 
 mod town;
 
@@ -23,46 +23,46 @@ use crate::load::Connection;
 use crate::postgres_server::PostgresServer;
 use crate::stats::per_second;
 
-/// How many daemons there are, and what the figure is called.
+/// Number of daemons, and the JSON key of the figure.
 const SIZES: [(usize, &str); 3] = [(1, "per_s_1"), (2, "per_s_2"), (4, "per_s_4")];
 
-/// How long one turn may take.
+/// Time limit of one turn.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a daemon takes at once.
+/// Operations per request.
 const SUBMITTED_AT_ONCE: usize = 100;
 
-/// Callers at once.
+/// Number of concurrent callers.
 const CALLERS: usize = 8;
 
-/// What is to be done.
+/// Number of guilds, operations and turns.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Guilds, all at work at once.
+    /// Number of guilds, all active at the same time.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     guilds: u32,
-    /// Operations of each guild, one after the other.
+    /// Number of operations of each guild, executed in order.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=900))]
     per_guild: u32,
-    /// How many turns each number of daemons has. The figure is the median.
+    /// Number of turns for each number of daemons. The figure is the median.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
     turns: u32,
 }
 
 pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
-    // Also where PostgreSQL has its folder.
+    // PostgreSQL stores its data on the same disk.
     let folder = disk::folder()?;
     let server = block_in_place(PostgresServer::start)?;
     let mut rates: [Vec<f64>; SIZES.len()] = Default::default();
     let mut violations = 0;
-    // They take turns, so that whatever else the machine does hits all of them.
+    // Turns alternate between the numbers of daemons, so that other load on the machine affects all of them.
     for turn in 0..arguments.turns {
         for ((count, _), rates) in SIZES.iter().zip(&mut rates) {
             let url = block_in_place(|| server.database(&format!("with_{count}_{turn}")))?;
             let done = measure(arguments, *count, &url, folder.path()).await;
-            let (per_s, out_of_order) = done.with_context(|| format!("with {count} of them"))?;
+            let (per_s, out_of_order) = done.with_context(|| format!("with {count} daemons"))?;
             if !quiet {
-                println!("with {count}: {per_s:.0} operations/s, {out_of_order} out of order");
+                println!("{count} daemons: {per_s:.0} operations/s, {out_of_order} out of order");
             }
             rates.push(per_s);
             violations += out_of_order;
@@ -82,8 +82,8 @@ pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Va
     Ok(figures)
 }
 
-/// From the first submission until the store has kept how the last operation ended: operations a second, and how many calls
-/// were out of order.
+/// Measures from the first submission until the store has recorded the result of the last operation. Returns operations
+/// per second and the number of calls out of order.
 async fn measure(
     arguments: &Arguments,
     daemons: usize,
@@ -110,7 +110,7 @@ async fn measure(
     let began = Instant::now();
     submit(&town.guilds, &addresses).await?;
     while !all_done(&store, count).await? {
-        ensure!(began.elapsed() < PATIENCE, "not all of {count} operations were done within {PATIENCE:?}");
+        ensure!(began.elapsed() < PATIENCE, "not all of {count} operations finished within {PATIENCE:?}");
         sleep(Duration::from_millis(5)).await;
     }
     let took = began.elapsed();
@@ -121,7 +121,8 @@ async fn measure(
     Ok((per_second(count, took), violations))
 }
 
-/// Asks for all of it: callers with a connection to each daemon, and a guild's next part goes to the next daemon.
+/// Submits all operations. Each caller has a connection to each daemon, and consecutive parts of a guild go to
+/// different daemons.
 async fn submit(guilds: &[Guild], daemons: &[SocketAddr]) -> anyhow::Result<()> {
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
@@ -147,7 +148,7 @@ async fn submit(guilds: &[Guild], daemons: &[SocketAddr]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Asks for a guild's role for these members.
+/// Submits operations that give the guild's role to these members.
 async fn ask(daemon: &mut Connection, guild: &Guild, members: &[String]) -> anyhow::Result<()> {
     let operation =
         |user: &String| json!({ "kind": "assign_role", "payload": { "user_id": user, "role_id": guild.role } });
@@ -155,17 +156,17 @@ async fn ask(daemon: &mut Connection, guild: &Guild, members: &[String]) -> anyh
     let body = Bytes::from(json!({ "operations": operations }).to_string());
     let path = format!("/v1/guilds/{}/operations", guild.id);
     let (status, told) = daemon.call(Method::POST, &path, &format!("Bearer {KEY}"), body).await?;
-    ensure!(status == 202, "a daemon answered {status}: {}", String::from_utf8_lossy(&told));
+    ensure!(status == 202, "a daemon returned {status}: {}", String::from_utf8_lossy(&told));
     Ok(())
 }
 
-/// Whether all have succeeded, by the store's word; none may have ended in another way.
+/// Returns whether all operations have succeeded, according to the store. Fails if one has ended otherwise.
 async fn all_done(store: &DatabaseConnection, count: usize) -> anyhow::Result<bool> {
     const HOW_MANY: &str =
         "SELECT COUNT(*) FILTER (WHERE state = 'succeeded'), COUNT(*) FILTER (WHERE state <> 'succeeded')
         FROM operations WHERE finished_at IS NOT NULL";
     let row = store.query_one_raw(Statement::from_string(DbBackend::Postgres, HOW_MANY)).await?;
-    let row = row.context("a count has no row")?;
+    let row = row.context("the count query returned no row")?;
     let (succeeded, others): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
     ensure!(others == 0, "{others} operations did not succeed");
     Ok(usize::try_from(succeeded)? == count)

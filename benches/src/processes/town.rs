@@ -1,4 +1,4 @@
-//! A Discord that takes 20 ms for every call, with members who wait for a role, in an order that it remembers.
+//! A simulated Discord that takes 20 ms for every call, with members who should get a role in a fixed order.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use crate::load::Connection;
 
-/// A token of Discord's form: it says who the bot is.
+/// A token of Discord's form. It contains the bot's user id.
 pub(crate) const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.bench.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 
-/// How long every call takes.
+/// Latency of every call.
 const LATENCY_MS: u64 = 20;
 
-/// A guild, the role that its members want, and the members in the order in which they should get it.
+/// A guild, the role for its members, and the members in the order in which they should get it.
 #[derive(Clone, Debug)]
 pub(super) struct Guild {
     pub(super) id: String,
@@ -33,7 +33,7 @@ pub(super) struct Town {
 }
 
 impl Town {
-    /// Builds it, with so many members to each guild.
+    /// Creates the guilds, with this number of members each.
     pub(super) async fn build(guilds: u32, members: u32) -> anyhow::Result<Self> {
         let config = SimConfig {
             bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
@@ -56,7 +56,7 @@ impl Town {
         Ok(Self { sim, guilds })
     }
 
-    /// How many calls came out of their guild's order, twice, or while another of their guild was under way.
+    /// Number of calls that arrived out of order, twice, or while another call of their guild was in flight.
     pub(super) fn violations(&self) -> usize {
         violations(&self.sim.score(), &self.guilds)
     }
@@ -77,14 +77,14 @@ fn violations(score: &Score, guilds: &[Guild]) -> usize {
     count
 }
 
-/// The simulator's API, as its bot.
+/// The simulator's API, called as its bot.
 struct Discord(Connection);
 
 impl Discord {
     async fn call(&mut self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Value> {
         let path = format!("/api/v10{path}");
         let (status, answer) = self.0.call(method, &path, &format!("Bot {TOKEN}"), body).await?;
-        ensure!(status < 300, "{path} was answered with {status}");
+        ensure!(status < 300, "{path} returned {status}");
         Ok(serde_json::from_slice(&answer)?)
     }
 
@@ -92,9 +92,9 @@ impl Discord {
         let wanted = json!({ "name": "wanted" }).to_string();
         let role = self.call(Method::POST, &format!("/guilds/{guild}/roles"), wanted.into()).await?;
         let members = self.call(Method::GET, &format!("/guilds/{guild}/members?limit=1000"), Bytes::new()).await?;
-        let people = members.as_array().context("a guild has no members")?.iter();
+        let people = members.as_array().context("the member list is not an array")?.iter();
         let people = people.filter(|member| member["user"]["bot"] != true);
-        let text = |id: &Value| id.as_str().map(str::to_owned).context("an id is not text");
+        let text = |id: &Value| id.as_str().map(str::to_owned).context("an id is not a string");
         Ok(Guild {
             id: guild.to_owned(),
             role: text(&role["id"])?,

@@ -1,18 +1,18 @@
-//! Events as Discord sends them, in size and shape; only their numbers and whom they are about differ.
+//! Events in the size and shape of Discord's. They differ only in their sequence numbers and ids.
 
 use serde_json::{Value, json};
 
 use super::wire;
 
-/// Stands where the guild, its channel and its member go.
+/// Placeholders for the ids of the guild, its channel and its member.
 const GUILD: &str = "<guild>";
 const CHANNEL: &str = "<channel>";
 const USER: &str = "<user>";
 
-/// What a marked message says.
+/// Content of a marked message.
 pub(crate) const MARK: &str = "!hello";
 
-/// A guild that events are about.
+/// A guild that events belong to.
 #[derive(Clone, Debug)]
 pub(crate) struct Guild {
     pub(crate) id: u64,
@@ -20,17 +20,17 @@ pub(crate) struct Guild {
     pub(crate) user: u64,
 }
 
-/// All frames that can be sent to one shard: which one a number has is known beforehand.
+/// The frames for one shard. The sequence number determines the frame.
 #[derive(Debug)]
 pub(super) struct Frames {
     kinds: Vec<Kind>,
     marked: Kind,
     guilds: Vec<[String; 3]>,
-    /// Which of them is marked: one in so many.
+    /// One frame in this number is marked.
     marks: Option<u64>,
 }
 
-/// A kind of frame, cut where something has to be put in.
+/// A frame template, split at the placeholders.
 #[derive(Debug)]
 struct Kind {
     head: String,
@@ -55,12 +55,12 @@ impl Frames {
         }
     }
 
-    /// Whether there is anybody whom events could be about.
+    /// Returns whether the shard has no guilds.
     pub(super) fn is_empty(&self) -> bool {
         self.guilds.is_empty()
     }
 
-    /// Appends the frame of a number.
+    /// Appends the frame with this sequence number.
     pub(super) fn append(&self, seq: u64, to: &mut Vec<u8>) {
         let mixed = mixed(seq);
         let kind = match self.marks {
@@ -71,7 +71,7 @@ impl Frames {
         self.write(kind, ids, seq, to);
     }
 
-    /// Appends a frame about the guild of this place.
+    /// Appends a frame of the guild at this index.
     pub(super) fn append_about(&self, place: usize, seq: u64, to: &mut Vec<u8>) {
         self.write(&self.kinds[0], &self.guilds[place % self.guilds.len()], seq, to);
     }
@@ -114,7 +114,7 @@ impl Kind {
     }
 }
 
-/// Any number for a number, the same each time.
+/// Maps a sequence number to a pseudo-random number, always the same one.
 fn mixed(seq: u64) -> u64 {
     let mixed = seq.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);

@@ -1,5 +1,5 @@
-//! A gateway that does nothing but send events, as many as its shards take or so many a second: real connections, frames that
-//! are made beforehand but for their numbers, and no compression. Its threads have nothing else to do.
+//! A gateway that only sends events, as fast as its shards accept them or at a fixed rate. It uses real connections,
+//! frames that are prepared except for their sequence numbers, and no compression. Its threads do nothing else.
 
 mod frames;
 mod wire;
@@ -19,26 +19,26 @@ pub(crate) use self::frames::{Guild, MARK};
 use self::wire::Sent;
 use crate::cpu;
 
-/// How many sent events are remembered with their times, a shard.
+/// Number of sent events per shard whose times are stored.
 const REMEMBERED: usize = 1 << 16;
 
-/// The most frames that are written at once.
+/// Maximum number of frames per write.
 const AT_ONCE: u64 = 256;
 
-/// How long a sender waits for room before it looks again.
+/// Time that a sender waits for room before it checks again.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// How long shards may take to connect.
+/// Time limit for shards to connect.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shard's end.
+/// The gateway's side of a shard's connection.
 struct Line {
     frames: Frames,
-    /// Nothing before there is a session.
+    /// `None` before there is a session.
     writes: Mutex<Option<TcpStream>>,
-    /// The number of the last event.
+    /// Sequence number of the last event.
     sent: AtomicU64,
-    /// When each of the last ones should have been written, in nanoseconds.
+    /// When each of the last events was due to be written, in nanoseconds.
     due: Box<[AtomicU64]>,
 }
 
@@ -54,18 +54,18 @@ struct Shared {
 #[derive(Clone)]
 pub(crate) struct Sender(Arc<Shared>);
 
-/// What a thread of the sender did.
+/// Result of a sender thread.
 pub(crate) struct Done {
     pub(crate) sent: u64,
-    /// What it used of a processor.
+    /// Processor time of the thread.
     pub(crate) cpu: Duration,
 }
 
 impl Sender {
-    /// Begins to listen for so many shards; guilds go to shards as Discord has it. One in so many events is a message that is
-    /// marked.
+    /// Starts to listen for the shards. Guilds are assigned to shards by Discord's formula. With `marks`, one event in
+    /// that number is a marked message.
     pub(crate) fn start(shards: u32, guilds: &[Guild], marks: Option<u64>) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
+        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on 127.0.0.1")?;
         let line = |shard: u32| {
             let own: Vec<Guild> = guilds
                 .iter()
@@ -90,7 +90,7 @@ impl Sender {
         Ok(Self(shared))
     }
 
-    /// Where the gateway is.
+    /// URL of the gateway.
     pub(crate) fn url(&self) -> String {
         format!("ws://{}", self.0.address)
     }
@@ -99,29 +99,29 @@ impl Sender {
     pub(crate) fn all_ready(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while self.0.lines.iter().any(|line| line.writes().is_none()) {
-            ensure!(Instant::now() < deadline, "not all shards have connected within {PATIENCE:?}");
+            ensure!(Instant::now() < deadline, "not all shards connected within {PATIENCE:?}");
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// How many events were sent in all, READYs not counted.
+    /// Number of sent events, without READY.
     pub(crate) fn sent(&self) -> u64 {
         self.0.lines.iter().map(|line| line.sent.load(Ordering::Acquire).saturating_sub(1)).sum()
     }
 
-    /// How often a shard connected again. Then figures would be of something else.
+    /// Number of times that a shard reconnected. Figures are only valid if it is zero.
     pub(crate) fn reconnects(&self) -> u32 {
         self.0.again.load(Ordering::Acquire)
     }
 
-    /// How long ago an event should have been written.
+    /// Time since an event was due to be written.
     pub(crate) fn since_due(&self, shard: u32, seq: u64, now: Instant) -> Duration {
         let due = self.0.lines[shard as usize].due[place(seq)].load(Ordering::Acquire);
         now.duration_since(self.0.began).saturating_sub(Duration::from_nanos(due))
     }
 
-    /// Sends for so long as fast as events are handled: on the way are at most so many of a shard.
+    /// Sends for the given time as fast as events are handled, with at most `window` events of a shard in flight.
     pub(crate) fn flood(
         &self,
         time: Duration,
@@ -135,7 +135,7 @@ impl Sender {
                 let before = sent;
                 for (shard, line) in (0..).zip(&shared.lines) {
                     let last = line.sent.load(Ordering::Acquire);
-                    // READY is handled, too, in a way.
+                    // READY counts as handled.
                     let room = window.saturating_sub(last.saturating_sub(handled(shard) + 1)).min(AT_ONCE);
                     if room >= AT_ONCE / 2 && !line.frames.is_empty() {
                         let now = shared.nanos(Instant::now());
@@ -153,12 +153,13 @@ impl Sender {
         Ok(thread::Builder::new().name("sender-flood".to_owned()).spawn(work)?)
     }
 
-    /// Sends so many a second for so long, each when it is due, however the others fare.
+    /// Sends at a fixed rate for the given time. Each event has a fixed due time, whether or not earlier ones were
+    /// late.
     pub(crate) fn pace(&self, per_s: u32, time: Duration) -> anyhow::Result<thread::JoinHandle<anyhow::Result<Done>>> {
         let shared = Arc::clone(&self.0);
         let work = move || {
             let lines: Vec<&Line> = shared.lines.iter().filter(|line| !line.frames.is_empty()).collect();
-            ensure!(!lines.is_empty(), "there is nobody to send events about");
+            ensure!(!lines.is_empty(), "there are no guilds to send events for");
             let mut next: Vec<u64> = lines.iter().map(|line| line.sent.load(Ordering::Acquire) + 1).collect();
             let mut buffers = vec![Vec::new(); lines.len()];
             let count = u64::from(per_s) * time.as_secs();
@@ -183,7 +184,7 @@ impl Sender {
         Ok(thread::Builder::new().name("sender-pace".to_owned()).spawn(work)?)
     }
 
-    /// Sends one event about each guild of these places, of every shard.
+    /// Sends one event for each guild in this index range, on every shard.
     pub(crate) fn once_each(&self, places: std::ops::Range<usize>) -> anyhow::Result<u64> {
         let mut sent = 0;
         for line in self.0.lines.iter().filter(|line| !line.frames.is_empty()) {
@@ -210,14 +211,14 @@ impl Line {
         self.frames.append(seq, to);
     }
 
-    /// Writes what was put together, up to this number.
+    /// Writes the buffer, whose last event has this sequence number.
     fn write(&self, buffer: &mut Vec<u8>, last: u64) -> anyhow::Result<()> {
         if buffer.is_empty() {
             return Ok(());
         }
         let mut writes = self.writes();
         self.sent.store(last, Ordering::Release);
-        writes.as_mut().context("a shard has no session")?.write_all(buffer).context("a shard takes nothing")?;
+        writes.as_mut().context("a shard has no session")?.write_all(buffer).context("cannot write to a shard")?;
         buffer.clear();
         Ok(())
     }
@@ -232,12 +233,12 @@ impl Shared {
         u64::try_from(at.duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Takes connections for as long as the process lives.
+    /// Accepts connections until the process exits.
     fn listen(self: Arc<Self>, listener: &TcpListener) {
         while let Ok((stream, _)) = listener.accept() {
             let shared = Arc::clone(&self);
             let talk = move || {
-                // It ends when the other side does.
+                // Fails when the peer closes the connection.
                 let _ = shared.talk(stream);
             };
             if thread::Builder::new().name("sender-read".to_owned()).spawn(talk).is_err() {
@@ -253,7 +254,7 @@ impl Shared {
         let answer = |line: Option<&Line>, mut stream: &TcpStream, value: &Value| -> anyhow::Result<()> {
             let mut frame = Vec::new();
             wire::text(&[value.to_string().as_bytes()], &mut frame);
-            // Never between two halves of another frame.
+            // The lock prevents a write in the middle of another frame.
             let _writes = line.map(Line::writes);
             stream.write_all(&frame)?;
             Ok(())
@@ -274,7 +275,7 @@ impl Shared {
                 Some(1) => answer(own, &stream, &json!({ "op": 11 }))?,
                 Some(2) => {
                     let shard = said["d"]["shard"][0].as_u64().unwrap_or(0);
-                    let line = self.lines.get(usize::try_from(shard)?).with_context(|| format!("a shard {shard}"))?;
+                    let line = self.lines.get(usize::try_from(shard)?).with_context(|| format!("unknown shard {shard}"))?;
                     answer(None, &stream, &self.ready(shard))?;
                     line.sent.store(1, Ordering::Release);
                     if line.writes().replace(stream.try_clone()?).is_some() {
@@ -284,7 +285,7 @@ impl Shared {
                 }
                 Some(6) => {
                     self.again.fetch_add(1, Ordering::AcqRel);
-                    return Err(anyhow!("a shard has come back"));
+                    return Err(anyhow!("a shard tried to resume"));
                 }
                 Some(_) | None => {}
             }
@@ -300,13 +301,13 @@ impl Shared {
     }
 }
 
-/// Answers what a client asks for over HTTP, and gives the connection back for what comes then.
+/// Performs the WebSocket handshake, and returns the connection for the frames that follow.
 fn greet(stream: TcpStream) -> anyhow::Result<TcpStream> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     stream.set_nonblocking(true)?;
     let stream = runtime.block_on(async {
         let stream = tokio::net::TcpStream::from_std(stream)?;
-        // It waits to be greeted, so nothing is read beyond this.
+        // A gateway client waits for HELLO, so nothing beyond the handshake is read.
         let (_, socket) = tokio_websockets::ServerBuilder::new().accept(stream).await?;
         anyhow::Ok(socket.into_inner().into_std()?)
     })?;

@@ -1,14 +1,15 @@
-//! WebSocket frames on a plain connection, once both sides speak it: a server's are not masked, a client's are.
+//! WebSocket frames on a plain connection after the handshake. Frames of a server are not masked, frames of a client
+//! are.
 
 use std::io::{self, Read};
 
-/// The longest that a client may send.
+/// Maximum length of a client's frame.
 const LONGEST: u64 = 64 * 1024;
 
-/// A server's answer to a close, with 4000.
+/// A server's close frame with code 4000.
 pub(super) const CLOSE: [u8; 4] = [0x88, 2, 0x0f, 0xa0];
 
-/// Appends a text, as a server sends it, out of its parts.
+/// Appends a text frame of a server, given its parts.
 pub(super) fn text(parts: &[&[u8]], to: &mut Vec<u8>) {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     to.push(0x81);
@@ -28,16 +29,16 @@ pub(super) fn text(parts: &[&[u8]], to: &mut Vec<u8>) {
     }
 }
 
-/// What a client sent.
+/// A frame of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Text(Vec<u8>),
-    /// It wants to end.
+    /// The client closes the connection.
     Close,
     Other,
 }
 
-/// Waits for the next frame of a client, which sends each message as one.
+/// Reads the next frame of a client. A client sends each message as one frame.
 pub(super) fn read(from: &mut impl Read) -> io::Result<Sent> {
     let mut head = [0; 2];
     from.read_exact(&mut head)?;
@@ -55,7 +56,7 @@ pub(super) fn read(from: &mut impl Read) -> io::Result<Sent> {
         short => u64::from(short),
     };
     if head[1] & 0x80 == 0 || len > LONGEST {
-        return Err(io::Error::other("a client's frame is masked, and shorter than this"));
+        return Err(io::Error::other("a client's frame is not masked or too long"));
     }
     let mut mask = [0; 4];
     from.read_exact(&mut mask)?;
