@@ -1,4 +1,4 @@
-//! The key of the API: as it is set, or one that is kept in a file beside the store.
+//! The admin key of the API: from the settings, or generated and stored in a file beside the store.
 
 use std::{
     fs,
@@ -14,12 +14,13 @@ use crate::{
     store::{self, AdminKeyClaim, OpenError},
 };
 
-/// A key, and where it came from.
+/// An admin key, and its source.
 #[derive(Debug)]
 pub struct LocalAdminKey {
     /// The key.
     pub key: SecretValue,
-    /// The file that it is kept in, and whether it was made just now; nothing if the settings have it.
+    /// The file that contains the key, and whether it was created by this process; `None` if the key is in the
+    /// settings.
     pub file: Option<(PathBuf, bool)>,
 }
 
@@ -37,7 +38,7 @@ impl LocalAdminKey {
         };
         let stored = store::claim_admin_key(settings, own.digest(), &absolute(file), AdminKeyClaim::First).await?;
         if *made && stored.digest != own.digest() {
-            // It was created a moment ago, for nothing. If it stays, it is reported as unused.
+            // It was created a moment ago and is not needed. If it cannot be removed, it is reported as unused.
             drop(fs::remove_file(file));
         }
         Ok(AcceptedAdminKey { found: self, key: AdminKey::from_digest(stored.digest), stored: Some(stored) })
@@ -50,12 +51,12 @@ pub struct AcceptedAdminKey<'a> {
     found: &'a LocalAdminKey,
     /// The key.
     pub key: AdminKey,
-    /// The key as the store has it, if it is shared over the store.
+    /// The key as it is in the store, if processes share it.
     pub stored: Option<GeneratedAdminKey>,
 }
 
 impl AcceptedAdminKey<'_> {
-    /// Logs where the key is, if it was generated.
+    /// Logs the location of the key, if it was generated.
     pub fn tell(&self) {
         let Some((file, made)) = &self.found.file else { return };
         match &self.stored {
@@ -67,11 +68,11 @@ impl AcceptedAdminKey<'_> {
     }
 }
 
-/// Finds the key, or makes one. Whoever calls this before the log starts can keep the key out of it.
+/// Finds the key, or generates one. Call this before logging starts, so that the key can be redacted from the log.
 ///
 /// # Errors
 ///
-/// When there is no key to be had.
+/// When no key can be read or generated.
 pub fn find(settings: &Settings) -> Result<LocalAdminKey, AdminKeyError> {
     if let Some(key) = &settings.api.admin_key {
         return Ok(LocalAdminKey { key: key.clone(), file: None });
@@ -85,10 +86,11 @@ pub fn find(settings: &Settings) -> Result<LocalAdminKey, AdminKeyError> {
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
     /// The key was not generated.
-    #[error("api.admin_key is set: change it there, and restart the daemon")]
+    #[error("api.admin_key is set, so the key is not generated; change that setting, and restart the daemon")]
     Set,
-    /// The store serves one process, which has the key in a file.
-    #[error("the store is a file: stop the daemon, delete {}, and start it again; it generates a new key", .0.display())]
+    /// The store is used by one process, which has the key in a file.
+    #[error("the store is a SQLite file, so its key is only in a file; stop the daemon, delete {}, and start the \
+        daemon again; it generates a new key", .0.display())]
     OneProcess(PathBuf),
     /// No key can be generated.
     #[error(transparent)]
@@ -98,11 +100,12 @@ pub enum RotateError {
     Store(#[from] OpenError),
 }
 
-/// Replaces the generated admin key of a PostgreSQL, wherever it came from. Returns the file that has the new one.
+/// Replaces the generated admin key of a PostgreSQL store, whichever process generated it. Returns the file that
+/// contains the new key.
 ///
 /// # Errors
 ///
-/// When there is no generated key that processes share, the store cannot be reached, or the file cannot be written.
+/// When no generated key is shared by processes, the store cannot be reached, or the file cannot be written.
 pub async fn rotate(settings: &Settings) -> Result<PathBuf, RotateError> {
     let file = file(&settings.store.url);
     if settings.api.admin_key.is_some() {
@@ -114,7 +117,7 @@ pub async fn rotate(settings: &Settings) -> Result<PathBuf, RotateError> {
     let new = api::admin_key::generate()?;
     store::claim_admin_key(&settings.store, AdminKey::new(&new).digest(), &absolute(&file), AdminKeyClaim::Replace)
         .await?;
-    // If this fails, the new key is lost, and the next try makes another.
+    // If this fails, the new key is lost, and the next attempt generates another.
     api::admin_key::write(&file, &new)?;
     Ok(file)
 }
@@ -123,7 +126,7 @@ fn absolute(file: &Path) -> String {
     std::path::absolute(file).unwrap_or_else(|_| file.to_owned()).to_string_lossy().into_owned()
 }
 
-/// Where the key is kept if nobody chose one.
+/// The file of the generated key.
 #[must_use]
 pub fn file(store: &StoreUrl) -> PathBuf {
     let folder = match store {

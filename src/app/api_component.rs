@@ -1,4 +1,4 @@
-//! The API put together: what it is told of the settings, and how it ends with a daemon that has not started yet.
+//! Configures the API from the settings, and closes it if the daemon ends before it has started.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -14,10 +14,10 @@ use crate::{
     settings::{ApiSettings, PolicySettings},
 };
 
-/// How often the certificate's files are looked at.
+/// How often the certificate's files are checked.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What connections may cost.
+/// Limits of connections.
 pub(super) fn edge(set: &ApiSettings) -> EdgeConfig {
     EdgeConfig {
         connections: set.max_connections,
@@ -28,7 +28,7 @@ pub(super) fn edge(set: &ApiSettings) -> EdgeConfig {
     }
 }
 
-/// What requests may cost.
+/// Limits of requests.
 pub(super) fn control(set: &ApiSettings) -> ControlConfig {
     let PolicySettings { heavy, heavy_max_wait, light, failed, max_tracked, shared: _ } = set.policies;
     let defaults = ControlConfig::default();
@@ -50,18 +50,18 @@ pub(super) fn control(set: &ApiSettings) -> ControlConfig {
     }
 }
 
-/// The rates of the settings as they are now; what needs a restart is as it was at the start.
+/// The rates of the current settings; values that need a restart are those of the start.
 pub(super) fn policies(now: &ApiSettings, started: &ApiSettings) -> PoliciesConfig {
     let PolicySettings { heavy, light, failed, .. } = now.policies;
     PoliciesConfig { heavy, light, failed, ..control(started).policies }
 }
 
-/// Who may speak for others.
+/// The trusted proxies.
 pub(super) fn proxies(set: &ApiSettings) -> TrustedProxies {
     TrustedProxies { trusted: set.trusted_proxies.clone(), header: set.forwarded_header }
 }
 
-/// The API of a daemon that is still starting: it answers from the start.
+/// The API of a daemon that is still starting: it responds from the start.
 #[derive(Debug, Default)]
 pub struct ApiHandle(Mutex<Option<(Control, ListenerHandle)>>);
 
@@ -70,14 +70,14 @@ impl ApiHandle {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((control.clone(), listener.closer()));
     }
 
-    /// From now on nothing new is taken.
+    /// Rejects new requests from now on.
     pub fn drain(&self) {
         if let Some((control, _)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             control.drain();
         }
     }
 
-    /// Waits until what is under way is answered, but for no longer than this.
+    /// Waits until the requests in flight are finished, but at most this long.
     pub async fn close(&self, within: Duration) {
         let open = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((_, closer)) = open {

@@ -1,4 +1,4 @@
-//! Named budgets put together: in memory or shared over Redis, and what was spent of them kept in the store.
+//! Assembles the named budgets: in memory or shared over Redis, with their spend stored in the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
     settings::{NamedBudget, Settings},
 };
 
-/// How often what was spent is kept: so much of it is lost at most when the process dies.
+/// How often the spend is stored: at most this much of it is lost when the process dies.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Whoever says more seldom that it is there does not count as one who shares.
+/// A process that reports less often does not count as one that shares.
 const LOOKS_EVERY: Duration = Duration::from_secs(10);
 
-/// Questions about shared budgets that may be under way.
+/// Maximum number of requests about shared budgets that are in flight.
 const MOST_UNDER_WAY: usize = 10_000;
 
 /// The budgets of this process.
@@ -36,7 +36,7 @@ pub(super) struct BudgetsComponent {
 }
 
 impl BudgetsComponent {
-    /// Makes the budgets that the settings name, where the caller runs, which must be an actix `System` or a `LocalSet`.
+    /// Creates the budgets of the settings in the caller's context, which must be an actix `System` or a `LocalSet`.
     pub(super) async fn start(
         settings: &Settings,
         rest: &RestComponent,
@@ -49,12 +49,12 @@ impl BudgetsComponent {
             None => BudgetsHandle::start(set.most, set.longest_wait),
         };
         for NamedBudget { name, limits } in &set.named {
-            // The settings have been checked: it fits.
+            // The settings were validated, so this succeeds.
             if let Err(error) = budgets.configure(name, *limits).await {
                 emit(BudgetRejected { name, error: &error });
             }
         }
-        // No other life of any process has it.
+        // Unique to this start of this process.
         let process = format!("{:032x}", fastrand::u128(..));
         let spend = SpendRecorder::new(store, &process, clock);
         let treasury = Arc::new(BudgetService::new(budgets, set.others, spend.clone()));
@@ -62,12 +62,12 @@ impl BudgetsComponent {
         Self { treasury, spend, keeping }
     }
 
-    /// The way in.
+    /// The budget service.
     pub(super) fn treasury(&self) -> &Arc<BudgetService> {
         &self.treasury
     }
 
-    /// Keeps what is not kept yet.
+    /// Stores the spend that is not stored yet.
     pub(super) async fn close(&self) {
         self.keeping.abort();
         self.spend.keep().await;

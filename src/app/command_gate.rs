@@ -1,9 +1,9 @@
-//! The gate that commands of a person call Discord through.
+//! The gate through which commands of the command line call Discord.
 //!
 //! ```text
-//!  commands sync, doctor ──▶ a daemon runs, and takes the key ──▶ its gate, by operations
-//!                       └──▶ no daemon runs, or Redis counts for all ──▶ a gate that knows what was kept
-//!                       └──▶ a daemon runs, and cannot be asked ──▶ an error: nothing is sent beside it
+//!  commands sync, doctor ──▶ a daemon runs, and accepts the key ──▶ its gate, by operations
+//!                       └──▶ no daemon runs, or Redis counts for all processes ──▶ its own gate, with the stored state
+//!                       └──▶ a daemon runs, and cannot be used ──▶ an error: nothing is sent directly
 //! ```
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::{
     store::{self, OpenError},
 };
 
-/// Calls in any window that a command makes by itself: few, since a daemon may just be starting.
+/// Calls in any window that a command may send itself: few, since a daemon may be starting.
 const OWN_LIMIT: u32 = 5;
 
 /// Why Discord cannot be called.
@@ -38,18 +38,18 @@ pub enum CommandGateError {
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
-    /// It is unknown whether a daemon runs.
+    /// It is unknown whether a daemon is running.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// A daemon runs, and does not make calls for this command.
+    /// A daemon is running, and does not make calls for this command.
     #[error(
-        "a daemon uses {store}, and a call beside it could exceed the rate limit, so nothing was sent; ask through the daemon: \
-         {why}"
+        "a daemon uses {store}, and a direct call to Discord could exceed the rate limit, so nothing was sent; the \
+         call through the daemon failed: {why}"
     )]
     DaemonRuns {
-        /// Its store.
+        /// The store of the daemon.
         store: String,
-        /// Why it cannot be asked, and what to do about it.
+        /// Why the daemon cannot be used, and what to do about it.
         why: String,
     },
 }
@@ -65,7 +65,8 @@ enum GateRoute {
     Own(Box<RestComponent>),
 }
 
-/// What the last daemon kept, and nothing more: what a command learns is not worth a write beside a daemon that may start.
+/// The state that the last daemon stored, read-only: what a command learns is not worth a write that could conflict
+/// with a daemon that is starting.
 struct ReadOnlySnapshot(Option<String>);
 
 impl SnapshotStore for ReadOnlySnapshot {
@@ -96,7 +97,7 @@ impl CommandGate {
             Err(why) => why.clone(),
         };
         let looked = store::look(&settings.store, &format!("{GATE}{}", application.unwrap_or(1))).await;
-        // Over Redis, whatever this process sends is counted with the rest.
+        // With Redis, the calls of this process are counted together with the others.
         if settings.redis.url.is_none() && store::is_in_use(&settings.store).await? {
             return Err(CommandGateError::DaemonRuns { store: settings.store.url.to_string(), why });
         }
@@ -108,11 +109,11 @@ impl CommandGate {
         Ok(Self { way: GateRoute::Own(Box::new(rest)), credential })
     }
 
-    /// What calls go through, for people.
+    /// Describes the route of calls, for people.
     pub(super) fn describe(&self) -> String {
         match &self.way {
-            GateRoute::Daemon(gate) => format!("Discord is asked through the daemon at {}", gate.place()),
-            GateRoute::Own(_) => "no daemon runs: Discord is asked directly, within the stored limits".to_owned(),
+            GateRoute::Daemon(gate) => format!("calls to Discord go through the daemon at {}", gate.place()),
+            GateRoute::Own(_) => "no daemon is running: Discord is called directly, within the stored limits".to_owned(),
         }
     }
 
@@ -132,7 +133,7 @@ impl CommandGate {
         }
     }
 
-    /// Says goodbye to the processes that share the limits.
+    /// Leaves the group of processes that share the limits.
     pub(super) async fn leave(&self) {
         match &self.way {
             GateRoute::Daemon(_) => {}
@@ -141,13 +142,13 @@ impl CommandGate {
     }
 }
 
-/// Makes sure that a daemon runs, takes the key, and is this bot's.
+/// Checks that a daemon is running, accepts the key, and runs this bot.
 async fn ask_daemon(client: &Client, bot: Option<u64>, credential: Credential) -> Result<DaemonGate, String> {
     let key = client.send(&ApiRequest::new(Method::GET, "/v1/operations?limit=1").about("operations")).await;
     match key {
         Ok(_) => {}
         Err(fault @ ClientError::Unreachable { .. }) => return Err(fault.to_string()),
-        Err(fault) => return Err(format!("{fault}; give a key of the daemon with --key-file or GUILDHALL_KEY")),
+        Err(fault) => return Err(format!("{fault}; provide a key of the daemon with --key-file or GUILDHALL_KEY")),
     }
     let gate = DaemonGate::new(client.clone());
     let Some(bot) = bot else { return Ok(gate) };
@@ -158,12 +159,12 @@ async fn ask_daemon(client: &Client, bot: Option<u64>, credential: Credential) -
             let user: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
             user["id"].as_str().and_then(|id| id.parse::<u64>().ok())
         }
-        // Whatever it is, the command meets it, too, and says it better.
+        // The command's own calls meet the same failure, and report it better.
         CallOutcome::Answered(_) | CallOutcome::NotSent(_) | CallOutcome::Unknown(_) => return Ok(gate),
     };
     if id == Some(bot) {
         Ok(gate)
     } else {
-        Err(format!("the daemon at {} runs another bot; name the right one with --api", client.place()))
+        Err(format!("the daemon at {} runs another bot; select the right daemon with --api", client.place()))
     }
 }

@@ -1,4 +1,5 @@
-//! Calls to Discord through the gate of a running daemon: each is an operation that is submitted, waited for, and read.
+//! Calls Discord through the gate of a running daemon: each call is an operation that is submitted, waited for, and
+//! read.
 
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::{ApiRequest, ApiUrl, Client, ClientError, part};
 
-/// How long the daemon is asked to hold its response.
+/// How long the daemon is requested to hold its response.
 const WAIT: Duration = Duration::from_secs(20);
-/// Between two looks at an operation that is not finished.
+/// Interval between two reads of an operation that is not finished.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
 /// The gate of a running daemon.
@@ -46,17 +47,17 @@ impl DaemonGate {
             Err(fault) => return not_submitted(&fault),
         };
         let Some(id) = shown["id"].as_str().map(str::to_owned) else {
-            return CallOutcome::Unknown(NoResponse { why: "the daemon named no operation".to_owned() });
+            return CallOutcome::Unknown(NoResponse { why: "the daemon returned no operation id".to_owned() });
         };
         loop {
-            // A submission is answered with less than what is shown of an operation.
+            // The response to a submission has fewer fields than an operation.
             match self.client.get(format!("/v1/operations/{}", part(&id))).await {
                 Ok(answered) => shown = answered.body,
                 Err(fault) => return CallOutcome::Unknown(NoResponse { why: fault.to_string() }),
             }
             if let Some(outcome) = finished(&shown) {
                 if shown["state"] == "dead" {
-                    // It was made for a person who is told now.
+                    // The dead letter is not needed: the user of the command sees the error now.
                     let discard = ApiRequest::new(Method::DELETE, format!("/v1/dead-letters/{}", part(&id)));
                     drop(self.client.send(&discard).await);
                 }
@@ -73,7 +74,7 @@ impl DaemonGate {
     async fn take_back(&self, id: &str, shown: &Value) -> CallOutcome {
         let waits = &shown["waits_for"];
         let why = waits["detail"].as_str().or(waits["reason"].as_str()).unwrap_or("it is still running");
-        let why = format!("the daemon has not made the call yet: {why}");
+        let why = format!("the daemon has not sent the call yet: {why}");
         match self.client.send(&ApiRequest::post(format!("/v1/operations/{}/cancel", part(id)))).await {
             Ok(_) => CallOutcome::NotSent(NotSent { retry_after: None, why, reason: "daemon" }),
             Err(_) => CallOutcome::Unknown(NoResponse { why }),
@@ -110,10 +111,10 @@ fn not_submitted(fault: &ClientError) -> CallOutcome {
     CallOutcome::NotSent(NotSent { retry_after: fault.again_after(), why: fault.to_string(), reason: "daemon" })
 }
 
-/// What became of an operation, if it is finished.
+/// The outcome of an operation, if it is finished.
 fn finished(shown: &Value) -> Option<CallOutcome> {
     let error = &shown["error"];
-    let why = || error["message"].as_str().unwrap_or("the daemon does not say why").to_owned();
+    let why = || error["message"].as_str().unwrap_or("the daemon gave no reason").to_owned();
     match shown["state"].as_str()? {
         "succeeded" => Some(answered(StatusCode::OK, ResponseClass::Success, None, &shown["result"])),
         "dead" => {
@@ -139,7 +140,7 @@ fn answered(status: StatusCode, class: ResponseClass, code: Option<u32>, body: &
     CallOutcome::Answered(RestResponse { status, headers: HeaderMap::new(), body, class, code })
 }
 
-/// What a status means that ended an operation. Limits are waited for by the daemon.
+/// The class of the status with which an operation failed. The daemon waits for rate limits itself.
 fn class(status: StatusCode) -> ResponseClass {
     match status {
         StatusCode::UNAUTHORIZED => ResponseClass::Unauthorized,
@@ -169,11 +170,11 @@ mod tests {
     #[test]
     fn an_operation_becomes_the_answer_that_it_had() {
         let done = json!({"state": "succeeded", "result": {"id": "5"}});
-        let Some(CallOutcome::Answered(answer)) = finished(&done) else { panic!("no answer") };
+        let Some(CallOutcome::Answered(answer)) = finished(&done) else { panic!("no response") };
         assert_eq!((answer.class, answer.body.as_ref()), (ResponseClass::Success, &br#"{"id":"5"}"#[..]));
         let error = json!({"status": 403, "code": 50001, "message": "Missing Access"});
         let dead = json!({"state": "dead", "error": error});
-        let Some(CallOutcome::Answered(answer)) = finished(&dead) else { panic!("no answer") };
+        let Some(CallOutcome::Answered(answer)) = finished(&dead) else { panic!("no response") };
         assert_eq!((answer.class, answer.code), (ResponseClass::Forbidden, Some(50_001)));
         assert!(matches!(finished(&json!({"state": "needs_review"})), Some(CallOutcome::Unknown(_))));
         assert!(finished(&json!({"state": "delayed"})).is_none());

@@ -1,5 +1,4 @@
-//! Where the gateway is, and how often it may be identified with: what `GET /gateway/bot` says, asked through the gate
-//! until there is an answer.
+//! Finds the gateway's URL and its identify limits: calls `GET /gateway/bot` through the gate until it succeeds.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::{
     settings::{Settings, ShardRange},
 };
 
-/// The longest wait between two times of asking.
+/// Maximum wait between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How to connect to the gateway.
@@ -23,43 +22,44 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(super) struct GatewayInfo {
     /// Its URL; `None` is twilight's own default.
     pub(super) url: Option<String>,
-    /// How many shards the bot has.
+    /// Number of shards of the bot.
     pub(super) shards: u32,
-    /// Which of them this process runs.
+    /// The shards that this process runs.
     pub(super) range: ShardRange,
-    /// How often Discord allows to identify.
+    /// Discord's limits on IDENTIFY.
     pub(super) limits: IdentifyLimits,
 }
 
-/// Why shards must not be started.
+/// Why shards cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryError {
-    /// Discord does not know the token.
+    /// Discord refused the token.
     #[error(
-        "Discord refused the token (401); take the present one from the Bot page of the application in Discord's \
+        "Discord refused the token (401); copy the current one from the Bot page of the application in Discord's \
          developer portal, and set GUILDHALL__DISCORD__TOKEN or GUILDHALL__DISCORD__TOKEN_FILE"
     )]
     Unauthorized,
-    /// Starting would use up what resets the token.
+    /// Not enough session starts are left; exceeding the limit resets the token.
     #[error(
-        "Discord allows {remaining} more session starts within the next {} s, and {shards} are needed; past it Discord \
-         resets the token, so nothing was started; find out what keeps starting sessions, and start again then",
+        "Discord allows {remaining} more session starts within the next {} s, and {shards} are needed; above the limit \
+         Discord resets the token, so no shard was started; find out what starts sessions so often, and start again \
+         after that time",
         reset_after.as_secs()
     )]
     NoSessionsLeft {
-        /// Session starts left.
+        /// Session starts that are left.
         remaining: u32,
-        /// Those needed.
+        /// Session starts that are needed.
         shards: u32,
-        /// When all of them are there again.
+        /// When the limit is reset.
         reset_after: Duration,
     },
-    /// Discord says that the call itself is wrong.
-    #[error("Discord refused to say where the gateway is (status {0}); check discord.api_url")]
+    /// Discord rejected the call.
+    #[error("Discord refused GET /gateway/bot (status {0}); check discord.api_url")]
     Refused(u16),
 }
 
-/// Finds the gateway, for shards of which some may have a session that was kept. What it waits for is what `part` says.
+/// Finds the gateway for shards of which some may have a stored session. `part` reports what it is waiting for.
 pub(super) async fn find(
     settings: &Settings,
     rest: &dyn Rest,
@@ -88,18 +88,18 @@ pub(super) async fn find(
     Ok(GatewayInfo { url: Some(info.url), shards, range, limits })
 }
 
-/// Which shards this process runs. A range is only set together with the number of shards, which it fits.
+/// The shards that this process runs. A range is only set together with the number of shards, and fits it.
 fn range_of(settings: &Settings, shards: u32) -> ShardRange {
     settings.gateway.shard_range.unwrap_or(ShardRange::all(shards))
 }
 
-/// How many shards have no session to go on with.
+/// Number of shards that have no session to resume.
 fn needed(range: ShardRange, shards: u32, kept: &[StoredSession]) -> u32 {
     let has_one = |shard| kept.iter().any(|kept| kept.shards == shards && kept.shard == shard);
     range.numbers().map(|shard| u32::from(!has_one(shard))).sum()
 }
 
-/// Asks until Discord answers.
+/// Repeats the call until Discord responds.
 async fn ask(
     rest: &dyn Rest,
     calls: &CallBuilder,
@@ -117,15 +117,15 @@ async fn ask(
                     return Err(DiscoveryError::Refused(answered.status.as_u16()));
                 }
                 (ResponseClass::RateLimited { retry_after, .. }, _) => {
-                    ("it answered 429".to_owned(), Some(retry_after))
+                    ("Discord returned 429".to_owned(), Some(retry_after))
                 }
-                (class, _) => (format!("it answered {} ({})", answered.status.as_u16(), class.name()), None),
+                (class, _) => (format!("Discord returned {} ({})", answered.status.as_u16(), class.name()), None),
             },
             CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
             CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
         };
         let pause = retry_after.unwrap_or(wait).max(Duration::from_secs(1));
-        part.not_ready(&format!("Discord has not said where the gateway is: {why}"));
+        part.not_ready(&format!("the gateway URL is not known yet: {why}"));
         emit(GatewayDiscoveryFailed { why: &why, retry_after: pause });
         tokio::time::sleep(pause).await;
         wait = (wait * 2).min(LONGEST_WAIT);

@@ -1,4 +1,4 @@
-//! Events put together: the handlers, whoever they talk to, and the threads that they run on.
+//! Assembles event handling: the handlers, the services that they call, and the threads that they run on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,47 +26,47 @@ use crate::{
     webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
 };
 
-/// How long to wait before the store is asked again.
+/// Wait before the store is queried again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Why a webhook cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// Its address or its secrets are wrong.
+    /// Its URL or its secrets are invalid.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// It has no address.
+    /// Its URL cannot be parsed.
     #[error(
-        "the webhook of handler `{handler}` has no address: {why}; write a URL such as https://brain.example/events"
+        "the webhook URL of handler `{handler}` is invalid: {why}; use a URL such as https://brain.example/events"
     )]
     Url {
-        /// Which handler.
+        /// The handler.
         handler: Arc<str>,
-        /// What is wrong with it.
+        /// What is wrong with the URL.
         why: url::ParseError,
     },
-    /// A secret is none.
-    #[error("a secret of handler `{handler}` cannot be used: {why}")]
+    /// A secret is invalid.
+    #[error("a webhook secret of handler `{handler}` is invalid: {why}")]
     Secret {
-        /// Which handler.
+        /// The handler.
         handler: Arc<str>,
-        /// What is wrong with it.
+        /// What is wrong with the secret.
         why: String,
     },
 }
 
-/// The event side of this process.
+/// Event handling of this process.
 #[derive(Debug)]
 pub struct EventsComponent {
     events: EventsHandle,
-    /// Neither waits for the other: a busy router would keep guilds from their turn.
+    /// Separate threads: a busy router would delay the guilds.
     router: Arbiter,
     guilds: Arbiter,
 }
 
 impl EventsComponent {
-    /// Puts together what handles the events of a bot with so many shards.
-    #[expect(clippy::too_many_arguments, reason = "each is a part of its own")]
+    /// Prepares event handling of a bot with `shards` shards.
+    #[expect(clippy::too_many_arguments, reason = "each is a separate dependency")]
     pub(super) fn prepare(
         settings: &Settings,
         handlers: EventHandlers,
@@ -84,7 +84,7 @@ impl EventsComponent {
         Ok(EventsHandle::prepare(outside, clock.clone(), config(settings, shards), allowance))
     }
 
-    /// Begins to route. Must be called within an actix system.
+    /// Starts to route events. Must be called within an actix system.
     #[must_use]
     pub fn start(prepared: PreparedEvents) -> Self {
         let (router, guilds) = (supervision::arbiter(Part::RouterThread), supervision::arbiter(Part::EventThread));
@@ -92,35 +92,36 @@ impl EventsComponent {
         Self { events, router, guilds }
     }
 
-    /// The way to it.
+    /// The handle of event handling.
     pub fn events(&self) -> &EventsHandle {
         &self.events
     }
 
-    /// Waits until all events that came are done. `false` if that took longer than it may; they come again.
+    /// Waits until all received events are handled. `false` if that takes longer than `timeout`; those events are
+    /// delivered again.
     pub async fn drain(&self, within: Duration) -> bool {
         self.events.drain(within).await
     }
 
-    /// Ends its threads.
+    /// Stops its threads.
     pub fn stop(self) {
         self.router.stop();
         self.guilds.stop();
     }
 }
 
-/// The sessions that are known, asked for until the store answers; what is waited for is what `part` says.
+/// Loads the stored sessions; retries until the store responds. `part` reports what it is waiting for.
 pub(super) async fn sessions(store: &dyn EventStore, part: &ComponentHandle) -> Vec<StoredSession> {
     loop {
         match store.sessions().await {
             Ok(sessions) => return sessions,
-            Err(error) => part.not_ready(&format!("it is not known which sessions to resume: {error}")),
+            Err(error) => part.not_ready(&format!("cannot load the sessions to resume yet: {error}")),
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
-/// What the webhooks of handlers are reached by.
+/// The client of the handlers' webhooks.
 pub(super) fn webhooks(
     handlers: &EventHandlers,
     gate: &Gate,

@@ -28,10 +28,10 @@ use crate::{
     settings::{SecretValue, Settings},
 };
 
-/// How often a death is told: the word may be lost, or this process be cut off at that moment.
+/// How often a death is reported: a message may be lost, or this process may be disconnected at that moment.
 const TELL: u32 = 5;
 
-/// What a process of a fleet has in common with the others.
+/// The state that a process of a fleet shares with the others.
 #[derive(Debug)]
 pub(super) struct Fleet {
     redis: RedisClient,
@@ -41,19 +41,19 @@ pub(super) struct Fleet {
     state: SharedStateConfig,
 }
 
-/// The window in Redis, as the token bucket sees it.
+/// The window in Redis, as a port of the token bucket.
 struct WindowPort(RedisWindow);
 
 impl SharedWindow for WindowPort {
     fn call(&self, credential: Credential, call: ScriptCall) -> SharedCallFuture {
         let window = self.0.clone();
-        // Why there is no answer is told where that is known.
+        // The Redis client reports why there is no response.
         Box::pin(async move { window.call(credential, &call).await.ok() })
     }
 }
 
 impl Fleet {
-    /// Begins to connect. `None` if the settings name no Redis: the process is alone.
+    /// Starts to connect. `None` if the settings name no Redis: the process is alone.
     pub(super) fn meet(
         settings: &Settings,
         application: u64,
@@ -73,22 +73,22 @@ impl Fleet {
             tokens: vec![(Credential::Application(application), fingerprint(token))],
             invalid: settings.gate.invalid,
             when_lost: match settings.redis.on_loss {
-                // For as long as it may use a share, it also has what it was lent of this budget.
+                // As long as it may use a share, it also has the part of this budget that was lent to it.
                 LimitFallback::Share | LimitFallback::Closed => LedgerFallback::Stop,
                 LimitFallback::Open => LedgerFallback::Share,
             },
-            // News are pushed, and what was missed is read with every new subscription; this is for the rest.
+            // Changes are pushed, and missed ones are read with every new subscription; this covers the rest.
             heartbeat: settings.redis.heartbeat * 2,
         };
         Ok(Some(Self { redis, window, rules, seat, state }))
     }
 
-    /// The connection that the fleet meets over.
+    /// The Redis connection of the fleet.
     pub(super) fn redis(&self) -> &RedisClient {
         &self.redis
     }
 
-    /// What the others know this process by.
+    /// The id of this process in the fleet.
     pub(super) fn member(&self) -> &str {
         self.seat.id()
     }
@@ -100,7 +100,7 @@ impl Fleet {
         SharedLimits { window: Arc::new(WindowPort(self.window.clone())), sharing, credential }
     }
 
-    /// Shares what else there is to share, and watches over the seats of this machine. To be called before any call is made.
+    /// Shares the remaining state, and watches the process locks of this machine. Must be called before the first call.
     pub(super) fn join(self, gate: &Gate) -> FleetMembership {
         let every = self.rules.heartbeat;
         let (tokens, application) = (gate.tokens().clone(), self.state.application);
@@ -120,10 +120,10 @@ impl Fleet {
     }
 }
 
-/// The seat of this process, until it leaves it.
+/// The lock of this process, until it leaves.
 pub(super) type SharedProcessLock = Arc<Mutex<Option<ProcessLock>>>;
 
-/// What a process has in common with the others, for as long as this lives.
+/// Membership of a process in the fleet; ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct FleetMembership {
     state: Mutex<Option<SharedState>>,
@@ -132,7 +132,7 @@ pub(super) struct FleetMembership {
 }
 
 impl FleetMembership {
-    /// Says goodbye. Only once no call is under way any more.
+    /// Leaves the fleet. Call this only when no call is in flight any more.
     pub(super) async fn leave(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(state) = state {
@@ -140,7 +140,7 @@ impl FleetMembership {
         }
         self.watch.abort();
         let seat = Arc::clone(&self.seat);
-        // It touches the disk. If the runtime is ending, the seat is free anyway.
+        // It accesses the disk. If the runtime is shutting down, the lock is released anyway.
         let _ = spawn_blocking_work(move || {
             if let Some(seat) = seat.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 seat.leave();
@@ -156,7 +156,7 @@ impl Drop for FleetMembership {
     }
 }
 
-/// Looks for processes of this machine that died, and reports them: nothing has to wait for them.
+/// Looks for processes of this machine that died, and reports them, so that nothing waits for them.
 pub(super) async fn report_dead(seat: SharedProcessLock, every: Duration, report: impl Fn(Vec<String>)) {
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -166,7 +166,7 @@ pub(super) async fn report_dead(seat: SharedProcessLock, every: Duration, report
         failpoint::message(Part::DeadProcesses);
         let known: Vec<String> = told.extract_if(|_, times| *times >= TELL).map(|(id, _)| id).collect();
         let seat = Arc::clone(&seat);
-        // It touches the disk.
+        // It accesses the disk.
         let looked = spawn_blocking_work(move || {
             let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
             let seat = seat.as_mut()?;
@@ -182,7 +182,7 @@ pub(super) async fn report_dead(seat: SharedProcessLock, every: Duration, report
         for id in &dead {
             let times = told.entry(id.clone()).or_default();
             if *times == 0 {
-                tracing::info!(member = %id, "a process of this machine has died");
+                tracing::info!(member = %id, "process of this machine died");
             }
             *times += 1;
         }
@@ -190,7 +190,7 @@ pub(super) async fn report_dead(seat: SharedProcessLock, every: Duration, report
     }
 }
 
-/// The rules of the shared limit, as the settings have them.
+/// The configuration of the shared limit, from the settings.
 fn rules(settings: &Settings) -> SharedLimitConfig {
     let (redis, limits) = (&settings.redis, &settings.gate.limits);
     SharedLimitConfig {

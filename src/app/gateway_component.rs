@@ -1,4 +1,4 @@
-//! How ready the gateway is, as told by its shards.
+//! Readiness of the gateway, as its shards report it.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,8 @@ use std::{
 
 use crate::{api::ComponentHandle, discord::ShardEvent};
 
-/// Counts connected shards. The gateway is ready when all that this process has are; it may have none, if others do.
+/// Counts connected shards. The gateway is ready when all shards of this process are connected; it may have none, if
+/// other processes have them.
 pub(super) struct GatewayComponent {
     part: ComponentHandle,
     state: Mutex<GatewayState>,
@@ -16,10 +17,10 @@ pub(super) struct GatewayComponent {
 
 #[derive(Default)]
 struct GatewayState {
-    /// How many this process has, once it has asked for them.
+    /// Number of shards that this process has, once it has claimed them.
     held: Option<usize>,
     connected: usize,
-    /// Those that cannot have a session today, and when there is one again.
+    /// Shards that cannot start a session today, and the time until one can be started.
     waiting: BTreeSet<u32>,
     again_in: Duration,
 }
@@ -31,7 +32,7 @@ impl GatewayComponent {
         gateway
     }
 
-    /// This process has so many shards.
+    /// Sets the number of shards of this process.
     pub(super) fn has(&self, held: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.held = Some(held);
@@ -39,10 +40,10 @@ impl GatewayComponent {
     }
 
     pub(super) fn observe(&self, event: ShardEvent) {
-        // The lock is held while telling, so that the last word is the right one.
+        // The lock is held while reporting, so that the last report is the current one.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            // A shard says these two in turn.
+            // A shard sends these two alternately.
             ShardEvent::Connected { shard, .. } => {
                 state.connected += 1;
                 state.waiting.remove(&shard);
@@ -60,7 +61,7 @@ impl GatewayComponent {
     fn tell(&self, state: &GatewayState) {
         let GatewayState { held, connected, waiting, again_in } = state;
         let Some(held) = held else {
-            self.part.not_ready("it is not known yet which shards are this process's own");
+            self.part.not_ready("the shards of this process are not known yet");
             return;
         };
         if connected == held {
@@ -71,8 +72,8 @@ impl GatewayComponent {
         if !waiting.is_empty() {
             let minutes = again_in.as_secs().div_ceil(60);
             reason = format!(
-                "{reason}; {} wait for a new session, and the day's session starts are used up: there is one again in {} h \
-                 {} min",
+                "{reason}; {} wait for a new session: the day's session starts are used up, the next one is available \
+                 in {} h {} min",
                 waiting.len(),
                 minutes / 60,
                 minutes % 60

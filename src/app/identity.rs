@@ -1,4 +1,4 @@
-//! Who the bot is: what its token says, or what Discord does.
+//! Finds the bot's id: from its token, or from Discord.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     settings::SecretValue,
 };
 
-/// How long to wait before asking again.
+/// Wait between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The bot, and the application that it belongs to.
@@ -29,8 +29,8 @@ pub(super) struct BotIdentity {
     pub(super) bot: Id<UserMarker>,
 }
 
-/// The bot of this token. Discord's own tokens name it; other ones are asked about until there is an answer, and `part`
-/// tells so meanwhile.
+/// The bot of this token. Discord's own tokens contain its id; for other tokens Discord is called until it responds,
+/// and `part` reports that meanwhile.
 pub(super) async fn find(
     token: &SecretValue,
     rest: &dyn Rest,
@@ -49,10 +49,10 @@ pub(super) async fn find(
             CallOutcome::Answered(answered) => match (answer.read(&answered), answered.class) {
                 (Ok(user), _) => return Ok(of(user.id.get())),
                 (Err(_), ResponseClass::Unauthorized) => return Err(DiscoveryError::Unauthorized),
-                (Err(error), _) => part.not_ready(&format!("Discord has not said who the bot is: {error}")),
+                (Err(error), _) => part.not_ready(&format!("the bot's id is not known yet: {error}")),
             },
-            CallOutcome::NotSent(refused) => part.not_ready(&format!("Discord has not said who the bot is: {refused}")),
-            CallOutcome::Unknown(unknown) => part.not_ready(&format!("Discord has not said who the bot is: {unknown}")),
+            CallOutcome::NotSent(refused) => part.not_ready(&format!("the bot's id is not known yet: {refused}")),
+            CallOutcome::Unknown(unknown) => part.not_ready(&format!("the bot's id is not known yet: {unknown}")),
         }
         tokio::time::sleep(AGAIN).await;
     }

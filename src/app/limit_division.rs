@@ -1,4 +1,4 @@
-//! The global limit divided among the processes of a store, when there is no Redis to count for all of them.
+//! Divides the global limit among the processes of a store, if no Redis counts for all of them.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -20,7 +20,7 @@ use crate::{
     store::{DivisionRequest, LimitDivision, Store},
 };
 
-/// This process's part in the division, for as long as this lives.
+/// Membership of this process in the division; ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct DivisionMembership {
     limit: LimitDivision,
@@ -29,7 +29,7 @@ pub(super) struct DivisionMembership {
 }
 
 impl DivisionMembership {
-    /// Joins the processes that share the store. `None` if Redis counts for them, or if there can be no others.
+    /// Joins the processes that share the store. `None` if Redis counts for them, or if no others can exist.
     pub(super) fn join(settings: &Settings, token: &SecretValue, store: &Store) -> Option<Self> {
         if settings.redis.url.is_some() || matches!(settings.store.url, StoreUrl::Sqlite(_)) {
             return None;
@@ -55,19 +55,19 @@ impl DivisionMembership {
         Some(Self { limit, seat, watch })
     }
 
-    /// The limit that is divided.
+    /// The divided limit.
     pub(super) fn limit(&self) -> &LimitDivision {
         &self.limit
     }
 
-    /// Sends nothing any more. The store is told when it is closed.
+    /// Stops sending. The store is notified when it is closed.
     pub(super) async fn leave(&self, gate: &Gate) {
         let view = gate.tokens().observe().await;
         let in_flight = view.map_or(u32::MAX, |view| view.credentials.iter().map(|limit| limit.in_flight).sum());
         self.limit.depart(in_flight);
         self.watch.abort();
         let seat = Arc::clone(&self.seat);
-        // It touches the disk. If the runtime is ending, the seat is free anyway.
+        // It accesses the disk. If the runtime is shutting down, the lock is released anyway.
         let left = spawn_blocking_work(move || {
             if let Some(seat) = seat.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 seat.leave();
@@ -83,8 +83,8 @@ impl Drop for DivisionMembership {
     }
 }
 
-/// Where the processes of this machine that use one store show that they live. Those of another store are none of their
-/// business.
+/// The folder of the locks of this machine's processes that use one store. Processes of other stores have other
+/// folders.
 fn seat_folder(settings: &Settings, application: u64) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     settings.store.url.to_string().hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The daemon put together: what starts in which order, what ends it, and how it ends.
+//! Assembles the daemon: the order in which components start, what stops them, and how the daemon shuts down.
 
 pub mod admin_key;
 mod api_component;
@@ -54,26 +54,26 @@ use crate::{
 /// Why `serve` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// It could not start.
+    /// The daemon could not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// It had to end by itself.
+    /// The daemon stopped because of a fatal error.
     #[error(transparent)]
     Ended(#[from] DaemonError),
-    /// It was asked to end, and could not in time.
+    /// The shutdown did not finish in time.
     #[error(transparent)]
     Unfinished(#[from] ShutdownTimeout),
-    /// The operating system does not let it watch over its parts.
-    #[error("cannot start the threads that watch over the process: {0}")]
+    /// The operating system does not allow it to supervise its parts.
+    #[error("cannot start the threads that supervise the process: {0}")]
     Supervision(#[source] io::Error),
 }
 
-/// Runs the daemon with these handlers, whose API asks for this key, until a signal, or what else asks it to, or a fatal error
-/// ends it. If a part of it ends that must not, the process does, with exit code 1.
+/// Runs the daemon with these handlers, whose API accepts this key, until a signal, another stop source or a fatal
+/// error stops it. If a part ends that must not, the process exits with code 1.
 ///
 /// # Errors
 ///
-/// When it cannot start, has to end by itself, or cannot end in time.
+/// When it cannot start, stops because of a fatal error, or cannot shut down in time.
 pub async fn serve(
     settings: &Settings,
     handlers: EventHandlers,
@@ -81,7 +81,7 @@ pub async fn serve(
     signals: Signals,
     reloader: &Reloader,
 ) -> Result<(), ServeError> {
-    // Before anything else starts, so that nothing ends unseen.
+    // First, so that the end of any part is noticed.
     let supervision = Supervision::install().map_err(ServeError::Supervision)?;
     let main = async {
         let guard = PartGuard::new(Part::Main);
@@ -94,7 +94,7 @@ pub async fn serve(
     };
     match AssertUnwindSafe(main).catch_unwind().await {
         Ok(served) => served,
-        // Returning would end the process before its lease is given back. Supervision ends it.
+        // Returning would end the process before its lease is released. Supervision ends the process.
         Err(_) => std::future::pending().await,
     }
 }
@@ -112,13 +112,13 @@ async fn run(
     }
     let entrance = ApiHandle::default();
     let mut daemon = {
-        // Boxed, so that its memory is free once it has started.
+        // Boxed, so that its memory is freed once the daemon has started.
         let mut start = Box::pin(Daemon::start(settings, handlers, key, &entrance, |_| {}));
         tokio::select! {
             started = &mut start => started?,
             signal = signals.first() => {
                 supervision.stopping();
-                // No shard is connected yet, so there is nothing to end in order but requests to the API.
+                // No shard is connected yet, so only requests to the API have to be finished.
                 entrance.drain();
                 emit(ShutdownStarted { reason: signal.name() });
                 entrance.close(settings.shutdown.timeout).await;
@@ -129,7 +129,7 @@ async fn run(
     };
     daemon.reload_with(reloader);
     let hangups = signals.hangups();
-    // One that came during the start is done now.
+    // A SIGHUP that arrived during the start takes effect now.
     let reloads = async {
         loop {
             hangups.notified().await;
@@ -137,7 +137,7 @@ async fn run(
         }
     };
     let ended = tokio::select! {
-        () = reloads => unreachable!("invariant: it never returns"),
+        () = reloads => unreachable!("invariant: the reload loop never returns"),
         ended = daemon.ended() => Some(ended),
         signal = signals.first() => {
             daemon.stopping();
@@ -157,22 +157,22 @@ async fn run(
     Ok(())
 }
 
-/// Runs a future where both worlds work: actix-web needs a `System` with a local task set for its server, and shards
-/// want `tokio::spawn` onto all cores. A `System` over a multi-threaded runtime gives both; `actix_web::main` would
-/// give a single thread, on which a busy shard delays the heartbeats of all others.
+/// Runs a future on a runtime that both actix and tokio can use: actix-web needs a `System` with a local task set for
+/// its server, and shards need `tokio::spawn` onto all cores. A `System` over a multi-threaded runtime provides both;
+/// `actix_web::main` would use a single thread, on which a busy shard delays the heartbeats of all others.
 ///
 /// # Errors
 ///
-/// When the operating system gives no threads.
+/// When the operating system cannot create threads.
 pub fn block_on<F: Future>(future: F) -> io::Result<F::Output> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("guildhall").build()?;
     Ok(actix_rt::System::with_tokio_rt(move || runtime).block_on(future))
 }
 
-/// Allows as many open sockets as the system lets this process have. A failure only means fewer shards.
+/// Raises the limit of open files to the maximum that the system allows. A failure only means fewer shards.
 pub fn raise_open_files() {
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(limit) => tracing::debug!(limit, "open files"),
+        Ok(limit) => tracing::debug!(limit, "limit of open files"),
         Err(error) => tracing::warn!(%error, "cannot raise the limit of open files"),
     }
 }

@@ -1,4 +1,4 @@
-//! Operations put together: the store, what carries them out, and the one way in.
+//! Assembles operations: the store, the executor, and the service that accepts them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,31 +42,31 @@ use crate::{
     store::{ClusterEvent, Health, ProcessEnd, Store},
 };
 
-/// How long the end of a process counts.
+/// How long the end of a process is counted.
 const ENDS_COUNT_FOR: Duration = Duration::from_secs(3_600);
 
-/// How often it is counted what waits.
+/// Interval of counting pending work.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// How often the clocks are stored without a change.
+/// Interval of storing the clocks without a change.
 const SAVE_CLOCKS_EVERY: Duration = Duration::from_secs(60);
 
-/// How often the wall clock is compared with what is known of the others. They are stored as often at most.
+/// Interval of comparing the wall clock with the other clocks. They are stored at most this often.
 const COMPARE_CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
-/// Operations of this process, under way and on their way in.
+/// Operations of this process: submission and execution.
 #[derive(Debug)]
 pub struct OperationsComponent {
     store: Store,
     operations: OperationsHandle,
     desk: Arc<OperationService>,
-    /// The guilds' own thread: a busy guild keeps nobody else waiting.
+    /// Guilds have a thread of their own, so that a busy guild delays nothing else.
     arbiter: Arbiter,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl OperationsComponent {
-    /// Starts to carry out what the store holds. Must be called within an actix system.
+    /// Starts to execute the operations in the store. Must be called within an actix system.
     pub fn start(
         settings: &Settings,
         application: u64,
@@ -115,40 +115,41 @@ impl OperationsComponent {
         Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
     }
 
-    /// The one way in.
+    /// The service that accepts operations.
     pub fn desk(&self) -> &Arc<OperationService> {
         &self.desk
     }
 
-    /// Operations as they change.
+    /// The feed of changed operations.
     pub fn changes(&self) -> Arc<dyn ChangeFeed> {
         Arc::new(self.store.clone())
     }
 
-    /// Is to be told what of the gate has changed: operations that it held back become due.
+    /// A listener for changes of the gate: operations that waited for the gate become due.
     pub fn release_listener(&self) -> ReleaseListener {
         let operations = self.operations.clone();
         Arc::new(move |condition| operations.release(condition))
     }
 
-    /// Takes this process's part of the work once it can send: what other processes have would wait here for that.
+    /// Takes this process's part of the work once it can send: operations of other processes would otherwise wait here
+    /// for that.
     pub fn arrive_when(&self, opens: impl Future<Output = ()> + Send + 'static) {
         let store = self.store.clone();
-        // If it broke, this process would never take its share.
+        // Supervised: if this task panicked, the process would never take its share.
         supervision::spawn_finite(Part::Arrival, async move {
             opens.await;
             store.arrive();
         });
     }
 
-    /// Starts nothing more, and waits for what is under way. `false` if that took longer than it may; whoever comes next
-    /// takes it up.
+    /// Starts no more operations, and waits for those in flight. `false` if that takes longer than `timeout`; the next
+    /// owner continues them.
     pub async fn drain(&self, within: Duration) -> bool {
         self.store.leave().await;
         self.operations.drain(within).await
     }
 
-    /// Lets go of the store, once nothing uses it any more.
+    /// Closes the store. Call this when nothing uses it any more.
     pub async fn close(self) {
         for task in &self.tasks {
             task.abort();
@@ -186,7 +187,7 @@ fn retention(settings: &Settings) -> Retention {
     }
 }
 
-/// Tells the supervisor what the desk has done.
+/// Notifies the supervisor of changes by the operation service.
 struct SupervisorNotifier(OperationsHandle);
 
 impl QueueNotifier for SupervisorNotifier {
@@ -207,7 +208,7 @@ impl QueueNotifier for SupervisorNotifier {
     }
 }
 
-/// Removes what was kept long enough.
+/// Removes rows whose retention has ended.
 struct Sweeper {
     store: Arc<dyn OperationStore>,
     whole: Store,
@@ -231,12 +232,12 @@ impl Sweeper {
         }
     }
 
-    /// Small batches until nothing is left, so that nobody waits long for the store.
+    /// Removes small batches until nothing is left, so that nothing waits long for the store.
     async fn sweep(&self) -> Result<(), StoreError> {
         loop {
             let now = self.clock.now();
             let swept = self.store.sweep(self.retention, now).await?;
-            // A step of the clock delays expiry; the store's own sweep knows that.
+            // A step of the clock delays expiry; the store's own sweep accounts for that.
             let now = now.before(self.whole.clocks().expiry_lag());
             let kept_for = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
             let events = self.whole.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
@@ -250,8 +251,8 @@ impl Sweeper {
     }
 }
 
-/// Compares the wall clock with what is known of the others, and stores what the next process needs to know: soon after a
-/// change, and from time to time.
+/// Compares the wall clock with the other clocks, and stores what the next process needs to know: soon after a change,
+/// and periodically.
 async fn watch_clocks(store: Store) {
     let clocks = store.clocks().clone();
     let mut tick = tokio::time::interval(COMPARE_CLOCKS_EVERY);
@@ -272,7 +273,7 @@ async fn watch_clocks(store: Store) {
     }
 }
 
-/// Keeps the gauges of what waits.
+/// Updates the gauges of pending work.
 async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
     let mut ends = ProcessEnds::default();
     let mut tick = tokio::time::interval(COUNT_EVERY);
@@ -280,7 +281,7 @@ async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
     loop {
         tick.tick().await;
         failpoint::message(Part::DepthGauges);
-        // A store that does not answer is told of by its own part; the gauges keep what was last known.
+        // The store's own component reports that the store is unavailable; the gauges keep their last values.
         if let Ok(depths) = store.depths().await {
             emit(DepthsCounted { depths: &depths });
         }
@@ -295,16 +296,16 @@ async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
     }
 }
 
-/// Which parts have ended processes of this store lately.
+/// Counts the processes of this store that parts have ended recently.
 #[derive(Debug, Default)]
 struct ProcessEnds {
     looks: u32,
-    /// Every part that was told, so that it falls back to 0.
+    /// Every part that was reported, so that its gauge falls back to 0.
     told: BTreeSet<&'static str>,
 }
 
 impl ProcessEnds {
-    /// They seldom change: one look in twelve is enough.
+    /// They seldom change: every twelfth tick is enough.
     fn is_due(&mut self) -> bool {
         let due = self.looks.is_multiple_of(12);
         self.looks = self.looks.wrapping_add(1);
@@ -331,7 +332,7 @@ impl ProcessEnds {
     }
 }
 
-/// Passes on what other processes did.
+/// Forwards events of other processes.
 async fn hear(mut notices: broadcast::Receiver<ClusterEvent>, operations: OperationsHandle) {
     loop {
         let notice = notices.recv().await;
@@ -362,7 +363,7 @@ async fn hear(mut notices: broadcast::Receiver<ClusterEvent>, operations: Operat
     }
 }
 
-/// Keeps the store's line in the register.
+/// Updates the readiness of the store.
 async fn watch(store: Store, part: ComponentHandle) {
     let mut health = store.watch();
     loop {
@@ -396,6 +397,6 @@ mod tests {
         let later = UnixMs::new(7_000_000 + 3_600_000);
         assert_eq!(ends.count(&stored, later), BTreeMap::from([("other", 0), ("token_bucket", 0)]));
         let looks: Vec<bool> = (0..13).map(|_| ends.is_due()).collect();
-        assert_eq!(looks.iter().filter(|due| **due).count(), 2, "at once, and after a minute");
+        assert_eq!(looks.iter().filter(|due| **due).count(), 2, "immediately, and after a minute");
     }
 }

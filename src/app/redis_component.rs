@@ -1,4 +1,4 @@
-//! How ready this process is to share its limits, as its gate shows.
+//! Readiness of the shared limits, as the gate reports it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,16 +10,16 @@ use tokio::task::JoinHandle;
 
 use crate::api::ComponentHandle;
 
-/// How often the gate is looked at: before anything can be sent, and then.
+/// Intervals between two checks of the gate: until calls can be sent, and after that.
 const AT_FIRST: Duration = Duration::from_millis(20);
 const LATER: Duration = Duration::from_secs(1);
 
-/// Tells of the gate for as long as this lives.
+/// Reports the state of the gate until it is dropped.
 #[derive(Debug)]
 pub(super) struct RedisComponent(JoinHandle<()>);
 
 impl RedisComponent {
-    /// Waits until calls can be sent, and tells of the gate from now on.
+    /// Waits until calls can be sent, and reports the state of the gate from now on.
     pub(super) async fn start(gate: &Arc<Gate>, part: ComponentHandle) -> Self {
         tell(gate, &part, AT_FIRST, Until::Ready).await;
         let gate = Arc::clone(gate);
@@ -39,7 +39,7 @@ enum Until {
     TheEnd,
 }
 
-/// Tells how things stand, again and again.
+/// Reports the state of the gate repeatedly.
 async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until) {
     let mut tick = tokio::time::interval(every);
     loop {
@@ -47,7 +47,7 @@ async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until
         if until == Until::TheEnd {
             failpoint::message(Part::RedisHealth);
         }
-        // The gate is gone only when the process ends.
+        // The gate ends only with the process.
         let Some(view) = gate.observe().await else { return };
         match missing(&view) {
             Some(reason) => part.not_ready(reason),
@@ -61,22 +61,23 @@ async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until
     }
 }
 
-/// Why nothing can be sent, if so.
+/// Why nothing can be sent; `None` if calls can be sent.
 fn missing(view: &GateView) -> Option<&'static str> {
-    // What is sent without the bot's token is not what the daemon is for.
+    // Calls without the bot's token do not matter for readiness.
     let bots = view.limits.credentials.iter().filter(|limit| matches!(limit.credential, Credential::Application(_)));
     for mode in bots.filter_map(|limit| limit.shared.as_ref()).map(|shared| shared.mode) {
         match mode {
             SharingMode::Shared | SharingMode::Share | SharingMode::Open => {}
-            SharingMode::Unreached => return Some("Redis was not reached yet"),
-            SharingMode::Joining => return Some("joining those who share the limits"),
+            SharingMode::Unreached => return Some("Redis has not been reached yet"),
+            SharingMode::Joining => return Some("joining the processes that share the limits"),
             SharingMode::Waiting => {
-                return Some("Redis is lost; its share of the limit is not surely this process's own yet");
+                return Some("Redis is unavailable; waiting until this process can safely use its share of the limit");
             }
-            SharingMode::Closed => return Some("Redis is lost, and nothing is sent without it"),
+            SharingMode::Closed => return Some("Redis is unavailable, and nothing is sent without it"),
         }
     }
     let invalid = &view.breakers.invalid_requests;
     let is_short = |fleet: &FleetSnapshot| fleet.lent == 0 && invalid.in_flight == 0;
-    invalid.shared.as_ref().is_some_and(is_short).then_some("nothing is lent of the budget of invalid requests yet")
+    invalid.shared.as_ref().is_some_and(is_short).then_some("no part of the budget of invalid requests is lent to this \
+        process yet")
 }

@@ -1,9 +1,9 @@
-//! Reloading: the settings are read again, all of them are checked, and what can change without a restart is applied.
+//! Reloads the settings: reads them again, validates all of them, and applies those that can change without a restart.
 //!
 //! ```text
 //!  SIGHUP ─┐                 ┌─ one error ─▶ nothing is applied, all errors are reported
 //!  API ────┴▶ read, check ───┤
-//!                            └─ fine ──────▶ applied ─▶ changed, unchanged, needs a restart
+//!                            └─ valid ─────▶ applied ─▶ changed, unchanged, needs a restart
 //! ```
 
 use std::{
@@ -33,7 +33,7 @@ use crate::{
     settings::{LoadedSettings, SecretValue, Settings, SettingsError},
 };
 
-/// Reads the settings as they are now, with the flags that the process was started with.
+/// Reads the current settings, with the flags that the process was started with.
 pub type ReadSettings = Box<dyn Fn() -> Result<LoadedSettings, SettingsError> + Send + Sync>;
 
 /// The parts of a running daemon that a reload changes.
@@ -44,15 +44,15 @@ pub(super) struct ReloadTargets {
     pub(super) gateway_token: TokenSetter,
     pub(super) gate: Arc<Gate>,
     pub(super) clock: WallClock,
-    /// Whom calls are made as with the token. A token that does not name its application, as simulators give them out, has two:
-    /// the gate's own, and the application that Discord named.
+    /// Credentials of calls with the token. A token that does not name its application, as simulators issue them, has
+    /// two: the gate's own, and the application that Discord named.
     pub(super) credentials: BTreeSet<Credential>,
     pub(super) events: EventsHandle,
-    /// What no span may hold.
+    /// Secrets that no span may contain.
     pub(super) span_secrets: Secrets,
 }
 
-/// Reloads the settings of this process. Clones are the same one.
+/// Reloads the settings of this process. Clones share their state.
 #[derive(Clone)]
 pub struct Reloader(Arc<ReloaderInner>);
 
@@ -60,11 +60,11 @@ struct ReloaderInner {
     read: ReadSettings,
     log: LogControl,
     parts: OnceLock<ReloadTargets>,
-    /// Held while a reload is under way: they follow each other.
+    /// Locked during a reload, so that reloads run one after the other.
     running: Mutex<RunningSettings>,
 }
 
-/// What is in force.
+/// The settings in force.
 struct RunningSettings {
     /// The settings that the process was started with.
     started: LoadedSettings,
@@ -81,7 +81,7 @@ impl fmt::Debug for Reloader {
     }
 }
 
-/// What was read and checked.
+/// Settings that were read and validated.
 struct CheckedSettings {
     loaded: LoadedSettings,
     handlers: EventHandlers,
@@ -92,7 +92,7 @@ struct CheckedSettings {
 type ReloadErrors = Vec<(String, String)>;
 
 impl Reloader {
-    /// A reloader of a process that was started with these settings and handlers.
+    /// Creates a reloader of a process that was started with these settings and handlers.
     #[must_use]
     pub fn new(read: ReadSettings, started: LoadedSettings, handlers: HandlerDigests, log: LogControl) -> Self {
         let (applied, token) = (started.clone(), started.settings.discord.token.clone());
@@ -100,14 +100,14 @@ impl Reloader {
         Self(Arc::new(ReloaderInner { read, log, parts: OnceLock::new(), running }))
     }
 
-    /// From now on reloads change these parts. Others change nothing.
+    /// Sets the parts that reloads change. Later calls have no effect.
     pub(super) fn attach(&self, parts: ReloadTargets) {
         drop(self.0.parts.set(parts));
     }
 
-    /// Reloads, and logs what came of it.
+    /// Reloads, and logs the result.
     pub(super) async fn reload_by_signal(&self) {
-        // The caller of the API is told.
+        // Only a caller of the API needs the result.
         let _ = self.reload().await;
     }
 
@@ -125,7 +125,8 @@ impl Reloader {
         let mut running = self.0.running.lock().await;
         let (shared, old) = (Arc::clone(&self.0), running.applied.settings.clone());
         let checked = spawn_blocking_work(move || check((shared.read)(), &old)).await;
-        let checked = checked.unwrap_or_else(|error| Err(vec![(String::new(), format!("reading broke: {error}"))]));
+        let checked = checked.unwrap_or_else(|error| Err(vec![(String::new(), format!("reading the settings failed: \
+            {error}"))]));
         let checked = checked.map_err(ReloadError::Invalid)?;
         let webhooks = events::webhooks(&checked.handlers, &parts.gate, &parts.clock);
         let brain = webhooks.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
@@ -140,8 +141,8 @@ impl Reload for Reloader {
     }
 }
 
-/// Checks all of it, so that every error is reported at once. What the settings name is looked for where they were if they are
-/// wrong themselves.
+/// Validates everything, so that all errors are reported together. If the settings themselves are invalid, the files
+/// that the previous settings name are validated.
 fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Result<CheckedSettings, ReloadErrors> {
     let mut errors = ReloadErrors::new();
     let settings = loaded.as_ref().map_or(old, |loaded| &loaded.settings);
@@ -152,7 +153,7 @@ fn check(loaded: Result<LoadedSettings, SettingsError>, old: &Settings) -> Resul
         errors.extend(wrong.problems.iter().map(|problem| (problem.key.clone(), problem.to_string())));
     }
     if is_tokenless {
-        errors.push(("discord.token".to_owned(), "discord.token is not set any more; set it again".to_owned()));
+        errors.push(("discord.token".to_owned(), "discord.token is no longer set; set it again".to_owned()));
     }
     if let Err(wrong) = &handlers {
         errors.extend(wrong.fields());
@@ -178,7 +179,7 @@ async fn apply(
     let CheckedSettings { loaded, handlers, prints, certificate } = checked;
     let settings = &loaded.settings;
     let mut report = ReloadReport::default();
-    // First of all: neither the log nor a span may hold what is new.
+    // First: neither the log nor a span may contain the new secrets.
     let secrets: Vec<SecretValue> = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
     parts.span_secrets.add(secrets.clone());
     log.add_secrets(secrets);
@@ -186,7 +187,7 @@ async fn apply(
     let needs_restart = running.started.changes_to(&loaded).into_iter().filter(|change| !change.reloads);
     report.needs_restart.extend(needs_restart.map(|change| item(change.key, change.old, change.new)));
     for change in running.applied.changes_to(&loaded).into_iter().filter(|change| change.reloads) {
-        // What has an effect of its own is reported by that.
+        // Settings with an effect of their own are reported by that effect.
         if !matches!(change.key, "discord.token") {
             report.changed.push(item(change.key, change.old, change.new));
         }
@@ -223,7 +224,7 @@ fn apply_certificate(
             }
             shown.show(checked);
         }
-        // The listener speaks TLS, or does not, from its start on.
+        // Whether the listener uses TLS is fixed at its start.
         (None, Some(_)) | (Some(_), None) => {
             report.changed.retain(|one| !one.what.starts_with("api.tls."));
             report.needs_restart.push(item("api.tls", parts.certificates.is_some(), settings.api.tls.is_some()));
@@ -286,7 +287,7 @@ async fn apply_token(
     }
     let (was, is) = (application_of(&old), application_of(new));
     if was != is {
-        // Queues, sessions and limits are those of the application.
+        // Queues, sessions and limits belong to the application.
         let shown = |id: Option<u64>| json!(id.map(|id| format!("a token of application {id}")));
         report.needs_restart.push(item("discord.token", shown(was), shown(is)));
         return;
@@ -298,7 +299,7 @@ async fn apply_token(
     (parts.gateway_token)(new);
     running.token = Some(new.clone());
     report.changed.push(item("discord.token", "(redacted)", "(redacted)"));
-    // Calls are let out again that a 401 for the old one has stopped.
+    // Resumes calls that a 401 for the old token has stopped.
     for credential in &parts.credentials {
         let changed = ReplaceToken { credential: *credential, fingerprint: fingerprint(new) };
         // Without the breaker the process is ending.

@@ -1,4 +1,4 @@
-//! The way to Discord's REST API: typed calls, through the one gate.
+//! Access to Discord's REST API: typed calls, all through one gate.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,21 +27,21 @@ use crate::{
 /// Calls to Discord cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RestError {
-    /// The way to Discord is not one.
+    /// The transport to Discord cannot be configured.
     #[error(transparent)]
     Transport(#[from] TransportConfigError),
-    /// The way to the other processes is not one.
+    /// The connection to Redis cannot be configured.
     #[error(transparent)]
     Redis(#[from] RedisConfigError),
 }
 
-/// Where a gate gets what it must not forget, and how it learns of other processes.
+/// Where a gate stores the state that must outlive it, and how it learns of other processes.
 pub enum GateState<'a> {
-    /// From the store, which also tells which processes share it.
+    /// In the store, which also lists the processes that share it.
     Store(&'a Store, Clocks),
-    /// From this alone.
+    /// In this snapshot store only.
     Memory(Arc<dyn SnapshotStore>),
-    /// It forgets everything with its end.
+    /// Nowhere: the state is lost when the gate ends.
     Forgetful,
 }
 
@@ -57,7 +57,7 @@ pub enum LimitSharing {
 }
 
 impl LimitSharing {
-    /// Its name, as logs and the API have it.
+    /// Its name in logs and the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,30 +68,31 @@ impl LimitSharing {
     }
 }
 
-/// The way to Discord's REST API.
+/// Access to Discord's REST API.
 #[derive(Debug)]
 pub struct RestComponent {
-    /// What every call goes through.
+    /// The gate of every call.
     pub gate: Arc<Gate>,
-    /// What calls are built with.
+    /// Builds calls.
     pub calls: CallBuilder,
-    /// The token that calls carry.
+    /// The token that calls are sent with.
     pub authorization: Authorization,
     application: Id<ApplicationMarker>,
     membership: Option<FleetMembership>,
     division: Option<DivisionMembership>,
     redis: Option<RedisClient>,
-    /// What the other processes know this one by, if there is a Redis.
+    /// Id of this process among those that share a Redis, if one is configured.
     member: Option<String>,
 }
 
 impl RestComponent {
-    /// Starts the gate's actors where the caller runs, which must be an actix `System` or a `LocalSet`. If the settings name
-    /// a Redis, the gate shares its limits with all others there; else it uses its share of those of the store.
+    /// Starts the gate's actors in the caller's context, which must be an actix `System` or a `LocalSet`. If the
+    /// settings name a Redis, the gate shares its limits with all other processes there; otherwise it uses its share of
+    /// those of the store.
     ///
     /// # Errors
     ///
-    /// When the settings cannot be worked with.
+    /// When the settings are invalid.
     pub fn start(settings: &Settings, token: SecretValue, state: GateState<'_>) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
@@ -118,7 +119,7 @@ impl RestComponent {
         });
         let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
         let (transport, lease) = match &division {
-            // What belongs to no queue counts, too.
+            // Calls that belong to no queue count, too.
             Some(division) => (transport.only_under(division.limit().right()), division.limit().right()),
             None => (transport.under(lease), LeaseGuard::always()),
         };
@@ -132,7 +133,7 @@ impl RestComponent {
             limits: settings.gate.limits.clone(),
             breakers: settings.gate.breakers,
             invalid: settings.gate.invalid,
-            // Only spreads cooldowns between processes.
+            // Only varies cooldowns between processes.
             seed: u64::from(std::process::id()),
             shared,
             memory,
@@ -152,13 +153,13 @@ impl RestComponent {
         })
     }
 
-    /// Waits until the gate would let a call go: a fresh one has to wait out what others may have sent. Ends when it says
-    /// that this will not be so soon, too.
+    /// Waits until the gate can send a call: a new gate must wait until the calls that others may have sent no longer
+    /// count. Also returns when the gate reports that it takes longer than `timeout`.
     pub fn opens(&self, within: Duration) -> impl Future<Output = ()> + use<> {
         let any = Route::parse("GET", "/gateway/bot", self.application.get(), 0);
         let credential = Credential::Application(self.application.get());
         let tokens = self.gate.tokens().clone();
-        // The permit is given back unused.
+        // The permit is returned unused.
         async move { drop(tokens.acquire(credential, any, Lane::Operation, within).await) }
     }
 
@@ -172,37 +173,38 @@ impl RestComponent {
         }
     }
 
-    /// Whom calls are made as.
+    /// The credential of calls.
     #[must_use]
     pub fn credential(&self) -> Credential {
         Credential::Application(self.application.get())
     }
 
-    /// Where idempotency keys are remembered beside the store, if there is a Redis.
+    /// The cache of idempotency keys beside the store, if Redis is configured.
     #[must_use]
     pub fn idempotency(&self) -> Option<RedisIdempotency> {
         let redis = self.redis.clone()?;
         Some(RedisIdempotency::start(redis, RedisKeys::new(self.application.get())))
     }
 
-    /// Where requests to the API are counted together with other processes, if there is a Redis. None may wait for longer.
+    /// The counter of API requests that is shared with other processes, if Redis is configured. No request may wait
+    /// longer than `max_wait`.
     #[must_use]
     pub fn policies(&self, longest: Duration) -> Option<RedisPolicies> {
         let redis = self.redis.clone()?;
         Some(RedisPolicies::new(redis, RedisKeys::new(self.application.get()), longest))
     }
 
-    /// Where named budgets are shared, if there is a Redis.
+    /// The shared named budgets, if Redis is configured.
     #[must_use]
     pub fn budgets(&self) -> Option<RedisBudgets> {
         let (redis, member) = (self.redis.clone()?, self.member.as_deref()?);
         Some(RedisBudgets::new(redis, RedisKeys::new(self.application.get()), member))
     }
 
-    /// Keeps what must not be forgotten, and says goodbye to the processes that share the limits: they need not wait to find
-    /// out.
+    /// Stores the gate's state, and leaves the group of processes that share the limits, so that they need not wait for
+    /// a timeout.
     pub async fn leave(&self) {
-        // First, while it still knows what is shared.
+        // First, while the gate still knows the shared state.
         self.gate.remember().await;
         self.gate.tokens().leave().await;
         if let Some(division) = &self.division {

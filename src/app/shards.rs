@@ -1,8 +1,8 @@
-//! The shards that this process has: claimed, opened, given back, and let go of when they may be another's.
+//! The shards of this process: claimed, opened, released, and closed when another process may own them.
 //!
 //! ```text
-//!  store ──claims──▶ keeper ──▶ events: its session, what was handled ──▶ roster: the shard connects, and RESUMEs
-//!    ▲ release                     ▲ drained, kept                            │ closed with 4000
+//!  store ──claims─▶ claimer ──▶ events: its session, what was handled ──▶ shards: the shard connects, and RESUMEs
+//!    ▲ release                     ▲ drained, stored                          │ closed with 4000
 //!    └─────────────────────────────┴──────────────────────────────────────────┘
 //! ```
 
@@ -31,22 +31,22 @@ use crate::{
     store::ClusterEvent,
 };
 
-/// How long the store may take to answer.
+/// Timeout of the store.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// How soon it is asked again when it could not.
+/// Wait before a failed request to the store is repeated.
 const ASKS_AGAIN: Duration = Duration::from_millis(250);
-/// How long a shard that is given back may take to close.
+/// Maximum time in which a released shard closes.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
-/// How long its events may take to be done; the others come again, to whoever has it then.
+/// Maximum time in which its events are handled; the others are delivered again, to the next owner.
 const DRAINS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The shards of this process, and who keeps them.
+/// The shards of this process, and the task that claims them.
 pub(super) struct ShardsComponent {
     shards: ShardPool,
     store: Arc<dyn ShardStore>,
     stop: watch::Sender<bool>,
     keeper: Option<JoinHandle<Vec<ShardClaim>>>,
-    /// Those that it had when it ended.
+    /// Claims that the process had when the task ended.
     held: Vec<ShardClaim>,
 }
 
@@ -56,19 +56,19 @@ impl fmt::Debug for ShardsComponent {
     }
 }
 
-/// What a keeper needs.
+/// Configuration of a claimer.
 pub(super) struct ShardClaimerConfig {
     pub(super) store: Arc<dyn ShardStore>,
     pub(super) events: EventsHandle,
     pub(super) part: Arc<GatewayComponent>,
     pub(super) wanted: DesiredShards,
-    /// How often it looks what others have left; never, if there can be no others.
+    /// How often it looks for shards that others have released; `None` if no other process can exist.
     pub(super) looks_every: Option<Duration>,
     pub(super) notices: broadcast::Receiver<ClusterEvent>,
 }
 
 impl ShardsComponent {
-    /// Claims shards from now on, as there are some to claim.
+    /// Starts to claim shards.
     pub(super) fn start(shards: ShardPool, keeping: ShardClaimerConfig) -> Self {
         let (stop, stopped) = watch::channel(false);
         let store = Arc::clone(&keeping.store);
@@ -83,12 +83,12 @@ impl ShardsComponent {
         self.shards.token_setter()
     }
 
-    /// Where the shards are seen, and restarted.
+    /// Shows and restarts the shards.
     pub(super) fn board(&self, events: &EventsHandle, total: u32) -> Arc<dyn ShardAdmin> {
         Arc::new(LocalShardAdmin { roster: self.shards.roster().clone(), events: events.clone(), total })
     }
 
-    /// Waits until a shard ends that should not. Nothing is lost when the wait is cancelled.
+    /// Waits until a shard ends that should not. Cancel safe.
     pub(super) async fn ended(&mut self) -> ShardEnd {
         self.shards.next_end().await
     }
@@ -97,33 +97,33 @@ impl ShardsComponent {
     pub(super) async fn close(&mut self) {
         self.stop.send_replace(true);
         if let Some(keeper) = &mut self.keeper {
-            // If it broke, its claims end with the process.
+            // If the task panicked, its claims end with the process.
             self.held = keeper.await.unwrap_or_default();
             self.keeper = None;
         }
         self.shards.shutdown().await;
     }
 
-    /// Those that are not closed.
+    /// Shards that are not closed.
     pub(super) fn open(&self) -> Vec<u32> {
         self.shards.open()
     }
 
-    /// Lets others go on, now that all is kept that there is to know.
+    /// Releases the claims, so that other processes can take over. Call this after everything is stored.
     pub(super) async fn release(&mut self) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {
             return;
         }
         let shards: Vec<u32> = held.iter().map(|claim| claim.shard).collect();
-        // If it cannot be said, they are free when this process does not count as alive any more.
+        // If the store cannot be notified, the shards are free when this process no longer counts as alive.
         if timeout(ANSWERS_WITHIN, self.store.release_shards(held)).await.is_ok_and(|released| released.is_ok()) {
             emit(ShardsChanged { became: ShardOwnershipChange::Released, shards: &shards, held: 0 });
         }
     }
 }
 
-/// The shards of this process, as others see them.
+/// The shards of this process, for the admin API.
 struct LocalShardAdmin {
     roster: ShardSet,
     events: EventsHandle,
@@ -141,7 +141,7 @@ impl ShardAdmin for LocalShardAdmin {
             let mut shards = self.roster.views();
             for shard in &mut shards {
                 let its = sessions.iter().find(|session| session.shard == shard.shard);
-                // One that is about another session says nothing of this one.
+                // An entry of another session does not apply to this one.
                 let its = its.filter(|its| shard.session.as_ref().is_some_and(|session| **session == *its.session));
                 shard.confirmed = its.map(|session| session.confirmed);
             }
@@ -158,12 +158,12 @@ struct ShardClaimer {
     keeping: ShardClaimerConfig,
     roster: ShardSet,
     held: BTreeMap<u32, (ShardClaim, LeaseGuard)>,
-    /// Claims that nobody acts on any more, and that the store does not know of yet.
+    /// Claims that are no longer used, and whose release is not stored yet.
     returns: Vec<ShardClaim>,
 }
 
 impl ShardClaimer {
-    /// Goes on until it is told to stop; what is held then.
+    /// Runs until it is stopped; returns the claims that it holds then.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> Vec<ShardClaim> {
         while !*stop.borrow() {
             failpoint::message(Part::ShardClaims);
@@ -186,7 +186,7 @@ impl ShardClaimer {
         self.held.into_values().map(|(claim, _)| claim).collect()
     }
 
-    /// Asks for shards, opens those that there are, and gives back what others lack.
+    /// Claims shards, opens them, and releases shards that other processes should have.
     async fn look(&mut self) -> Result<(), String> {
         if !self.returns.is_empty() {
             answered(self.keeping.store.release_shards(self.returns.clone())).await?;
@@ -213,7 +213,7 @@ impl ShardClaimer {
         Ok(())
     }
 
-    /// Closes shards, sees to it that what came of them is done and kept, and has them no more.
+    /// Closes shards, waits until their events are handled and stored, and drops their claims.
     async fn end(&mut self, shards: &[u32], within: Duration) {
         let ends = shards.iter().map(|shard| async {
             self.roster.close(*shard, CLOSES_WITHIN).await;
@@ -226,7 +226,7 @@ impl ShardClaimer {
         self.keeping.part.has(self.held.len());
     }
 
-    /// Those whose right has ended, or that have closed because it had, are another's for all that is known.
+    /// Drops the shards whose lease has ended, or that have closed because it had: another process may own them.
     async fn let_go_of_lost(&mut self) {
         let is_lost = |shard: &u32, right: &LeaseGuard| !right.holds() || !self.roster.is_open(*shard);
         let lost = self.held.iter().filter(|(shard, (_, right))| is_lost(shard, right));
@@ -241,11 +241,11 @@ impl ShardClaimer {
 async fn answered<T>(asked: impl Future<Output = Result<T, guildhall_actors::ports::StoreError>>) -> Result<T, String> {
     match timeout(ANSWERS_WITHIN, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err("the store did not answer in time".to_owned()),
+        Err(_) => Err("the store did not respond in time".to_owned()),
     }
 }
 
-/// Waits until there may be shards to claim, to give back, or lost.
+/// Waits until there may be shards to claim, to release, or that are lost.
 async fn news(notices: &mut broadcast::Receiver<ClusterEvent>) {
     loop {
         match notices.recv().await {

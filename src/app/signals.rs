@@ -1,5 +1,6 @@
-//! SIGTERM and Ctrl-C: the first asks for an orderly end, the second does not ask. For a process that another one started
-//! and that must not outlive it, the end of standard input asks as well. SIGHUP asks a daemon to reload, and never ends it.
+//! SIGTERM and Ctrl-C: the first requests an orderly shutdown, the second exits immediately. For a process that was
+//! started by another and must not outlive it, the end of standard input requests a shutdown as well. SIGHUP requests a
+//! reload, and never stops a daemon.
 
 use std::{
     io::{self, Read as _},
@@ -16,24 +17,24 @@ use tokio::{
     sync::{Notify, oneshot},
 };
 
-/// What asks the process to end.
+/// What requests the process to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopSource {
-    /// Signals alone.
+    /// Signals only.
     #[default]
     Signals,
     /// Signals, and the end of standard input.
     Input,
 }
 
-/// A signal that ends the process.
+/// A signal that stops the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Ctrl-C.
     Interrupt,
-    /// What service managers send.
+    /// Sent by service managers.
     Terminate,
-    /// Standard input has ended: whoever started the process is gone, or wants it to end.
+    /// Standard input has ended: the parent process has exited, or requests a shutdown.
     InputEnded,
 }
 
@@ -47,7 +48,7 @@ impl Signal {
         }
     }
 
-    /// What a shell reports for a process that such a signal ended: 128 and the signal's number.
+    /// The exit code that a shell reports for a process that this signal ended: 128 plus the signal's number.
     fn exit_code(self) -> i32 {
         match self {
             Self::Interrupt => 130,
@@ -56,7 +57,7 @@ impl Signal {
     }
 }
 
-/// Listens for signals on a thread of its own, so that a second signal ends the process even when everything else is
+/// Listens for signals on a thread of its own, so that a second signal ends the process even if everything else is
 /// stuck.
 #[derive(Debug)]
 pub struct Signals {
@@ -67,18 +68,18 @@ pub struct Signals {
 /// What SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnHangup {
-    /// It ends the process, as when a terminal is closed.
+    /// Ends the process, as when a terminal is closed.
     Ends,
-    /// It asks for a reload.
+    /// Requests a reload.
     Reloads,
 }
 
 impl Signals {
-    /// Starts listening. Signals that arrive after this has returned are not lost.
+    /// Starts to listen. Signals that arrive after this has returned are not lost.
     ///
     /// # Errors
     ///
-    /// When the operating system gives no thread or no signals.
+    /// When the operating system provides no thread or no signals.
     pub fn listen(ends_with: StopSource, on_hangup: OnHangup) -> io::Result<Self> {
         let (tell_first, first) = oneshot::channel();
         let hangups = Arc::new(Notify::new());
@@ -106,7 +107,7 @@ impl Signals {
         Arc::clone(&self.hangups)
     }
 
-    /// Waits for the first signal. Nothing is lost when the wait is cancelled.
+    /// Waits for the first signal. Cancel safe.
     pub async fn first(&mut self) -> Signal {
         match (&mut self.first).await {
             Ok(signal) => signal,
@@ -116,11 +117,11 @@ impl Signals {
     }
 }
 
-/// Reads what nobody needs, until there is no more.
-#[expect(clippy::disallowed_methods, reason = "the end of this thread is what it is for")]
+/// Reads and discards standard input until it ends.
+#[expect(clippy::disallowed_methods, reason = "the end of this thread is what it reports")]
 fn end_of_input() -> io::Result<oneshot::Receiver<()>> {
     let (tell_ended, ended) = oneshot::channel();
-    // Its end is what it reports.
+    // Not supervised: its end is what it reports.
     thread::Builder::new().name("input".to_owned()).spawn(move || {
         let mut ignored = [0; 256];
         while io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
@@ -129,10 +130,10 @@ fn end_of_input() -> io::Result<oneshot::Receiver<()>> {
     Ok(ended)
 }
 
-/// Waits for the end of standard input, which is told once.
+/// Waits for the end of standard input, which is reported once.
 async fn ended(input: &mut Option<oneshot::Receiver<()>>) {
     match input {
-        // The thread tells it before it ends.
+        // The thread reports it before it ends.
         Some(ended) => drop(ended.await),
         None => std::future::pending().await,
     }
@@ -169,7 +170,7 @@ async fn watch(
             () = received(hangup.as_mut()) => {
                 match (&tell_hangup, &tell_first) {
                     (Some(reload), Some(_)) => reload.notify_one(),
-                    (_, None) => tracing::info!("reload ignored: the process is ending"),
+                    (_, None) => tracing::info!("reload ignored: the process is stopping"),
                     (None, Some(_)) => {}
                 }
                 continue;
@@ -178,7 +179,7 @@ async fn watch(
         match tell_first.take() {
             Some(first) => drop(first.send(signal)),
             None => {
-                tracing::error!(signal = signal.name(), "a second signal: ending at once");
+                tracing::error!(signal = signal.name(), "second signal received; exiting immediately");
                 process::exit(signal.exit_code());
             }
         }

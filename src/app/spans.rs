@@ -1,4 +1,4 @@
-//! Where parts of traces go, if they go anywhere.
+//! Exports the spans of traces, if an exporter is configured.
 
 #[cfg(feature = "otel")]
 pub(super) use self::told::SpansComponent;
@@ -15,23 +15,23 @@ mod told {
         settings::Settings,
     };
 
-    /// The way to a collector, if the settings name one.
+    /// The exporter to a collector, if the settings name one.
     #[derive(Debug)]
     pub(crate) struct SpansComponent(Option<Exporter>);
 
     impl SpansComponent {
-        /// None of the secrets is sent.
+        /// Starts the exporter. No span contains any of the secrets.
         pub(crate) fn start(settings: &Settings, secrets: Secrets) -> Result<Self, EndpointError> {
             let exporter = Exporter::start(&settings.telemetry, secrets)?;
             if let Some(exporter) = &exporter
                 && !span::listen(exporter.listener())
             {
-                tracing::warn!("spans go elsewhere already: this process has started a daemon before");
+                tracing::warn!("spans are already exported elsewhere: this process has started a daemon before");
             }
             Ok(Self(exporter))
         }
 
-        /// Tells what waits.
+        /// Sends the pending spans.
         pub(crate) async fn finish(self) {
             if let Some(exporter) = self.0 {
                 exporter.finish().await;
@@ -46,12 +46,12 @@ mod untold {
 
     use crate::{logging::Secrets, settings::Settings};
 
-    /// Nowhere: the settings have refused to name a collector.
+    /// Exports nothing: the settings do not allow a collector without the feature.
     #[derive(Debug)]
     pub(crate) struct SpansComponent;
 
     impl SpansComponent {
-        /// A program that is built otherwise may fail here.
+        /// Infallible here; with the feature it may fail.
         pub(crate) fn start(_: &Settings, _: Secrets) -> Result<Self, Infallible> {
             Ok(Self)
         }

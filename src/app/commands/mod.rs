@@ -1,8 +1,8 @@
-//! Making Discord have the commands of a file: one look, and one call if anything differs.
+//! Synchronizes Discord's commands with a file: one read, and one write if anything differs.
 //!
 //! ```text
-//!  who are we? ─▶ what does Discord have? ─▶ plan ─▶ the same: nothing is sent
-//!                                               └─▶ one bulk overwrite
+//!  own application? ─▶ Discord's commands? ─▶ plan ─▶ the same: nothing is sent
+//!                                                └─▶ one bulk overwrite
 //! ```
 
 mod retry;
@@ -22,32 +22,33 @@ use crate::{
     settings::{SecretValue, Settings},
 };
 
-/// How long all of it may take, with what Discord asks to wait.
+/// Maximum duration of a sync, including the waits that Discord requires.
 const WITHIN: Duration = Duration::from_secs(90);
 
-/// What may be done.
+/// Whether changes are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Whatever has to be.
+    /// Make the changes.
     Apply,
-    /// Nothing: it is only looked.
+    /// Only compute the changes.
     Look,
 }
 
-/// What came of it.
+/// Result of a sync.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyncResult {
-    /// What is, or would be, done.
+    /// The changes that are, or would be, made.
     pub plan: CommandPlan,
-    /// Whether Discord was told.
+    /// Whether they were sent to Discord.
     pub sent: bool,
 }
 
-/// Makes Discord have these commands, and no others: through `daemon` if it runs. Must run within an actix `System`.
+/// Makes Discord have these commands, and no others: through `daemon` if it is running. Must run within an actix
+/// `System`.
 ///
 /// # Errors
 ///
-/// When Discord refuses, or does not answer in time.
+/// When Discord refuses, or does not respond in time.
 pub async fn sync(
     settings: &Settings,
     token: SecretValue,
@@ -82,7 +83,7 @@ async fn run(
     let plan = plan(wanted, &there, scope);
     let sent = plan.is_needed() && mode == SyncMode::Apply;
     if sent {
-        // It says the same each time, so it may be sent again.
+        // Idempotent, so it may be sent again.
         errand.json(Method::PUT, &place, Some(&plan.body)).await?;
     }
     Ok(SyncResult { plan, sent })

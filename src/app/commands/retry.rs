@@ -1,4 +1,4 @@
-//! Calls that a person waits for: each is made again until Discord has answered, or the time is up.
+//! Calls that a user waits for: each is retried until Discord responds, or the time is up.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::{
     events::{CommandSyncDelayed, emit},
 };
 
-/// How long is waited before the second try of what failed; each further one waits twice as long.
+/// Wait before the first retry; it doubles with every retry.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// Waits up to this are not worth a word.
+/// Waits up to this are not reported.
 const UNTOLD: Duration = Duration::from_secs(1);
 
-/// Calls about the commands of one place, with one time limit for all of them.
+/// Calls for the commands of one scope, with one deadline for all of them.
 pub(super) struct RetryingClient<'a> {
     gate: &'a CommandGate,
     scope: CommandScope,
@@ -33,7 +33,7 @@ impl<'a> RetryingClient<'a> {
         Self { gate, scope, deadline: Instant::now() + within }
     }
 
-    /// What Discord answers to a call that does no harm when it is made twice.
+    /// Makes an idempotent call, and returns Discord's response.
     pub(super) async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, SyncError> {
         let answered = self.answer(method, path, body).await?;
         if answered.class != ResponseClass::Success {
@@ -47,11 +47,11 @@ impl<'a> RetryingClient<'a> {
         loop {
             let (why, after) = match self.gate.call(self.request(method.clone(), path, body)).await {
                 CallOutcome::Answered(answered) => match answered.class {
-                    // A limit of a day, whatever it is dressed as: not one that is waited for.
+                    // A daily limit, whatever its status: it is not waited for.
                     _ if answered.code == Some(DAILY_CREATES) => return Ok(answered),
-                    ResponseClass::RateLimited { retry_after, .. } => ("it answered 429".to_owned(), Some(retry_after)),
-                    ResponseClass::Blocked { retry_after } => ("it blocks this address".to_owned(), retry_after),
-                    ResponseClass::ServerError => (format!("it answered {}", answered.status.as_u16()), None),
+                    ResponseClass::RateLimited { retry_after, .. } => ("it returned 429".to_owned(), Some(retry_after)),
+                    ResponseClass::Blocked { retry_after } => ("it blocks this IP address".to_owned(), retry_after),
+                    ResponseClass::ServerError => (format!("it returned {}", answered.status.as_u16()), None),
                     ResponseClass::Success
                     | ResponseClass::Unauthorized
                     | ResponseClass::InteractionEnded
@@ -81,7 +81,7 @@ impl<'a> RetryingClient<'a> {
             RequestBody::Whole(body.to_string().into())
         });
         let request = raw(method, path, headers, body, self.gate.credential());
-        let mut request = request.expect("invariant: made of plain words and numbers");
+        let mut request = request.expect("invariant: built from plain words and numbers");
         request.lane = Lane::Interactive;
         request.max_wait = self.deadline.saturating_duration_since(Instant::now());
         if let CommandScope::Guild(guild) = self.scope {

@@ -1,4 +1,4 @@
-//! What Discord says when it does not want the commands, in words that help.
+//! Converts Discord's errors about commands to messages that say what to do.
 
 use std::{fmt, time::Duration};
 
@@ -9,83 +9,84 @@ use serde_json::Value;
 
 use crate::app::{CommandGateError, DiscoveryError};
 
-/// More than 200 commands were made in a day.
+/// More than 200 commands were created in a day.
 pub(super) const DAILY_CREATES: u32 = 30_034;
-/// A field is not as Discord takes it.
+/// A field is invalid.
 const INVALID_FORM: u32 = 50_035;
-/// How many of Discord's complaints are told.
+/// Maximum number of Discord's field errors that are reported.
 const TOLD: usize = 50;
 
-/// Why Discord does not have the commands.
+/// Why the commands were not synchronized.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Gate(#[from] CommandGateError),
-    /// Discord does not know the token.
+    /// Discord refused the token.
     #[error("{}", DiscoveryError::Unauthorized)]
     Unauthorized,
-    /// The application may not have commands there.
+    /// The application may not have commands in this scope.
     #[error(
-        "Discord does not let this application have commands {} (403{}); invite it there with the scope \
-         applications.commands, and see that the token is that application's",
+        "Discord does not allow this application to have commands {} (403{}); invite it with the scope \
+         applications.commands, and check that the token belongs to that application",
         ScopeDisplay(*scope),
         CodeDisplay(*code)
     )]
     Forbidden {
-        /// Where.
+        /// Scope of the commands.
         scope: CommandScope,
         /// Discord's error code.
         code: Option<u32>,
     },
-    /// There is no such guild, or the application is not in it.
+    /// The guild does not exist, or the application is not in it.
     #[error(
-        "Discord knows no commands {} (404{}); check --guild, and that the bot is a member there",
+        "Discord did not find the application or the guild for commands {} (404{}); check --guild, and that the bot is \
+         a member of the guild",
         ScopeDisplay(*scope),
         CodeDisplay(*code)
     )]
     NotFound {
-        /// Where.
+        /// Scope of the commands.
         scope: CommandScope,
         /// Discord's error code.
         code: Option<u32>,
     },
-    /// Too many commands were made today.
+    /// Too many commands were created today.
     #[error(
-        "Discord lets an application make 200 new commands a day {}, and they are used up (code 30034); nothing was changed. \
-         Try again tomorrow. Commands that keep their names are not new: change them instead of renaming them",
+        "the limit of 200 new commands a day {} is used up (code 30034); nothing was changed. Try again tomorrow. A \
+         command that keeps its name is not new: change commands instead of renaming them",
         ScopeDisplay(*scope)
     )]
     DailyCreates {
-        /// Where.
+        /// Scope of the commands.
         scope: CommandScope,
     },
-    /// Discord finds something wrong with them that was not found here.
+    /// Discord reports errors that the local validation did not find.
     #[error("{}", FieldErrorsDisplay(.0))]
     Invalid(
-        /// Each field, and what Discord says of it.
+        /// Each field, and Discord's message about it.
         Vec<FieldError>,
     ),
-    /// Anything else.
+    /// Any other error.
     #[error("Discord refused the commands ({}{}): {says}", status.as_u16(), CodeDisplay(*code))]
     Refused {
         /// The status.
         status: StatusCode,
         /// Discord's error code.
         code: Option<u32>,
-        /// What it says.
+        /// Discord's message.
         says: String,
     },
-    /// Discord did not answer in time.
-    #[error("Discord has not answered in time: {why}{}", RetryInDisplay(*again_in))]
+    /// Discord did not respond in time.
+    #[error("Discord did not respond in time: {why}{}", RetryInDisplay(*again_in))]
     NoAnswer {
-        /// What happened the last time.
+        /// The last failure.
         why: String,
-        /// When it may be asked again, if it said so.
+        /// When to try again, if Discord reported it.
         again_in: Option<Duration>,
     },
-    /// The answer is none of Discord's.
-    #[error("the answer is not one that Discord gives; check discord.api_url")]
+    /// The response is not one of Discord's.
+    #[error("the response is not from Discord; check discord.api_url")]
     Unreadable,
 }
 
@@ -128,7 +129,7 @@ impl fmt::Display for RetryInDisplay {
     }
 }
 
-/// What a refusal means.
+/// Converts an error response.
 pub(super) fn refusal(answered: &RestResponse, scope: CommandScope) -> SyncError {
     let (status, code) = (answered.status, answered.code);
     let body: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
@@ -138,7 +139,7 @@ pub(super) fn refusal(answered: &RestResponse, scope: CommandScope) -> SyncError
             let mut complaints = Vec::new();
             complain("commands", &body["errors"], &mut complaints);
             if complaints.is_empty() {
-                let says = body["message"].as_str().unwrap_or("it does not say why").to_owned();
+                let says = body["message"].as_str().unwrap_or("no message").to_owned();
                 return SyncError::Refused { status, code, says };
             }
             SyncError::Invalid(complaints)
@@ -147,13 +148,13 @@ pub(super) fn refusal(answered: &RestResponse, scope: CommandScope) -> SyncError
         (StatusCode::FORBIDDEN, _) => SyncError::Forbidden { scope, code },
         (StatusCode::NOT_FOUND, _) => SyncError::NotFound { scope, code },
         (_, _) => {
-            let says = body["message"].as_str().unwrap_or("it does not say why").to_owned();
+            let says = body["message"].as_str().unwrap_or("no message").to_owned();
             SyncError::Refused { status, code, says }
         }
     }
 }
 
-/// Discord's tree of errors as a list, each with its place in the file.
+/// Converts Discord's tree of errors to a list, each with its path in the file.
 fn complain(path: &str, node: &Value, found: &mut Vec<FieldError>) {
     for (name, below) in node.as_object().into_iter().flatten() {
         if found.len() >= TOLD {
@@ -161,7 +162,7 @@ fn complain(path: &str, node: &Value, found: &mut Vec<FieldError>) {
         }
         if name == "_errors" {
             for error in below.as_array().into_iter().flatten() {
-                let message = error["message"].as_str().unwrap_or("is wrong").to_owned();
+                let message = error["message"].as_str().unwrap_or("is invalid").to_owned();
                 found.push(FieldError { field: path.to_owned(), message });
             }
             continue;

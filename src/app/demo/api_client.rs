@@ -1,4 +1,4 @@
-//! Asking the daemon for operations, and keeping in mind what it accepted.
+//! Submits operations to the daemon, and records those that it accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::{
     operation::DemoOperation,
 };
 
-/// The most operations that one page shows.
+/// Maximum number of operations on one page.
 const PAGE: usize = 100;
 
-/// The daemon's API, and what it has accepted.
+/// Client of the daemon's API, with the operations that it has accepted.
 #[derive(Debug)]
 pub(super) struct ApiClient {
     http: HttpClient,
@@ -22,19 +22,19 @@ pub(super) struct ApiClient {
     asked: BTreeMap<Snowflake, Vec<DemoOperation>>,
 }
 
-/// What has become of what was accepted.
+/// Counts of the accepted operations by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OperationCounts {
     pub(super) succeeded: u64,
-    /// Dead, cancelled, or in need of a person.
+    /// Dead, cancelled, or in need of review.
     pub(super) failed: u64,
-    /// Still to be done.
+    /// Not finished yet.
     pub(super) pending: u64,
-    /// Accepted, and not there any more.
+    /// Accepted, but no longer listed.
     pub(super) missing: u64,
-    /// Given by handlers and not asked for over the API: those that succeeded.
+    /// Submitted by handlers instead of the API: those that succeeded.
     pub(super) given: u64,
-    /// And those that have not, or not yet.
+    /// Submitted by handlers: those that have not succeeded, or not yet.
     pub(super) given_undone: u64,
 }
 
@@ -53,28 +53,28 @@ impl ApiClient {
         &self.http
     }
 
-    /// How many operations were accepted.
+    /// Number of accepted operations.
     pub(super) fn accepted(&self) -> u64 {
         self.accepted.len() as u64
     }
 
-    /// What was asked for in each guild, in the order in which it was accepted.
+    /// The expected operations of each guild, in the order in which they were accepted.
     pub(super) fn asked(&self) -> &BTreeMap<Snowflake, Vec<DemoOperation>> {
         &self.asked
     }
 
-    /// Whether it takes operations.
+    /// Whether the daemon accepts operations.
     pub(super) async fn is_open(&self) -> bool {
         self.http.get("/v1/operations?limit=1").await.is_ok_and(|answer| answer.status.is_success())
     }
 
-    /// The sum of a metric over its labels; over those that hold `label` alone, if one is given.
+    /// The sum of a metric over its labels; if `label` is not empty, only of the series that contain it.
     pub(super) async fn metric(&self, name: &str, label: &str) -> Option<u64> {
         let answer = self.http.get("/metrics").await.ok()?;
         sum(&answer.text, name, label)
     }
 
-    /// Asks for many operations at once.
+    /// Submits a batch of operations.
     pub(super) async fn ask_all(&mut self, guild: Snowflake, tasks: &[DemoOperation]) -> Result<(), DemoError> {
         for answer in self.submit(guild, tasks).await? {
             self.note(&answer);
@@ -83,7 +83,8 @@ impl ApiClient {
         Ok(())
     }
 
-    /// Asks for the same once more, as somebody does who never heard the answer. How many of them the daemon knew.
+    /// Submits the same batch again, like a caller that did not receive the response. Returns how many the daemon
+    /// deduplicated.
     pub(super) async fn ask_again(&mut self, guild: Snowflake, tasks: &[DemoOperation]) -> Result<u64, DemoError> {
         let answers = self.submit(guild, tasks).await?;
         let known = |answer: &&Value| answer["replayed"] == true && self.accepted.contains(id(answer));
@@ -92,7 +93,7 @@ impl ApiClient {
         Ok(known)
     }
 
-    /// Keeps in mind what handlers do by themselves.
+    /// Adds operations that handlers are expected to submit.
     pub(super) fn expect(&mut self, guild: Snowflake, tasks: Vec<DemoOperation>) {
         self.asked.entry(guild).or_default().extend(tasks);
     }
@@ -111,7 +112,7 @@ impl ApiClient {
         self.accepted.insert(id(answer).to_owned());
     }
 
-    /// What has become of everything that was accepted, as the API tells it.
+    /// Counts all accepted operations by their state in the API.
     pub(super) async fn standing(&self) -> Result<OperationCounts, DemoHttpError> {
         let mut states = BTreeMap::new();
         let mut next = String::new();

@@ -1,4 +1,5 @@
-//! The demo's own brain: a webhook that trusts nobody but the daemon, answers a command, and keeps in mind what it was told.
+//! The demo's brain: a webhook that accepts only the daemon's signature, answers a command, and records the messages
+//! that it receives.
 
 use std::{
     collections::HashSet,
@@ -21,12 +22,12 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::operation::{ANSWER, GREETER};
 
-/// The largest event that is read.
+/// Maximum size of an event.
 const EVENT_MOST: usize = 1024 * 1024;
-/// How many bytes its secret has.
+/// Size of its secret in bytes.
 const SECRET: usize = 32;
 
-/// The running brain; dropping it ends it.
+/// The running brain. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct DemoBrain {
     address: SocketAddr,
@@ -35,12 +36,12 @@ pub(super) struct DemoBrain {
     serving: JoinHandle<()>,
 }
 
-/// What it was told.
+/// Messages that it received.
 #[derive(Debug, Default)]
 struct ReceivedMessages {
-    /// Messages, each by what names it whenever it is told.
+    /// Messages by their id, which is the same for every delivery.
     messages: HashSet<String>,
-    /// How often one came again.
+    /// Number of repeated deliveries.
     again: u64,
 }
 
@@ -56,7 +57,7 @@ impl DemoBrain {
         Ok(Self { address, secret, heard, serving })
     }
 
-    /// Handlers that tell it of commands and messages, and a rule that needs no brain.
+    /// Handlers that send commands and messages to the brain, and a rule that needs no brain.
     pub(super) fn handlers(&self) -> String {
         let Self { address, secret, .. } = self;
         format!(
@@ -77,7 +78,7 @@ webhook = {{ url = "http://{address}/events", secrets = ["{secret}"], allow_priv
         )
     }
 
-    /// How many messages it was told of, and how often one that it knew.
+    /// Number of messages that it received, and of repeated deliveries.
     pub(super) fn heard(&self) -> (u64, u64) {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         (heard.messages.len() as u64, heard.again)
@@ -97,7 +98,7 @@ async fn serve(listener: TcpListener, key: Arc<hmac::Key>, heard: Arc<Mutex<Rece
             let (key, heard) = (Arc::clone(&key), Arc::clone(&heard));
             async move { Ok::<_, Infallible>(answer(request, &key, &heard).await) }
         });
-        // A daemon that is killed breaks it off, and that is what is shown.
+        // A daemon that is killed closes the connection, which the demo shows on purpose.
         spawn_work(async move { drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await) });
     }
 }
@@ -121,7 +122,7 @@ async fn answer(request: Request<Incoming>, key: &hmac::Key, heard: &Mutex<Recei
     }
 }
 
-/// What names the event, if it is the daemon that tells of it. The daemon is on this machine: its time is ours.
+/// The event's id, if the daemon's signature is valid. The timestamp is not checked: the daemon is on this machine.
 fn signed_id(headers: &HeaderMap, body: &[u8], key: &hmac::Key) -> Option<String> {
     let header = |name: &str| headers.get(name)?.to_str().ok();
     let (id, at) = (header("webhook-id")?, header("webhook-timestamp")?);

@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, so that it can be killed in the middle of its work.
+//! The daemon as a separate process, so that it can be killed while it is working.
 
 use std::{
     io,
@@ -17,29 +17,29 @@ use crate::{
     settings::{SecretValue, environment_name},
 };
 
-/// How often somebody looks whether it has ended.
+/// Interval between two checks whether it has exited.
 const LOOK: Duration = Duration::from_millis(20);
-/// Ports that the system gives to nobody who does not ask for them, so that one which is free now still is in a moment.
+/// Ports that the system does not assign by itself, so that a free one stays free.
 const PORTS: std::ops::Range<u16> = 30_000..32_000;
-/// How many of them are tried.
+/// Maximum number of ports that are tried.
 const TRIES: usize = 100;
 
-/// How the worker is started, each time.
+/// The command line and settings of the daemon process, used for each start.
 #[derive(Debug)]
 pub(super) struct DaemonCommand {
     program: PathBuf,
     file: Option<PathBuf>,
-    /// Settings that it is given, whatever this process's own environment says.
+    /// Settings that override the environment of this process.
     settings: Vec<(String, SecretValue)>,
 }
 
 impl DaemonCommand {
-    /// This program's own `serve`, with the settings file that was named, if one was.
+    /// This program's own `serve`, with the settings file, if one was given.
     pub(super) fn new(file: Option<PathBuf>) -> io::Result<Self> {
         Ok(Self { program: std::env::current_exe()?, file, settings: Vec::new() })
     }
 
-    /// Sets a setting, a dotted path. The last word counts.
+    /// Sets a setting by its dotted path. The last value wins.
     pub(super) fn set(&mut self, path: &str, value: impl Into<String>) {
         self.settings.push((environment_name(path), SecretValue::new(value)));
     }
@@ -51,17 +51,17 @@ impl DaemonCommand {
             command.arg("--config").arg(file);
         }
         for (name, value) in &self.settings {
-            // A secret may be given as itself or as a file, and not as both.
+            // A secret may be given as a value or as a file, but not as both.
             command.env_remove(format!("{name}_FILE")).env(name, value.expose());
         }
-        // It ends when its input does, so it does not outlive whoever started it, however that one ends. A group of its own:
-        // Ctrl-C is for the demo, which then ends it in order.
+        // It exits when its input ends, so it does not outlive the demo, however the demo ends. It has its own process
+        // group: Ctrl-C is for the demo, which then stops it in order.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         command
     }
 }
 
-/// The running worker. Dropping it kills it.
+/// The running daemon. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct DaemonProcess {
     recipe: DaemonCommand,
@@ -82,26 +82,26 @@ impl DaemonProcess {
         self.child().id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     pub(super) fn ended(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
 
-    /// Kills it as `kill -9` does, and waits until it is gone.
+    /// Kills it as `kill -9` does, and waits until it has exited.
     pub(super) fn kill(&self) -> io::Result<()> {
         let mut child = self.child();
         child.kill()?;
         child.wait().map(drop)
     }
 
-    /// Starts it again, with what its store holds.
+    /// Starts it again, with the same store.
     pub(super) fn start_again(&self) -> io::Result<()> {
         let fresh = self.recipe.command().spawn()?;
         *self.child() = fresh;
         Ok(())
     }
 
-    /// Waits until it ends.
+    /// Waits until it exits.
     pub(super) async fn end(&self) -> ExitStatus {
         loop {
             if let Some(status) = self.ended() {
@@ -111,7 +111,7 @@ impl DaemonProcess {
         }
     }
 
-    /// Lets it end in order; `None` if that takes too long, and it is killed.
+    /// Stops it in order; `None` if that takes too long, and it is killed.
     pub(super) async fn stop(self, within: Duration) -> Option<ExitStatus> {
         drop(self.child().stdin.take());
         tokio::time::timeout_at(Instant::now() + within, self.end()).await.ok()
@@ -120,17 +120,17 @@ impl DaemonProcess {
 
 impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // After its end, both do nothing.
+        // After its exit, both do nothing.
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop(child.kill());
         drop(child.wait());
     }
 }
 
-/// An address that the worker can have: the one that is set, with a free port if any will do.
+/// An address for the daemon: the given one, or a free port of it if the port is 0.
 pub(super) fn free_address(bind: SocketAddr) -> Result<SocketAddr, BindError> {
     if bind.port() != 0 {
-        // Taken and let go of: if it cannot be had, that is said here, and not by a process that nobody asked for.
+        // Bound and released: if it is not available, the error is reported here, and not by the daemon process.
         return api::bind(bind).map(|_| bind);
     }
     for _ in 0..TRIES {
@@ -142,7 +142,7 @@ pub(super) fn free_address(bind: SocketAddr) -> Result<SocketAddr, BindError> {
     api::bind(bind).map(|bound| bound.address())
 }
 
-/// Where a process that listens there can be reached: over the loopback address, if it listens on every one.
+/// The address at which a listener can be reached: the loopback address, if it listens on all addresses.
 pub(super) fn reachable(bind: SocketAddr) -> SocketAddr {
     let ip = match bind.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

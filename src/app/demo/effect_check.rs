@@ -1,4 +1,4 @@
-//! The judge: what was asked for, against what the simulator says took effect.
+//! Compares the expected effects with those that the simulator recorded.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,20 +6,21 @@ use guildhall_sim::{EffectScore, Score, Snowflake};
 
 use super::operation::{DemoOperation, ExpectedEffect};
 
-/// What became of everything that was asked for.
+/// Result of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EffectReport {
-    /// Effects that happened.
+    /// Effects that took place.
     pub(super) found: u64,
-    /// Those that did not, in words.
+    /// Effects that did not take place, as text.
     pub(super) lost: Vec<String>,
     /// Effects beyond the first of one kind, name and guild.
     pub(super) duplicates: u64,
-    /// Effects that came before one of their guild that was accepted earlier.
+    /// Effects that took place before one of the same guild that was accepted earlier.
     pub(super) out_of_order: u64,
 }
 
-/// Judges by the simulator's score. Within a guild the tasks stand in the order in which they were accepted.
+/// Compares the operations with the simulator's score. Within a guild the operations are in the order in which they
+/// were accepted.
 pub(super) fn judge(asked: &BTreeMap<Snowflake, Vec<DemoOperation>>, score: &Score) -> EffectReport {
     let mut verdict = EffectReport { duplicates: score.duplicates, ..EffectReport::default() };
     for (guild, tasks) in asked {
@@ -47,7 +48,7 @@ pub(super) fn judge(asked: &BTreeMap<Snowflake, Vec<DemoOperation>>, score: &Sco
     verdict
 }
 
-/// Whether it has its place in its guild's line; answers to interactions pass it.
+/// Whether the effect is ordered within its guild; responses to interactions are not.
 fn in_line(effect: &ExpectedEffect) -> bool {
     match effect {
         ExpectedEffect::Role(_)
@@ -59,7 +60,7 @@ fn in_line(effect: &ExpectedEffect) -> bool {
     }
 }
 
-/// An effect as the score has it.
+/// An effect as the score identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EffectLabel<'a> {
     verb: &'a str,
@@ -71,7 +72,7 @@ fn is(effect: &EffectScore, label: &EffectLabel<'_>) -> bool {
     effect.verb == label.verb && effect.kind == label.kind && effect.name == label.name
 }
 
-/// What the score calls an effect; `None` if it is about something that does not exist.
+/// The label of an effect in the score; `None` if it refers to an object that does not exist.
 fn label(effect: &ExpectedEffect, effects: &[EffectScore]) -> Option<EffectLabel<'static>> {
     let id = |kind: &str, name: &str| {
         let made = effects.iter().find(|effect| effect.verb == "create" && effect.kind == kind && effect.name == name);
@@ -150,7 +151,7 @@ mod tests {
         let verdict = judged(effects);
         assert_eq!((verdict.found, verdict.lost.len()), (3, 1));
         assert!(verdict.lost[0].contains("Given"), "{:?}", verdict.lost);
-        assert_eq!(judged(Vec::new()).lost.len(), 4, "what is about something lost is lost, too");
+        assert_eq!(judged(Vec::new()).lost.len(), 4, "effects that depend on a lost one are lost, too");
     }
 
     #[test]

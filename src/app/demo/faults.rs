@@ -1,9 +1,9 @@
-//! What goes wrong during the burst. Never a 429: those are for the daemon to avoid.
+//! The faults during the burst. Never a 429: the daemon has to avoid those.
 
 use guildhall_sim::{Fault, FaultAction, Stage};
 
-/// Answers take a while, some calls fail, and some connections are cut before or after the call had its effect. Each
-/// strikes once, a few calls apart from the others of its route, so that every run has as many.
+/// Responses are slow, some calls fail, and some connections are cut before or after the call took effect. Each fault
+/// occurs once, a few calls apart from the others of its route, so that every run has the same number.
 pub(super) fn faults() -> Vec<Fault> {
     let (roles, channels) = ("POST /guilds/{guild.id}/roles", "POST /guilds/{guild.id}/channels");
     let messages = "POST /channels/{channel.id}/messages";

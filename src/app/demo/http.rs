@@ -1,4 +1,4 @@
-//! A small HTTP client: the demo speaks to the daemon as a bot's brain would.
+//! A small HTTP client: the demo calls the daemon as a bot's brain would.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -16,12 +16,12 @@ use serde_json::Value;
 
 use crate::settings::SecretValue;
 
-/// How long an exchange may take, on a machine that is busy with other things.
+/// Timeout of a request, long enough for a busy machine.
 const WITHIN: Duration = Duration::from_secs(10);
-/// The largest answer that is read: all of the simulator's guilds, or a page of operations.
+/// Maximum size of a response: all of the simulator's guilds, or a page of operations.
 const ANSWER_MOST: usize = 16 * 1024 * 1024;
 
-/// There was no answer.
+/// No response was received.
 #[derive(Debug, thiserror::Error)]
 #[error("no response from {url}: {why}")]
 pub struct DemoHttpError {
@@ -29,7 +29,7 @@ pub struct DemoHttpError {
     why: String,
 }
 
-/// One server.
+/// A client of one server.
 pub(super) struct HttpClient {
     address: SocketAddr,
     key: Option<SecretValue>,
@@ -42,7 +42,7 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// What it answered.
+/// A response.
 #[derive(Debug)]
 pub(super) struct DemoResponse {
     pub(super) status: StatusCode,
@@ -50,7 +50,7 @@ pub(super) struct DemoResponse {
 }
 
 impl DemoResponse {
-    /// The body as JSON; `null` if it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
     }
@@ -69,7 +69,7 @@ impl HttpClient {
         self.exchange(Method::GET, path, None, Bytes::new()).await
     }
 
-    /// Posts JSON, with an idempotency key if there is one for all of it.
+    /// Posts JSON, with an idempotency key for the whole request if given.
     pub(super) async fn post(
         &self,
         path: &str,

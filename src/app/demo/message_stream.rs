@@ -1,4 +1,4 @@
-//! Messages that are written in the simulated guilds all the while, whether a daemon is there or not.
+//! Sends messages in the simulated guilds continuously, whether a daemon is running or not.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use super::http::{DemoHttpError, HttpClient};
 
-/// Messages a second, over all guilds.
+/// Messages per second, over all guilds.
 const A_SECOND: u32 = 40;
-/// How long they are written for before it is looked whether that is enough.
+/// Duration of a round of messages; the stream can stop after each round.
 const ROUND_SECONDS: f64 = 0.25;
 
-/// Messages that are being written; dropping it ends them.
+/// A running stream of messages. Dropping it stops it.
 #[derive(Debug)]
 pub(super) struct MessageStream {
     sent: watch::Receiver<u64>,
@@ -22,29 +22,29 @@ pub(super) struct MessageStream {
 }
 
 impl MessageStream {
-    /// Begins to write, in the simulator that is there.
+    /// Starts to send messages in the simulator at this address.
     pub(super) fn start(sim: SocketAddr) -> Self {
         let ((tell, sent), (enough, told)) = (watch::channel(0), watch::channel(false));
         let writing = spawn_work(write(HttpClient::new(sim, None), tell, told));
         Self { sent, enough, writing }
     }
 
-    /// How many were written so far.
+    /// Number of messages sent so far.
     pub(super) fn sent(&self) -> u64 {
         *self.sent.borrow()
     }
 
-    /// Waits until a round of them is written.
+    /// Waits until a round of messages is sent.
     pub(super) async fn round(&self) {
         let before = self.sent();
-        // If there is none any more, its end says why.
+        // If the stream has failed, `end` returns the error.
         let _ = self.sent.clone().wait_for(|sent| *sent > before).await;
     }
 
-    /// Ends it, and says how many were written in all.
+    /// Stops the stream, and returns the number of messages sent.
     pub(super) async fn end(mut self) -> Result<u64, DemoHttpError> {
         self.enough.send_replace(true);
-        // It is aborted only by whoever drops it.
+        // It is aborted only when the stream is dropped.
         (&mut self.writing).await.unwrap_or(Ok(()))?;
         Ok(self.sent())
     }

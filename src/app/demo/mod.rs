@@ -3,9 +3,9 @@
 //! ```text
 //!   this process                         another one, killed and started again
 //!  ┌─────────────────────┐  operations   ┌─────────┐
-//!  │ scenes ─▶ desk ──────┼─────────────▶│ serve   │──▶ store, in a folder that outlives it
+//!  │ scenario ─▶ client ──┼─────────────▶│ serve   │──▶ store, in a folder that outlives it
 //!  │ brain ◀──────────────┼── webhooks ──│         │
-//!  │ judge ◀─ simulator ◀─┼── REST, ws ──│         │
+//!  │ check ◀─ simulator ◀─┼── REST, ws ──│         │
 //!  └─────────────────────┘               └─────────┘
 //! ```
 
@@ -48,67 +48,67 @@ use crate::{
 
 /// Shards of the demo.
 const SHARDS: u32 = 2;
-/// Guilds that wait in the simulator.
+/// Guilds of the simulator.
 const GUILDS: u32 = 10;
-/// The bot, which its token names, as Discord's tokens do.
+/// The bot's id, which its token contains, as in Discord's tokens.
 const BOT: u64 = 1_100_000_000_000_000_000;
-/// How long each step may take, on a machine that is busy with other things.
+/// Timeout of each step, long enough for a busy machine.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often somebody looks whether a step has happened.
+/// Interval between two checks whether a step is complete.
 const LOOK: Duration = Duration::from_millis(50);
-/// What is logged unless somebody asks for more. What the demo itself makes go wrong is part of its story, and so is that
-/// it asks the API before it is open.
+/// The default log filter. Failures that the demo causes itself are part of its scenario, and so are its requests
+/// before the API is open.
 const QUIET: &str = "warn,guildhall_actors::telemetry::operations=error,guildhall::api::events=error";
 
-/// The demo cannot go on.
+/// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The simulator cannot start.
     #[error("cannot start the simulator: {0}")]
     Sim(#[source] io::Error),
-    /// The brain cannot listen.
+    /// The brain's listener cannot start.
     #[error("cannot start the demo's brain: {0}")]
     Brain(#[source] io::Error),
-    /// There is no place for the store.
+    /// The folder of the store cannot be created.
     #[error("cannot create a temporary folder for the store: {0}; set TMPDIR to a writable folder")]
     Folder(#[source] io::Error),
-    /// The daemon's address cannot be had.
+    /// The daemon's address is not available.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The daemon's process cannot be started or killed.
     #[error("cannot start or stop the daemon process: {0}")]
     Process(#[source] io::Error),
-    /// The daemon ended, though nobody asked it to.
+    /// The daemon exited unexpectedly.
     #[error("the daemon exited unexpectedly ({0}); see its output above")]
     Ended(ExitStatus),
-    /// The daemon did not end in time.
+    /// The daemon did not stop in time.
     #[error("the daemon did not stop within shutdown.timeout_ms = {} and was killed", .0.as_millis())]
     Unfinished(Duration),
-    /// The daemon's API, or the simulator's, does not answer.
+    /// The API of the daemon or the simulator does not respond.
     #[error(transparent)]
     NoAnswer(#[from] DemoHttpError),
-    /// The daemon's API refused something.
+    /// The daemon's API rejected a request.
     #[error("the API rejected {what} with status {status}: {says}")]
     Refused {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// The answer's status.
+        /// The status of the response.
         status: u16,
-        /// Its body.
+        /// The body of the response.
         says: String,
     },
-    /// The simulator refused to do something.
+    /// The simulator rejected a request.
     #[error("the simulator rejected the request: {0}")]
     Control(#[from] ControlError),
 }
 
-/// What the demo was started with; all of it but the demo's own is for the daemon.
+/// The settings of the demo; all except the demo's own are passed on to the daemon.
 pub struct DemoSettings {
-    /// The settings file that was named.
+    /// The settings file, if one was given.
     pub file: Option<PathBuf>,
-    /// What stood on the command line.
+    /// Flags of the command line.
     pub flags: Vec<Flag>,
-    /// What came of both and of the environment.
+    /// The settings from the file, the flags and the environment.
     pub loaded: LoadedSettings,
 }
 
@@ -116,21 +116,21 @@ pub struct DemoSettings {
 #[derive(Debug)]
 pub struct Demo {
     sim: SimHandle,
-    /// The simulator, for what only its HTTP interface tells.
+    /// The simulator's HTTP interface, for state that only it provides.
     world: HttpClient,
     worker: DaemonProcess,
-    /// What the daemon tells of commands and messages.
+    /// Receives commands and messages from the daemon.
     brain: DemoBrain,
     desk: ApiClient,
     key: SecretValue,
     table: StepTable,
     begun: Instant,
-    /// Where the store is. Last, so that it goes when nobody uses it any more.
+    /// The folder of the store. Last, so that it is deleted when nothing uses it any more.
     _folder: TempDir,
 }
 
 impl Demo {
-    /// Starts a simulator with guilds in it, and the daemon on it.
+    /// Starts a simulator with guilds in it, and a daemon that is connected to it.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Demo {
         config.bots = vec![BotConfig { token: token.clone(), ..BotConfig::default() }];
         config.gateway.shards = SHARDS;
         config.gateway.max_concurrency = SHARDS;
-        // Nobody wants to watch the daemon wait for its second start.
+        // So that the daemon need not wait for its second start.
         config.gateway.identify_window = Duration::from_millis(500);
         let sim = Sim::start(config).await.map_err(DemoError::Sim)?;
         println!("The simulated Discord is at http://{} (REST under /api/v10, gateway, GET /sim).", sim.address());
@@ -175,13 +175,13 @@ impl Demo {
         Ok(Self { sim, world, worker, brain, desk, key, table: StepTable::default(), begun, _folder: folder })
     }
 
-    /// What happened, as a table.
+    /// The results as a table.
     #[must_use]
     pub fn summary(&self) -> String {
         self.table.to_string()
     }
 
-    /// What a person may try while the demo goes on.
+    /// Commands to try while the demo is running.
     #[must_use]
     pub fn hints(&self) -> String {
         let (sim, api, key) = (self.sim.address(), self.desk.http().address(), self.key.expose());
@@ -212,16 +212,16 @@ impl Demo {
         )
     }
 
-    /// Waits until the daemon ends, though nobody asked it to.
+    /// Waits until the daemon exits unexpectedly.
     pub async fn ended(&self) -> DemoError {
         DemoError::Ended(self.worker.end().await)
     }
 
-    /// Ends the daemon in order, then the simulator.
+    /// Stops the daemon in order, then the simulator.
     ///
     /// # Errors
     ///
-    /// When the daemon does not end in time, or not well.
+    /// When the daemon does not stop in time, or exits with an error.
     pub async fn shutdown(self, timeout: Duration) -> Result<(), DemoError> {
         match self.worker.stop(timeout).await {
             Some(status) if status.success() => {}
@@ -233,7 +233,7 @@ impl Demo {
     }
 }
 
-/// Where the daemon should listen. A newcomer's port 8080 may be taken; a free one is as good.
+/// The address of the daemon. Port 8080 may be in use; unless it was set, any free port is used.
 fn bind(loaded: &LoadedSettings) -> std::net::SocketAddr {
     let mut bind = loaded.settings.api.bind;
     if loaded.is_default("api.bind") {
@@ -242,7 +242,7 @@ fn bind(loaded: &LoadedSettings) -> std::net::SocketAddr {
     bind
 }
 
-/// The daemon with everything that the demo was given, and with short waits where nobody chose any.
+/// The daemon's command, with everything that was given to the demo, and with short waits where none were set.
 fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<DaemonCommand> {
     let mut recipe = DaemonCommand::new(file)?;
     for flag in flags.iter().filter(|flag| !flag.path.ends_with("_file")) {
@@ -250,7 +250,7 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> i
     }
     let quick = [
         ("log.filter", QUIET),
-        // How long a call may take is how long the next process waits before it looks what came of it.
+        // The timeout of a call is how long the next process waits before it checks the outcome of the call.
         ("rest.request_timeout_ms", "2000"),
         ("operations.backoff_base_ms", "200"),
         ("operations.max_attempts", "6"),
@@ -258,23 +258,23 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> i
     for (path, value) in quick.into_iter().filter(|(path, _)| loaded.is_default(path)) {
         recipe.set(path, value);
     }
-    // Patience with a Redis on a machine that is busy with two processes; it has to fit the waits beside it.
+    // A longer timeout for Redis, since two processes share a busy machine; it has to fit the other waits.
     if ["redis.timeout_ms", "redis.heartbeat_ms", "redis.newcomer_ms"].iter().all(|path| loaded.is_default(path)) {
         recipe.set("redis.timeout_ms", "1500");
     }
-    // Every demo has the same bot: another one on this machine, at another Redis, must not sit down where this one was killed,
-    // or nobody tells this one's Redis that its seat is free.
+    // Every demo has the same bot: another demo on this machine, with another Redis, must not take the process lock of
+    // a daemon that this one has killed, or this one's Redis is not notified that the lock is free.
     if loaded.is_default("redis.seat_dir") {
         recipe.set("redis.seat_dir", folder.join("seats").display().to_string());
     }
-    // The demo and whoever tries its hints speak plain HTTP, to a daemon that has nothing to hide.
+    // The demo and its hints use plain HTTP; the daemon has nothing confidential.
     for file in ["api.tls.cert_file", "api.tls.key_file"] {
         recipe.set(file, "");
     }
     recipe.set("api.allow_plaintext", "true");
     recipe.set("gateway.shards", SHARDS.to_string());
-    // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes too
-    // soon, while twilight's queue lets even those wait for a common round of five seconds.
+    // No queue of our own: each shard has its own identify bucket in the simulator, which rejects those that come too
+    // soon, while twilight's queue makes even those wait for a common round of five seconds.
     recipe.set("gateway.max_concurrency", "0");
     let needed = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::GUILD_MESSAGES;
     let intents = loaded.settings.gateway.intents | needed;
@@ -283,14 +283,14 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> i
     Ok(recipe)
 }
 
-/// How this program was called, as a shell takes it.
+/// The name of this program, quoted for a shell.
 fn program() -> String {
     let called = std::env::args().next().unwrap_or_else(|| "guildhall".to_owned());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
     if called.chars().all(plain) { called } else { format!("'{}'", called.replace('\'', r"'\''")) }
 }
 
-/// Something that nobody guesses.
+/// A random string that cannot be guessed.
 fn chance() -> String {
     std::iter::repeat_with(fastrand::alphanumeric).take(32).collect()
 }

@@ -1,25 +1,25 @@
-//! What the demo asks for, and what should come of it in Discord.
+//! The operations that the demo submits, and their expected effects in Discord.
 
 use guildhall_sim::Snowflake;
 use serde_json::{Value, json};
 
-/// The role of those who join, by its key and its name.
+/// Key and name of the role of new members.
 pub(super) const GREETER: &str = "greeter";
-/// What the command is answered with.
+/// The response to the command.
 pub(super) const ANSWER: &str = "Hello from the guildhall.";
 
-/// A guild of the simulator, with what is in it.
+/// A guild of the simulator, with its objects.
 #[derive(Clone, Debug)]
 pub(super) struct DemoGuild {
     pub(super) guild: Snowflake,
-    /// Channels that were there from the start; at least one.
+    /// Channels that exist from the start; at least one.
     pub(super) channels: Vec<String>,
-    /// Those who joined during the demo; at least one.
+    /// Members who joined during the demo; at least one.
     pub(super) joined: Vec<Snowflake>,
 }
 
-/// What Discord should hold once an operation is done. Roles and channels are told by their names, which the demo gives
-/// only once in a guild.
+/// The effect of an operation in Discord. Roles and channels are identified by their names, which the demo uses only
+/// once in a guild.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ExpectedEffect {
     /// A role.
@@ -32,13 +32,13 @@ pub(super) enum ExpectedEffect {
     Given { user: Snowflake, role: String },
     /// A role's permissions in a channel.
     Allowed { channel: String, role: String },
-    /// The first answer to an interaction.
+    /// The first response to an interaction.
     Deferred,
-    /// What a first answer says in the end.
+    /// The final content of a first response.
     Edited(String),
 }
 
-/// An operation that the demo asks for.
+/// An operation that the demo submits.
 #[derive(Clone, Debug)]
 pub(super) struct DemoOperation {
     pub(super) kind: &'static str,
@@ -49,20 +49,20 @@ pub(super) struct DemoOperation {
 }
 
 impl DemoOperation {
-    /// As the API takes it, with its key in it.
+    /// The operation as an item of a batch, with its key.
     pub(super) fn in_batch(&self) -> Value {
         json!({"kind": self.kind, "payload": self.payload, "key": self.key})
     }
 }
 
-/// What a rule does for those who join: a role, and one who holds it for each of them.
+/// The operations of the rule for new members: a role, and its assignment to each of them.
 pub(super) fn welcome(place: &DemoGuild) -> Vec<DemoOperation> {
     let role = by_handler("ensure_role", ExpectedEffect::Role(GREETER.to_owned()));
     let given = |user: &Snowflake| ExpectedEffect::Given { user: *user, role: GREETER.to_owned() };
     std::iter::once(role).chain(place.joined.iter().map(|user| by_handler("assign_role", given(user)))).collect()
 }
 
-/// What is done with a command: at once that the answer is on its way, then what the brain says.
+/// The operations for a command: the deferral, then the brain's response.
 pub(super) fn answer() -> Vec<DemoOperation> {
     vec![
         by_handler("defer_reply", ExpectedEffect::Deferred),
@@ -70,19 +70,19 @@ pub(super) fn answer() -> Vec<DemoOperation> {
     ]
 }
 
-/// What nobody asks for over the API, and is done all the same.
+/// An operation that a handler submits instead of the API.
 fn by_handler(kind: &'static str, effect: ExpectedEffect) -> DemoOperation {
     DemoOperation { kind, payload: Value::Null, key: String::new(), effect }
 }
 
-/// Rounds of a burst that make a channel, too. Discord lets a guild make ten in fifteen seconds.
+/// Rounds of a burst that also create a channel. Discord allows ten in fifteen seconds in a guild.
 const ROUNDS_WITH_CHANNEL: usize = 4;
 /// Rounds of a burst.
 const ROUNDS: usize = 6;
-/// VIEW_CHANNEL.
+/// The permission VIEW_CHANNEL.
 const VIEW_CHANNEL: &str = "1024";
 
-/// A burst of thirty operations of one guild, many of which need what one before them makes.
+/// A burst of thirty operations of one guild, many of which depend on an earlier one.
 pub(super) fn burst(place: &DemoGuild) -> Vec<DemoOperation> {
     let mut tasks = Vec::new();
     let mut ask = |kind, payload, effect| {
@@ -135,6 +135,6 @@ mod tests {
         let keys: BTreeSet<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
         let all = welcome(&place).into_iter().chain(answer()).chain(tasks.clone());
         let effects: BTreeSet<String> = all.map(|task| format!("{:?}", task.effect)).collect();
-        assert_eq!((keys.len(), effects.len()), (30, 35), "otherwise a lost one could hide behind another");
+        assert_eq!((keys.len(), effects.len()), (30, 35), "otherwise a lost effect could be mistaken for another");
     }
 }

@@ -1,4 +1,4 @@
-//! The scenario, scene by scene, with a plain line for each thing that happens.
+//! The scenario, step by step, with one line of output for each event.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -15,21 +15,21 @@ use super::{
 
 /// Members who join each guild.
 const JOINS: u64 = 2;
-/// The command that is used.
+/// The command that the user runs.
 const COMMAND: &str = "hello";
-/// The worker is killed when so many of ten operations of the burst are done.
+/// The daemon is killed when this many tenths of the burst's operations have taken effect.
 const KILLED_AFTER_TENTHS: u64 = 4;
-/// How many lost effects are named; the others are counted.
+/// Maximum number of lost effects that are named; the others are counted.
 const NAMED: usize = 10;
 /// Discord's global limit.
 const CALLS_PER_SECOND: u64 = 50;
 
 impl Demo {
-    /// Plays the scenario, a plain line for each thing that happens. True if all of it happened as it should.
+    /// Runs the scenario, with one line of output for each event. True if all results are as expected.
     ///
     /// # Errors
     ///
-    /// When the simulator refuses its part, or the daemon ends or does not answer.
+    /// When the simulator rejects a request, or the daemon exits or does not respond.
     pub async fn play(&mut self) -> Result<bool, DemoError> {
         self.connect().await?;
         let places = self.look_around().await?;
@@ -41,7 +41,7 @@ impl Demo {
         Ok(self.table.holds())
     }
 
-    /// Shards connect, and guilds arrive.
+    /// Shards connect, and guilds are received.
     async fn connect(&mut self) -> Result<(), DemoError> {
         let connected = async || self.desk.metric(shard::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
         let shards = self.until(u64::from(SHARDS), connected).await?;
@@ -64,7 +64,7 @@ impl Demo {
         Ok(())
     }
 
-    /// The guilds and their channels, as the simulator shows them.
+    /// The guilds and their channels, from the simulator.
     async fn look_around(&self) -> Result<Vec<DemoGuild>, DemoError> {
         let state = self.world.get("/sim/state").await?.json();
         let guilds = state["guilds"].as_array().cloned().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Demo {
         Ok(self.sim.guilds().into_iter().map(place).collect())
     }
 
-    /// Members join, and a rule gives them a role that is made for them.
+    /// Members join, and a rule gives them a role that is created for them.
     async fn welcome(&mut self, mut places: Vec<DemoGuild>) -> Result<Vec<DemoGuild>, DemoError> {
         for place in &mut places {
             let spec = JoinSpec { count: JOINS, name: Some("newcomer".into()), ..JoinSpec::default() };
@@ -109,7 +109,7 @@ impl Demo {
         Ok(places)
     }
 
-    /// Whose limit the calls were under.
+    /// Describes the rate limit that the calls were under.
     async fn limit(&self) -> String {
         match self.desk.metric(shared_limits::MEMBERS, "").await {
             Some(members) => format!("within the rate limit shared over Redis (processes: {members})"),
@@ -117,7 +117,7 @@ impl Demo {
         }
     }
 
-    /// A command is used, deferred at once, and answered with what the brain says.
+    /// A user runs a command; it is deferred immediately, and answered with the brain's response.
     async fn answer(&mut self, places: &[DemoGuild]) -> Result<(), DemoError> {
         let guild = places[0].guild;
         self.sim.fire(FireSpec::command(guild, COMMAND)).await?;
@@ -136,7 +136,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Every event that the simulator sent has arrived.
+    /// Checks that every event that the simulator sent was received.
     async fn count_events(&mut self) -> Result<(), DemoError> {
         let sent = self.sim.score().gateway.events_total;
         let arrived = self.until(sent, async || self.events("").await).await?;
@@ -144,8 +144,8 @@ impl Demo {
         Ok(())
     }
 
-    /// A burst of operations over all guilds while things go wrong and messages pour in, and the worker is killed in the
-    /// middle of it.
+    /// Submits a burst of operations in all guilds while calls fail and messages arrive, and kills the daemon during
+    /// it.
     async fn burst(&mut self, places: &[DemoGuild]) -> Result<(), DemoError> {
         for fault in faults::faults() {
             self.sim.add_fault(fault)?;
@@ -170,7 +170,7 @@ impl Demo {
         let done = effects(&self.sim.score()) - before;
         self.table.note("kill -9 during the burst", Exactly(1), u64::from((1..all).contains(&done)));
         println!("kill -9 {killed}: the daemon is killed after {done} of {all} operations took effect.");
-        // The round that was under way, and then one that nobody is there for.
+        // The round that is in flight, and then one that is sent completely while no daemon is running.
         stream.round().await;
         let earlier = stream.sent();
         stream.round().await;
@@ -196,7 +196,7 @@ impl Demo {
         self.count_messages(stream, unheard).await
     }
 
-    /// Every message that was written was told to the brain, also those of the time when no daemon was there.
+    /// Checks that the brain received every message, including those sent while no daemon was running.
     async fn count_messages(&mut self, stream: MessageStream, unheard: u64) -> Result<(), DemoError> {
         let written = stream.end().await?;
         let told = self.until(written, async || self.brain.heard().0).await?;
@@ -211,9 +211,9 @@ impl Demo {
         Ok(())
     }
 
-    /// What came of it all, by the simulator.
+    /// Compares all results with the simulator's records.
     async fn judge(&mut self) -> Result<(), DemoError> {
-        // The shards are back, too.
+        // The shards are connected again, too.
         let connected = async || self.desk.metric(shard::GATEWAY_SHARD_CONNECTED, "").await.unwrap_or(0);
         self.until(u64::from(SHARDS), connected).await?;
         let standing = self.desk.standing().await?;
@@ -221,7 +221,7 @@ impl Demo {
         let verdict = effect_check::judge(self.desk.asked(), &score);
         let expected: u64 = self.desk.asked().values().map(|tasks| tasks.len() as u64).sum();
         let asked = self.desk.asked().values().flatten().filter(|task| !task.key.is_empty()).count() as u64;
-        // For each who joins the role is seen to, and given; and one answer.
+        // Two operations for each member who joins (ensure the role, assign it), and one response.
         let given = 2 * JOINS * u64::from(GUILDS) + 1;
         let failed: u64 = statuses(&score, 500..600);
         println!(
@@ -249,7 +249,7 @@ impl Demo {
             ("  out of order in their guild", Exactly(0), verdict.out_of_order + score.overlaps),
             ("429 responses", Exactly(0), limited.user + limited.shared + limited.global),
             ("most calls in any second", AtMost(CALLS_PER_SECOND), u64::from(most)),
-            // The daemon that was started again has gone on with the sessions of the one that was killed.
+            // The restarted daemon has resumed the sessions of the killed one.
             ("identifies (simulator)", Exactly(u64::from(SHARDS)), score.gateway.identifies),
         ];
         for (what, expected, seen) in rows {
@@ -258,7 +258,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Waits until everything that was accepted is done, one way or another.
+    /// Waits until all accepted operations are finished.
     async fn settle(&self) -> Result<(), DemoError> {
         let settled = async || match self.desk.standing().await {
             Ok(standing) if standing.given_undone == 0 => standing.settled(),
@@ -268,13 +268,13 @@ impl Demo {
         Ok(())
     }
 
-    /// Events of this type that arrived; of all types, if none is given.
+    /// Number of received events of this type; of all types, if `kind` is empty.
     async fn events(&self, kind: &str) -> u64 {
         let label = if kind.is_empty() { String::new() } else { format!("\"{kind}\"") };
         self.desk.metric(shard::GATEWAY_EVENTS, &label).await.unwrap_or(0)
     }
 
-    /// Waits until a count is reached or the step's time is up. What was seen until then counts.
+    /// Waits until a count is reached or the step's time is up. Returns the last count.
     async fn until(&self, enough: u64, count: impl AsyncFn() -> u64) -> Result<u64, DemoError> {
         let deadline = Instant::now() + STEP_TIMEOUT;
         loop {
@@ -290,25 +290,25 @@ impl Demo {
     }
 }
 
-/// Changes that calls have made, over all guilds.
+/// Number of effects of calls, over all guilds.
 fn effects(score: &Score) -> u64 {
     score.effects.values().map(|effects| effects.len() as u64).sum()
 }
 
-/// Things of this kind that calls have made.
+/// Number of objects of this kind that calls have created.
 fn created(score: &Score, kind: &str) -> u64 {
     let effects = score.effects.values().flatten();
     effects.filter(|effect| effect.verb == "create" && effect.kind == kind).count() as u64
 }
 
-/// First answers that say this in the end.
+/// Number of first responses with this final content.
 fn edited(score: &Score, content: &str) -> u64 {
     let effects = score.effects.values().flatten();
     effects.filter(|effect| effect.verb == "update" && effect.kind == "message" && effect.name == content).count()
         as u64
 }
 
-/// Answers with a status in this range.
+/// Number of responses with a status in this range.
 fn statuses(score: &Score, range: std::ops::Range<u16>) -> u64 {
     let all = score.routes.values().flat_map(|route| &route.statuses);
     all.filter(|(status, _)| range.contains(status)).map(|(_, count)| count).sum()

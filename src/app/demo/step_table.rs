@@ -1,13 +1,13 @@
-//! What was to happen and what did, as a table.
+//! Expected and actual results, as a table.
 
 use std::fmt;
 
-/// How much there should be of something.
+/// The expected value of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// So much.
+    /// Exactly this value.
     Exactly(u64),
-    /// So much or less.
+    /// This value or less.
     AtMost(u64),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Expected {
     }
 }
 
-/// One line of it.
+/// One row of the table.
 #[derive(Clone, Debug)]
 struct Step {
     what: &'static str,
@@ -37,7 +37,7 @@ struct Step {
     seen: u64,
 }
 
-/// All lines, in the order in which things happened.
+/// All rows, in the order of the scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StepTable {
     steps: Vec<Step>,
@@ -48,7 +48,7 @@ impl StepTable {
         self.steps.push(Step { what, expected, seen });
     }
 
-    /// Whether everything is as it should be.
+    /// Whether all rows are as expected.
     pub(super) fn holds(&self) -> bool {
         self.steps.iter().all(|step| step.expected.is(step.seen))
     }

@@ -1,4 +1,4 @@
-//! Which admin key the daemon accepts, and whether this machine has it.
+//! Checks which admin key the daemon accepts, and whether this machine has it.
 
 use super::Finding;
 use crate::{
@@ -19,7 +19,8 @@ pub(super) fn examine(settings: &Settings, looked: Option<&StoreProbe>) -> Findi
         Ok(own) => own,
         Err(error) => {
             let says = error.to_string();
-            let (seen, advice) = says.split_once("; ").unwrap_or((&says, "remove the file, and a new key is made"));
+            let (seen, advice) = says.split_once("; ").unwrap_or((&says, "delete the file; `guildhall serve` then \
+                generates a new key"));
             return Finding::fail(CHECK, seen, advice);
         }
     };
@@ -32,7 +33,7 @@ pub(super) fn examine(settings: &Settings, looked: Option<&StoreProbe>) -> Findi
         (Some(_), None) => Finding::ok(CHECK, format!("generated; it is in {shown}")),
         (None, None) => Finding::ok(CHECK, "api.admin_key is not set; `guildhall serve` generates one"),
         (Some(own), Some(stored)) if AdminKey::new(&own).digest() == stored.digest => {
-            Finding::ok(CHECK, format!("generated, for all processes of the store; it is in {shown}"))
+            Finding::ok(CHECK, format!("generated, shared by all processes of the store; it is in {shown}"))
         }
         (own, Some(stored)) => {
             let here = match own {
@@ -44,8 +45,8 @@ pub(super) fn examine(settings: &Settings, looked: Option<&StoreProbe>) -> Findi
                 stored.instance, stored.file, stored.host
             );
             let advice = format!(
-                "copy that file to {shown} (mode 600), or set api.admin_key_file to one key in all processes; if that host is \
-                 gone, run `guildhall keys rotate-admin`"
+                "copy that file to {shown} (mode 600), or set api.admin_key_file to the same key in all processes; if \
+                 that host no longer exists, run `guildhall keys rotate-admin`"
             );
             Finding::warn(CHECK, seen, advice)
         }

@@ -1,4 +1,4 @@
-//! The bot as Discord knows it: its token, its intents, its session starts; and Discord's clock.
+//! Checks of the bot in Discord: token, intents, session starts; and of Discord's clock.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use super::{
 };
 use crate::{app::StartError, settings::Settings, terminal_text::plain};
 
-/// Clocks that differ by less do no harm.
+/// A smaller clock difference is harmless.
 const SKEW_OK: Duration = Duration::from_secs(2);
-/// From here on what was sent is not found again by its time.
+/// From this clock difference on, effects of calls are not found again by their time.
 const SKEW_FAIL: Duration = Duration::from_secs(30);
-/// From this part of the day's session starts downwards somebody should know.
+/// A warning is reported when less than this fraction (one tenth) of the day's session starts is left.
 const STARTS_FEW: u64 = 10;
 
-/// The privileged intents: the bits of the application's flags that allow each, and what the portal calls it.
+/// The privileged intents: the bits of the application's flags that allow each, and its name in the developer portal.
 const PRIVILEGED: [(Intents, u64, &str); 3] = [
     (Intents::GUILD_PRESENCES, 1 << 12 | 1 << 13, "Presence Intent"),
     (Intents::GUILD_MEMBERS, 1 << 14 | 1 << 15, "Server Members Intent"),
     (Intents::MESSAGE_CONTENT, 1 << 18 | 1 << 19, "Message Content Intent"),
 ];
 
-/// Whether Discord takes the token, and whose it is.
+/// Checks that Discord accepts the token; returns the id of its bot.
 pub(super) async fn token(
     settings: &Settings,
     caller: &mut DiscordCaller,
     tell: &mut impl FnMut(Finding),
 ) -> Option<u64> {
     if settings.discord.token.is_none() {
-        tell(Finding::fail("token", "there is none", StartError::NoToken.to_string()));
+        tell(Finding::fail("token", "discord.token is not set", StartError::NoToken.to_string()));
         return None;
     }
     match caller.get("/users/@me").await {
@@ -40,11 +40,11 @@ pub(super) async fn token(
             let id = user["id"].as_str().and_then(|id| id.parse().ok());
             let name = plain(user["username"].as_str().unwrap_or("nameless")).into_owned();
             tell(match id {
-                Some(id) => Finding::ok("token", format!("Discord takes it: {name} ({id})")),
+                Some(id) => Finding::ok("token", format!("accepted by Discord: {name} ({id})")),
                 None => Finding::fail(
                     "token",
-                    "what answers at discord.api_url is not Discord",
-                    "check discord.api_url; leave it out for Discord itself",
+                    "the server at discord.api_url is not Discord",
+                    "check discord.api_url; remove it to use Discord itself",
                 ),
             });
             id
@@ -56,7 +56,7 @@ pub(super) async fn token(
     }
 }
 
-/// What it means that a question had no answer.
+/// Converts a failed call to a finding.
 pub(super) fn failed(check: &str, trouble: &CallFailure) -> Finding {
     match trouble {
         CallFailure::Stopped(_) => Finding::skip(check, trouble.seen()),
@@ -68,7 +68,7 @@ pub(super) fn failed(check: &str, trouble: &CallFailure) -> Finding {
     }
 }
 
-/// Whether the application may ask for the intents that the settings do.
+/// Checks that the application may use the intents in the settings.
 pub(super) async fn intents(settings: &Settings, caller: &mut DiscordCaller) -> Finding {
     match caller.get("/applications/@me").await {
         Ok(application) => judge_intents(settings.gateway.intents, &application),
@@ -78,7 +78,7 @@ pub(super) async fn intents(settings: &Settings, caller: &mut DiscordCaller) -> 
 
 fn judge_intents(asked: Intents, application: &Value) -> Finding {
     let Some(flags) = application["flags"].as_u64() else {
-        return Finding::skip("intents", "Discord does not say which are enabled for the application");
+        return Finding::skip("intents", "Discord does not report which intents are enabled for the application");
     };
     let privileged = PRIVILEGED.iter().filter(|(intent, _, _)| asked.contains(*intent));
     let (enabled, missing): (Vec<_>, Vec<_>) = privileged.partition(|(_, bits, _)| flags & bits != 0);
@@ -97,14 +97,15 @@ fn judge_intents(asked: Intents, application: &Value) -> Finding {
     Finding::fail(
         "intents",
         format!(
-            "gateway.intents has {}, which the application may not ask for: Discord would close with 4014",
+            "gateway.intents has {}, which is not enabled for the application: Discord would close the connection with \
+             4014",
             names(&missing)
         ),
-        format!("turn on {switches} on the Bot page of Discord's developer portal, or take it out of gateway.intents"),
+        format!("enable {switches} on the Bot page of Discord's developer portal, or remove it from gateway.intents"),
     )
 }
 
-/// Whether there are session starts left.
+/// Checks how many session starts are left.
 pub(super) async fn sessions(settings: &Settings, caller: &mut DiscordCaller) -> Finding {
     match caller.get("/gateway/bot").await {
         Ok(gateway) => judge_sessions(settings.gateway.shards, &gateway),
@@ -116,19 +117,19 @@ fn judge_sessions(shards: u32, gateway: &Value) -> Finding {
     const CHECK: &str = "session starts";
     let (limit, recommended) = (&gateway["session_start_limit"], gateway["shards"].as_u64().unwrap_or(1));
     let (Some(remaining), Some(total)) = (limit["remaining"].as_u64(), limit["total"].as_u64()) else {
-        return Finding::skip(CHECK, "Discord does not say how many are left");
+        return Finding::skip(CHECK, "Discord does not report how many are left");
     };
     let reset = Duration::from_millis(limit["reset_after"].as_u64().unwrap_or(0));
     let needed = if shards == 0 { recommended } else { u64::from(shards) };
     let set = if shards == 0 { String::new() } else { format!(", gateway.shards is {shards}") };
     let seen = format!(
-        "{remaining} of {total} left for {}; Discord recommends {recommended} shard{}{set}",
+        "{remaining} of {total} left, reset in {}; Discord recommends {recommended} shard{}{set}",
         hours(reset),
         if recommended == 1 { "" } else { "s" },
     );
-    let again = "find out what keeps starting sessions: past the last one Discord resets the token";
+    let again = "find out what starts sessions so often: when none are left, Discord resets the token";
     if remaining < needed {
-        return Finding::fail(CHECK, seen, format!("a start needs {needed}; wait {}, and {again}", hours(reset)));
+        return Finding::fail(CHECK, seen, format!("a start of the daemon needs {needed}; wait {}, and {again}", hours(reset)));
     }
     if remaining * STARTS_FEW < total {
         return Finding::warn(CHECK, seen, again);
@@ -141,30 +142,30 @@ fn hours(span: Duration) -> String {
     if minutes < 60 { format!("{minutes} min") } else { format!("{} h {} min", minutes / 60, minutes % 60) }
 }
 
-/// Whether our clock shows what Discord's does.
+/// Compares this machine's clock with Discord's.
 pub(super) fn clock(caller: &DiscordCaller) -> Finding {
     match caller.date() {
         Some(dated) => judge_clock(dated),
         None => {
-            let why = caller.stopped().map_or_else(|| "its answers have no date".to_owned(), str::to_owned);
-            Finding::skip("clock", format!("Discord's clock was not seen: {why}"))
+            let why = caller.stopped().map_or_else(|| "its responses have no date".to_owned(), str::to_owned);
+            Finding::skip("clock", format!("cannot read Discord's clock: {why}"))
         }
     }
 }
 
 fn judge_clock(DateSample { theirs, asked, answered }: DateSample) -> Finding {
-    // Its date leaves out what is smaller than a second.
+    // Discord's date is truncated to seconds.
     let theirs_end = theirs + Duration::from_secs(1);
     let ahead = asked.duration_since(theirs_end).unwrap_or_default();
     let behind = theirs.duration_since(answered).unwrap_or_default();
     let (skew, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     let seen = if skew.is_zero() {
-        "ours shows what Discord's does".to_owned()
+        "this machine's clock matches Discord's".to_owned()
     } else {
-        format!("ours is {:.1} s {which} Discord's", skew.as_secs_f64())
+        format!("this machine's clock is {:.1} s {which} Discord's", skew.as_secs_f64())
     };
-    let advice = "let the system keep the time (chrony, systemd-timesyncd): what was sent is looked for by its time, and \
-                  signatures of webhooks end by it";
+    let advice = "synchronize the clock of this machine (chrony, systemd-timesyncd): the effects of calls are looked \
+        up by their time, and webhook signatures expire by it";
     match skew {
         skew if skew <= SKEW_OK => Finding::ok("clock", seen),
         skew if skew < SKEW_FAIL => Finding::warn("clock", seen, advice),
@@ -204,12 +205,12 @@ mod tests {
             let limit = json!({"total": 1000, "remaining": remaining, "reset_after": 7_230_000, "max_concurrency": 1});
             judge_sessions(shards, &json!({"shards": 4, "session_start_limit": limit}))
         };
-        assert_eq!(judged(1000, 0).seen, "1000 of 1000 left for 2 h 1 min; Discord recommends 4 shards");
+        assert_eq!(judged(1000, 0).seen, "1000 of 1000 left, reset in 2 h 1 min; Discord recommends 4 shards");
         assert_eq!(
             [judged(100, 0).verdict, judged(99, 0).verdict, judged(3, 0).verdict],
             [CheckStatus::Ok, CheckStatus::Warn, CheckStatus::Fail]
         );
-        assert_eq!(judged(3, 2).verdict, CheckStatus::Warn, "two are enough for two");
+        assert_eq!(judged(3, 2).verdict, CheckStatus::Warn, "two are enough for two shards");
         assert_eq!(judge_sessions(0, &json!({})).verdict, CheckStatus::Skip);
     }
 
@@ -219,10 +220,11 @@ mod tests {
         let judged = |theirs, asked, answered| {
             judge_clock(DateSample { theirs: at(theirs), asked: at(asked), answered: at(answered) })
         };
-        assert_eq!(judged(10_000, 10_400, 10_500).seen, "ours shows what Discord's does");
-        assert_eq!(judged(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow answer is no wrong clock");
+        assert_eq!(judged(10_000, 10_400, 10_500).seen, "this machine's clock matches Discord's");
+        assert_eq!(judged(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow response is not a wrong clock");
         let ahead = judged(10_000, 16_000, 16_100);
-        assert_eq!((ahead.verdict, ahead.seen.as_str()), (CheckStatus::Warn, "ours is 5.0 s ahead of Discord's"));
+        assert_eq!((ahead.verdict, ahead.seen.as_str()), (CheckStatus::Warn, "this machine's clock is 5.0 s ahead of \
+            Discord's"));
         let behind = judged(100_000, 16_000, 16_100);
         assert_eq!(behind.verdict, CheckStatus::Fail);
         assert!(behind.seen.contains("83.9 s behind"), "{behind:?}");

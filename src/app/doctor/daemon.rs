@@ -1,4 +1,4 @@
-//! The running daemon, if there is one: whether it is ready, and how much of the ban budget is used.
+//! Checks of the running daemon, if any: whether it is ready, and how much of the ban budget is used.
 
 use guildhall_actors::telemetry::events::BROKEN;
 use guildhall_actors::telemetry::operations::RESTARTS;
@@ -16,10 +16,10 @@ use crate::{
 
 const GUILD_RESTARTS: &str = "guild restarts";
 
-/// Which part of the ban budget, in percent, stops background work, and which all but interactions.
+/// The percentages of the ban budget at which background work stops, and at which all calls except interactions stop.
 const STOPS: (u64, u64) = (50, 80);
 
-/// Whether the daemon is there and ready; the way to it if it is.
+/// Checks whether the daemon is running and ready; returns its client if it responds.
 pub(super) async fn ready<'a>(
     daemon: &'a Result<Client, String>,
     tell: &mut impl FnMut(Finding),
@@ -27,30 +27,30 @@ pub(super) async fn ready<'a>(
     let client = match daemon {
         Ok(client) => client,
         Err(why) => {
-            tell(Finding::skip("daemon", format!("it was not asked: {why}")));
-            return Err("the daemon was not asked".to_owned());
+            tell(Finding::skip("daemon", format!("not checked: {why}")));
+            return Err("the daemon was not checked".to_owned());
         }
     };
     let place = client.place();
     match client.look("/readyz").await {
         Ok((200, _)) => tell(Finding::ok("daemon", format!("ready at {place}"))),
         Ok((_, report)) => {
-            let advice = "see its log; GET /readyz says what each part waits for";
-            tell(Finding::warn("daemon", format!("it runs at {place}, and is not ready{}", reasons(&report)), advice));
+            let advice = "check its log; `GET /readyz` shows what each part is waiting for";
+            tell(Finding::warn("daemon", format!("running at {place}, but not ready{}", reasons(&report)), advice));
         }
         Err(ClientError::Unreachable { .. }) => {
-            tell(Finding::skip("daemon", format!("it is not running at {place}")));
+            tell(Finding::skip("daemon", format!("not running at {place}")));
             return Err("the daemon is not running".to_owned());
         }
         Err(fault) => {
             tell(Finding::warn("daemon", fault.to_string(), "check --api and api.bind"));
-            return Err("the daemon does not answer".to_owned());
+            return Err("the daemon does not respond".to_owned());
         }
     }
     Ok(client)
 }
 
-/// What `/readyz` says about the parts that are not ready.
+/// The reasons of the parts that are not ready, from the response of `/readyz`.
 fn reasons(report: &Value) -> String {
     let parts = report["parts"].as_object().into_iter().flatten();
     let reasons = parts.filter_map(|(part, state)| Some(format!("{part}: {}", plain(state["reason"].as_str()?))));
@@ -58,7 +58,7 @@ fn reasons(report: &Value) -> String {
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
-/// How many guild actors the daemon has restarted, by its own metrics.
+/// Reads from the daemon's metrics how many guild actors it has restarted.
 pub(super) async fn guild_restarts(daemon: Result<&Client, &String>) -> Finding {
     let client = match daemon {
         Ok(client) => client,
@@ -66,42 +66,44 @@ pub(super) async fn guild_restarts(daemon: Result<&Client, &String>) -> Finding 
     };
     match client.look_raw("/metrics").await {
         Ok((200, text)) => judge_guild_restarts(&String::from_utf8_lossy(&text)),
-        Ok((status, _)) => Finding::skip(GUILD_RESTARTS, format!("unknown: /metrics answers {status}")),
+        Ok((status, _)) => Finding::skip(GUILD_RESTARTS, format!("unknown: /metrics returned {status}")),
         Err(fault) => Finding::skip(GUILD_RESTARTS, format!("unknown: {fault}")),
     }
 }
 
 fn judge_guild_restarts(metrics: &str) -> Finding {
     let [operations, events] = [RESTARTS, BROKEN].map(|name| sum_of(metrics, name));
-    let seen = format!("since its start the daemon restarted {operations} guilds of operations and {events} of events");
+    let seen = format!("guild actors restarted since the daemon started: {operations} for operations, {events} for \
+        events");
     if operations + events == 0 {
         return Finding::ok(GUILD_RESTARTS, seen);
     }
     let advice =
-        "see `panicked` in its log for what broke them; `guildhall dlq list` shows operations that were set aside";
+        "search the daemon's log for `panicked` to find the cause; `guildhall dlq list` shows operations that were set \
+         aside";
     Finding::warn(GUILD_RESTARTS, seen, advice)
 }
 
-/// The sum of a counter over its labels, of metrics as Prometheus reads them.
+/// The sum of a counter over all its labels, in the Prometheus text format.
 fn sum_of(metrics: &str, name: &str) -> u64 {
     let samples = metrics.lines().filter_map(|line| line.strip_prefix(name));
     let samples = samples.filter(|rest| rest.starts_with([' ', '{']));
     samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// How much of what leads to a ban is used: as the daemon says, else as its gate has kept it.
+/// Checks how much of the ban budget is used: as the running daemon reports it, otherwise as its gate last stored it.
 pub(super) async fn ban_budget(settings: &Settings, daemon: Result<&Client, String>, kept: Option<String>) -> Finding {
     let why = match daemon {
         Ok(client) => match client.send(&ApiRequest::new(Method::GET, "/v1/limits").about("limits")).await {
             Ok(answered) => {
                 let invalid = &answered.body["invalid_requests"];
                 match (invalid["used"].as_u64(), invalid["most"].as_u64()) {
-                    (Some(used), Some(most)) => return judge(used, most, "by the daemon's own count"),
-                    (_, _) => "the daemon does not say".to_owned(),
+                    (Some(used), Some(most)) => return judge(used, most, "counted by the daemon"),
+                    (_, _) => "the daemon does not report it".to_owned(),
                 }
             }
             Err(fault @ (ClientError::Refused(_) | ClientError::Unknown { .. })) => fault.to_string(),
-            Err(_) => "the daemon does not answer".to_owned(),
+            Err(_) => "the daemon does not respond".to_owned(),
         },
         Err(why) => why,
     };
@@ -115,18 +117,18 @@ pub(super) async fn ban_budget(settings: &Settings, daemon: Result<&Client, Stri
 fn of_memory(settings: &Settings, memory: &GateSnapshot, now: UnixMs) -> Finding {
     let used = memory.invalid.left(memory.age(now));
     let ago = now.since(memory.saved_at).as_secs();
-    judge(u64::from(used), u64::from(settings.gate.invalid.limit), &format!("by what was kept {ago} s ago"))
+    judge(u64::from(used), u64::from(settings.gate.invalid.limit), &format!("from the state stored {ago} s ago"))
 }
 
 fn judge(used: u64, most: u64, by: &str) -> Finding {
     const CHECK: &str = "ban budget";
     let seen = format!("{used} of {most} invalid requests (401, 403, 429) in ten minutes, {by}");
-    let advice = "see who makes them with `guildhall limits top --by invalid`, and end it: past 10,000 Discord bans this \
-                  address";
+    let advice = "find their source with `guildhall limits top --by invalid`, and stop it: above 10,000 Discord bans \
+        this address";
     match used.saturating_mul(100) / most.max(1) {
         percent if percent < STOPS.0 => Finding::ok(CHECK, seen),
-        percent if percent < STOPS.1 => Finding::warn(CHECK, format!("{seen}: background work is held back"), advice),
-        _ => Finding::fail(CHECK, format!("{seen}: only interactions go, or nothing"), advice),
+        percent if percent < STOPS.1 => Finding::warn(CHECK, format!("{seen}; background work is paused"), advice),
+        _ => Finding::fail(CHECK, format!("{seen}; only interactions are sent, or nothing"), advice),
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!((sum_of(&metrics, RESTARTS), sum_of(&metrics, BROKEN)), (2, 4));
         let finding = judge_guild_restarts(&metrics);
         assert_eq!(finding.verdict, CheckStatus::Warn);
-        assert!(finding.seen.contains("2 guilds of operations and 4 of events"), "{}", finding.seen);
+        assert!(finding.seen.contains("2 for operations, 4 for events"), "{}", finding.seen);
         assert_eq!(judge_guild_restarts("").verdict, CheckStatus::Ok);
     }
 

@@ -1,4 +1,4 @@
-//! A few calls to Discord, one at a time, and none after the first that says to stop.
+//! Calls Discord a few times, one call at a time, and makes no more calls after a failure that concerns all of them.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,24 +21,24 @@ use crate::{
     settings::{SecretValue, Settings},
 };
 
-/// The longest that one call may take.
+/// Maximum duration of one call.
 const WITHIN: Duration = Duration::from_secs(10);
-/// The shortest time between two calls. A daemon may use the same limits meanwhile.
+/// Minimum time between two calls. A daemon may use the same limits at the same time.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The longest limit that is waited for.
+/// A longer rate limit is not waited for.
 const LIMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Calls Discord as the bot.
 pub(super) struct DiscordCaller {
     gate: Option<CommandGate>,
     next: Instant,
-    /// Why nothing more is asked.
+    /// Why no more calls are made.
     stopped: Option<String>,
     date: Option<DateSample>,
 }
 
-/// When an answer was made by Discord's clock, and between which times by ours.
+/// The time of a response by Discord's clock, and the times by our clock between which it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DateSample {
     pub(super) theirs: SystemTime,
@@ -46,35 +46,35 @@ pub(super) struct DateSample {
     pub(super) answered: SystemTime,
 }
 
-/// Why there is no answer of use.
+/// Why a call returned no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallFailure {
-    /// Discord is not asked any more, and why.
+    /// No more calls are made, for this reason.
     Stopped(String),
-    /// The gate does not let the call out.
+    /// The gate did not send the call.
     Held(String),
-    /// It is not reached.
+    /// Discord is unavailable.
     Unreachable(String),
-    /// It does not know the token.
+    /// Discord refused the token.
     Unauthorized,
-    /// It wants to be left alone.
+    /// Discord rate limited the call.
     Limited(Option<Duration>),
-    /// It says no.
+    /// Discord rejected the call.
     Refused { status: u16, code: Option<u32>, says: String },
 }
 
 impl CallFailure {
-    /// What was seen.
+    /// What failed, and why.
     pub(super) fn seen(&self) -> String {
         match self {
-            Self::Stopped(why) => format!("Discord was not asked: {why}"),
-            Self::Held(why) => format!("the gate held the call back: {why}"),
-            Self::Unreachable(why) => format!("Discord does not answer: {why}"),
+            Self::Stopped(why) => format!("Discord was not called: {why}"),
+            Self::Held(why) => format!("the gate did not send the call: {why}"),
+            Self::Unreachable(why) => format!("Discord is unavailable: {why}"),
             Self::Unauthorized => "Discord refused the token (401)".to_owned(),
-            Self::Limited(_) => "Discord asks to be left alone (429)".to_owned(),
+            Self::Limited(_) => "Discord rate limited the call (429)".to_owned(),
             Self::Refused { status, code, says } => {
                 let code = code.map_or_else(String::new, |code| format!(", code {code}"));
-                format!("Discord answered {status}{code}: {says}")
+                format!("Discord returned {status}{code}: {says}")
             }
         }
     }
@@ -82,43 +82,43 @@ impl CallFailure {
     /// What to do about it.
     pub(super) fn advice(&self) -> String {
         match self {
-            Self::Stopped(_) => "see to what stands above first".to_owned(),
+            Self::Stopped(_) => "fix the failures above first".to_owned(),
             Self::Held(_) => {
-                "`guildhall limits` and `guildhall breakers` show what is closed, and until when".to_owned()
+                "run `guildhall limits` and `guildhall breakers` to see what is closed, and until when".to_owned()
             }
             Self::Unreachable(_) => {
-                "see that this machine reaches discord.api_url: its network, its name server, what stands between"
+                "check that this machine can reach discord.api_url: network, DNS, proxies and firewalls"
                     .to_owned()
             }
             Self::Unauthorized => DiscoveryError::Unauthorized.to_string(),
             Self::Limited(Some(wait)) => format!("try again in {} s", wait.as_secs() + 1),
             Self::Limited(None) => {
-                "try again in an hour; something behind this address calls Discord too often".to_owned()
+                "try again in an hour; a program that uses this IP address calls Discord too often".to_owned()
             }
-            Self::Refused { .. } => "check discord.api_url, and that the token is the right application's".to_owned(),
+            Self::Refused { .. } => "check discord.api_url, and that the token belongs to the right application".to_owned(),
         }
     }
 
-    /// Why nothing more should be asked after it.
+    /// Why no more calls should be made after this failure.
     fn stops(&self) -> Option<String> {
         match self {
-            Self::Held(_) => Some("the gate held a call back".to_owned()),
-            Self::Unreachable(_) => Some("it did not answer before".to_owned()),
-            Self::Unauthorized => Some("it refused the token".to_owned()),
-            Self::Limited(_) => Some("it asked to be left alone".to_owned()),
+            Self::Held(_) => Some("the gate did not send an earlier call".to_owned()),
+            Self::Unreachable(_) => Some("Discord was unavailable in an earlier call".to_owned()),
+            Self::Unauthorized => Some("Discord refused the token".to_owned()),
+            Self::Limited(_) => Some("Discord rate limited an earlier call".to_owned()),
             Self::Stopped(_) | Self::Refused { .. } => None,
         }
     }
 }
 
 impl DiscordCaller {
-    /// One that has called nobody yet, and the gate that it calls through.
+    /// A caller that has made no call yet. Chooses the gate to call through.
     pub(super) async fn new(examination: &DoctorOptions<'_>, tell: &mut impl FnMut(Finding)) -> Self {
         const CHECK: &str = "gate";
         let mut caller = Self { gate: None, next: Instant::now(), stopped: None, date: None };
         let mut settings = examination.settings.clone();
         let Some(token) = settings.discord.token.clone() else {
-            caller.stopped = Some("there is no token".to_owned());
+            caller.stopped = Some("discord.token is not set".to_owned());
             return caller;
         };
         settings.rest.connect_timeout = settings.rest.connect_timeout.min(WITHIN);
@@ -132,8 +132,8 @@ impl DiscordCaller {
                 caller.gate = Some(gate);
             }
             Err(CommandGateError::DaemonRuns { why, .. }) => {
-                caller.stopped = Some("a daemon runs, and does not ask for this command".to_owned());
-                tell(Finding::skip(CHECK, format!("a daemon runs, and Discord is not asked beside it: {why}")));
+                caller.stopped = Some("a daemon is running, and does not accept calls from this command".to_owned());
+                tell(Finding::skip(CHECK, format!("a daemon is running, so Discord is not called directly: {why}")));
             }
             Err(error @ (CommandGateError::Rest(_) | CommandGateError::Store(_))) => {
                 caller.stopped = Some(error.to_string());
@@ -142,24 +142,24 @@ impl DiscordCaller {
         caller
     }
 
-    /// Says goodbye to the processes that share the limits.
+    /// Leaves the group of processes that share the limits.
     pub(super) async fn leave(&self) {
         if let Some(gate) = &self.gate {
             gate.leave().await;
         }
     }
 
-    /// What the clocks showed at the first answer that had a date.
+    /// The clocks at the first response that had a date.
     pub(super) const fn date(&self) -> Option<DateSample> {
         self.date
     }
 
-    /// Why nothing more is asked.
+    /// Why no more calls are made.
     pub(super) fn stopped(&self) -> Option<&str> {
         self.stopped.as_deref()
     }
 
-    /// What is at a path. A short limit, as whoever looks twice in a row meets it, is waited for once.
+    /// Gets a path. Waits once for a short rate limit, which two runs in a row can meet.
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, CallFailure> {
         let mut read = self.ask(path).await;
         if let Err(CallFailure::Limited(Some(wait))) = &read
@@ -180,7 +180,7 @@ impl DiscordCaller {
         if let Some(why) = &self.stopped {
             return Err(CallFailure::Stopped(why.clone()));
         }
-        let Some(gate) = &self.gate else { return Err(CallFailure::Stopped("there is no way to it".to_owned())) };
+        let Some(gate) = &self.gate else { return Err(CallFailure::Stopped("no gate is available".to_owned())) };
         sleep_until(self.next).await;
         let asked = SentAt(SystemTime::now());
         let mut request = RestRequest::new(Method::GET, path, gate.credential());
@@ -195,7 +195,7 @@ impl DiscordCaller {
     }
 }
 
-/// When something was asked.
+/// When a request was sent.
 struct SentAt(SystemTime);
 
 impl SentAt {
@@ -206,7 +206,8 @@ impl SentAt {
     }
 }
 
-/// What Discord's clock shows. One call without the token, which is part of no bot's limit: a daemon passes on no headers.
+/// Reads Discord's clock with one call without the token, which counts towards no bot's limit: a daemon does not pass
+/// on headers.
 async fn clock_of(settings: &Settings, token: SecretValue) -> Option<DateSample> {
     let transport = HyperTransport::new(TransportConfig::new(settings, token)).ok()?;
     let asked = SentAt(SystemTime::now());
@@ -228,18 +229,18 @@ fn read(outcome: CallOutcome) -> Result<Value, CallFailure> {
         says: crate::terminal_text::plain(says).into_owned(),
     };
     match received.class {
-        ResponseClass::Success => body.map_err(|_| refused("this is none of Discord's answers")),
+        ResponseClass::Success => body.map_err(|_| refused("the response is not JSON")),
         ResponseClass::Unauthorized => Err(CallFailure::Unauthorized),
         ResponseClass::RateLimited { retry_after, .. } => Err(CallFailure::Limited(Some(retry_after))),
         ResponseClass::Blocked { retry_after } => Err(CallFailure::Limited(retry_after)),
         ResponseClass::ServerError => {
-            Err(CallFailure::Unreachable(format!("it answered {}", received.status.as_u16())))
+            Err(CallFailure::Unreachable(format!("it returned {}", received.status.as_u16())))
         }
         ResponseClass::InteractionEnded
         | ResponseClass::Forbidden
         | ResponseClass::NotFound
         | ResponseClass::Rejected => {
-            Err(refused(body.as_ref().ok().and_then(|body| body["message"].as_str()).unwrap_or("it does not say why")))
+            Err(refused(body.as_ref().ok().and_then(|body| body["message"].as_str()).unwrap_or("no message")))
         }
     }
 }

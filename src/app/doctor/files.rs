@@ -1,4 +1,4 @@
-//! Who may read the files that Guildhall writes.
+//! Checks who can read the files that Guildhall writes.
 
 use std::{
     io,
@@ -13,12 +13,12 @@ use crate::{
 };
 
 const CHECK: &str = "files";
-/// What SQLite and the daemon write beside the database file.
+/// Suffixes of the files that SQLite and the daemon write beside the database file.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-journal", ".lock"];
 /// Write permission of the group and of all others.
 const WRITE: u32 = 0o022;
 
-/// Reports files that other users may read, and folders that they may write to.
+/// Reports files that other users can read, and folders that they can write to.
 pub(super) fn permissions(settings: &Settings, tell: &mut impl FnMut(Finding)) {
     let key_file = settings.api.admin_key.is_none().then(|| admin_key::file(&settings.store.url));
     let mut files = Vec::new();
@@ -30,26 +30,26 @@ pub(super) fn permissions(settings: &Settings, tell: &mut impl FnMut(Finding)) {
     folders.dedup();
     let mut found = Vec::new();
     for file in &files {
-        found.extend(judge(file, 0o077, "600", "other users may read it"));
+        found.extend(judge(file, 0o077, "600", "other users can read it"));
     }
     for folder in folders {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        found.extend(judge(folder, WRITE, "700", "other users may replace the files in it"));
+        found.extend(judge(folder, WRITE, "700", "other users can replace the files in it"));
     }
     // `serve` does not start with such a key file.
     if let Some(file) = &key_file
         && let Some(wide) =
-            judge(file, 0o077, "600", "other users may read the admin key, and `guildhall serve` refuses it")
+            judge(file, 0o077, "600", "other users can read the admin key, so `guildhall serve` refuses it")
     {
         found.push(Finding { verdict: super::CheckStatus::Fail, ..wide });
     }
     if found.is_empty() {
-        found.push(Finding::ok(CHECK, "only their owner may read the store's file and the admin key file"));
+        found.push(Finding::ok(CHECK, "only their owner can read the store's file and the admin key file"));
     }
     found.into_iter().for_each(tell);
 }
 
-/// What is wrong with the permissions of a file or folder, if anything.
+/// Checks the permissions of a file or folder; returns a warning if they are too wide.
 fn judge(path: &Path, forbidden: u32, wanted: &str, effect: &str) -> Option<Finding> {
     match mode(path) {
         Ok(mode) if mode.is_none_or(|mode| mode & forbidden == 0) => None,
@@ -58,7 +58,7 @@ fn judge(path: &Path, forbidden: u32, wanted: &str, effect: &str) -> Option<Find
             let advice = format!("run: chmod {wanted} {}", quoted(path));
             Some(Finding::warn(CHECK, format!("{}: {effect}", path.display()), advice))
         }
-        // The check of the store reports what cannot be reached.
+        // The check of the store reports paths that cannot be reached.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
         Err(error) => {
             Some(Finding::warn(CHECK, format!("{}: cannot read its mode: {error}", path.display()), "check the path"))
@@ -72,7 +72,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');

@@ -1,4 +1,4 @@
-//! Looking over all that a daemon needs: what is there, what is wrong with it, and what to do about it.
+//! Checks everything that a daemon needs: its state, what is wrong, and what to do about it.
 //!
 //! ```text
 //!  settings ─▶ Discord: token, intents, session starts, clock, roles ─┐
@@ -6,8 +6,9 @@
 //!           ─▶ the running daemon: ready? ban budget                   ─┘
 //! ```
 //!
-//! It only looks. Discord is asked a few things, one at a time and with a pause between them, and no more once it says no: through
-//! the gate of the running daemon, or a gate that knows what the last one kept.
+//! The checks are read-only. They make a few calls to Discord, one at a time with a pause between them, and none after
+//! the first that Discord refuses: through the gate of the running daemon, or a gate that starts with the state that
+//! the last daemon stored.
 
 mod admin_key;
 mod bot;
@@ -22,72 +23,72 @@ use serde::Serialize;
 use self::discord::DiscordCaller;
 use crate::{client::Client, settings::Settings};
 
-/// How something stands.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckStatus {
-    /// As it should be.
+    /// Passed.
     Ok,
-    /// It works, and somebody should know.
+    /// Works, but needs attention.
     Warn,
-    /// It does not work.
+    /// Failed.
     Fail,
-    /// It was not looked at.
+    /// Skipped.
     Skip,
 }
 
-/// One thing that was looked at.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What.
+    /// Name of the check.
     pub check: String,
-    /// How it stands.
+    /// Result of the check.
     pub verdict: CheckStatus,
-    /// What was seen.
+    /// What the check found.
     pub seen: String,
     /// What to do about it.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// A check that passed.
     pub fn ok(check: impl Into<String>, seen: impl Into<String>) -> Self {
         Self { check: check.into(), verdict: CheckStatus::Ok, seen: seen.into(), advice: None }
     }
 
-    /// It was not looked at.
+    /// A check that was skipped.
     pub fn skip(check: impl Into<String>, seen: impl Into<String>) -> Self {
         Self { verdict: CheckStatus::Skip, ..Self::ok(check, seen) }
     }
 
-    /// It works, and somebody should know.
+    /// A warning: it works, but needs attention.
     pub fn warn(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { verdict: CheckStatus::Warn, advice: Some(advice.into()), ..Self::ok(check, seen) }
     }
 
-    /// It does not work.
+    /// A check that failed.
     pub fn fail(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { verdict: CheckStatus::Fail, advice: Some(advice.into()), ..Self::ok(check, seen) }
     }
 }
 
-/// What to look at.
+/// What to check.
 #[derive(Debug)]
 pub struct DoctorOptions<'a> {
     /// The settings that the daemon has, or would have.
     pub settings: &'a Settings,
-    /// The way to a running daemon, or why there is none.
+    /// Client of a running daemon, or why there is none.
     pub daemon: Result<Client, String>,
-    /// The guilds to look at the bot's roles in; if there are none, the first it is in.
+    /// Guilds in which to check the bot's roles; if empty, the first ones that the bot is in.
     pub guilds: Vec<u64>,
-    /// How many of those.
+    /// Maximum number of guilds if `guilds` is empty.
     pub guilds_most: u32,
 }
 
-/// Looks at everything, and tells each finding as soon as it is there.
+/// Runs all checks, and reports each finding as soon as it is known.
 pub async fn examine(examination: &DoctorOptions<'_>, mut tell: impl FnMut(Finding)) {
     let settings = examination.settings;
-    // Before the store is opened: SQLite would create files of the mode that is reported.
+    // Before the store is opened: SQLite would create files with the mode that is reported.
     let mut permissions = Vec::new();
     files::permissions(settings, &mut |finding| permissions.push(finding));
     let mut caller = DiscordCaller::new(examination, &mut tell).await;

@@ -1,4 +1,4 @@
-//! Where the bot stands among the roles of its guilds: what it can give and change, and what it cannot.
+//! Checks the position of the bot's roles in its guilds: which roles it can assign and change.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::terminal_text::plain;
 const CHECK: &str = "roles";
 const ADMINISTRATOR: u64 = 1 << 3;
 const MANAGE_ROLES: u64 = 1 << 28;
-/// How many roles above the bot are named.
+/// Maximum number of roles above the bot that are named.
 const NAMED: usize = 10;
 
-/// Looks at the roles of the guilds that were named, or of the first that the bot is in.
+/// Checks the roles in the given guilds, or in the first that the bot is in.
 pub(super) async fn look(
     examination: &DoctorOptions<'_>,
     bot: Option<u64>,
@@ -23,7 +23,7 @@ pub(super) async fn look(
     tell: &mut impl FnMut(Finding),
 ) {
     let Some(bot) = bot else {
-        let why = caller.stopped().unwrap_or("it does not say who the bot is").to_owned();
+        let why = caller.stopped().unwrap_or("the bot's id is unknown").to_owned();
         return tell(Finding::skip(CHECK, CallFailure::Stopped(why).seen()));
     };
     let guilds = match guilds(examination, caller).await {
@@ -31,7 +31,7 @@ pub(super) async fn look(
         Err(trouble) => return tell(failed(CHECK, &trouble)),
     };
     if guilds.is_empty() {
-        let seen = if examination.guilds_most == 0 { "no guild was to be looked at" } else { "the bot is in no guild" };
+        let seen = if examination.guilds_most == 0 { "no guild to check" } else { "the bot is in no guild" };
         return tell(Finding::skip(CHECK, seen));
     }
     for guild in guilds {
@@ -40,8 +40,8 @@ pub(super) async fn look(
             Ok((guild, member)) => judge(&guild, &member),
             Err(CallFailure::Refused { status: status @ (403 | 404), .. }) => Finding::fail(
                 CHECK,
-                format!("the bot is not in guild {id}, or there is none ({status})"),
-                "check --guild, and invite the bot there",
+                format!("the bot is not in guild {id}, or the guild does not exist ({status})"),
+                "check --guild, and invite the bot to the guild",
             ),
             Err(trouble) => failed(CHECK, &trouble),
         };
@@ -64,7 +64,7 @@ async fn look_at(guild: u64, bot: u64, caller: &mut DiscordCaller) -> Result<(Va
     Ok((found, member))
 }
 
-/// A role, as far as it matters here.
+/// The fields of a role that the check needs.
 struct GuildRole<'a> {
     id: u64,
     name: &'a str,
@@ -82,7 +82,7 @@ impl<'a> GuildRole<'a> {
         })
     }
 
-    /// Of two roles the one with the larger rank stands higher; at one position, the older one does.
+    /// Of two roles the one with the larger rank is higher; at the same position, the older one is.
     fn rank(&self) -> (u64, u64) {
         (self.position, u64::MAX - self.id)
     }
@@ -98,10 +98,11 @@ fn judge(guild: &Value, member: &Value) -> Finding {
         held().chain(roles.iter().filter(|role| Some(role.id) == everyone)).fold(0, |all, role| all | role.permissions);
     let name = format!("{} ({})", plain(guild["name"].as_str().unwrap_or_default()), everyone.unwrap_or(0));
     let can = may & (ADMINISTRATOR | MANAGE_ROLES) != 0;
-    let lacks = "it lacks MANAGE_ROLES, so it can neither make nor give roles";
-    let give = "give a role of the bot Manage Roles in the guild's settings, or invite it with that permission";
+    let lacks = "it lacks MANAGE_ROLES, so it can neither create nor assign roles";
+    let give = "grant Manage Roles to a role of the bot in the guild's settings, or invite the bot with that \
+        permission";
     let Some(top) = held().max_by_key(|role| role.rank()) else {
-        let advice = "give the bot a role above those that it should manage, with Manage Roles";
+        let advice = "give the bot a role with Manage Roles, above those that it should manage";
         return Finding::warn(CHECK, format!("{name}: the bot has no role of its own"), advice);
     };
     let mut above: Vec<_> = roles.iter().filter(|role| role.rank() > top.rank()).collect();
@@ -121,7 +122,7 @@ fn judge(guild: &Value, member: &Value) -> Finding {
     let give = if can { String::new() } else { format!("{give}. Then ") };
     Finding::warn(
         CHECK,
-        format!("{place}; it can neither give nor change {}{more}{lacks}", names.join(", ")),
+        format!("{place}; it can neither assign nor change {}{more}{lacks}", names.join(", ")),
         format!("{give}drag its role above those that it should manage, under Roles in the guild's settings"),
     )
 }
@@ -155,7 +156,8 @@ mod tests {
         assert_eq!(found.verdict, CheckStatus::Warn);
         assert_eq!(
             found.seen,
-            "Hall (1): its highest role is Bot, above 1 of 5; it can neither give nor change Top, Older\\u{1b}, Younger"
+            "Hall (1): its highest role is Bot, above 1 of 5; it can neither assign nor change Top, Older\\u{1b}, \
+             Younger"
         );
         assert_eq!(judged(&roles, &["3", "6"]).verdict, CheckStatus::Ok);
     }
@@ -166,7 +168,7 @@ mod tests {
         let found = judged(&roles, &["3"]);
         assert!(found.verdict == CheckStatus::Warn && found.seen.contains("lacks MANAGE_ROLES"), "{found:?}");
         let open = [role(1, "@everyone", 0, MANAGE_ROLES), role(3, "Bot", 1, 0)];
-        assert_eq!(judged(&open, &["3"]).verdict, CheckStatus::Ok, "what everybody may it may as well");
+        assert_eq!(judged(&open, &["3"]).verdict, CheckStatus::Ok, "the permissions of @everyone count, too");
         assert!(judged(&roles, &[]).seen.contains("no role of its own"));
     }
 

@@ -1,4 +1,4 @@
-//! What is kept outside the process: the store, and Redis.
+//! Checks of the state outside the process: the store and Redis.
 
 use std::{
     fs::OpenOptions,
@@ -20,16 +20,16 @@ use crate::{
     },
 };
 
-/// Processes that ended longer ago are not worth a warning.
+/// Processes that ended longer ago cause no warning.
 const LATELY: Duration = Duration::from_secs(24 * 3_600);
 
-/// An answer that takes longer is worth a word.
+/// A slower response causes a warning.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Clocks that differ by no more than this are the same.
+/// A clock difference of at most this is ignored.
 const CLOCK_OK_MS: u64 = 2_000;
 
-/// Whether the store is there and fits this program; what was seen of it.
+/// Checks that the store is available and compatible with this program; returns what was read from it.
 pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -> Option<StoreProbe> {
     let url = &settings.store.url;
     if let StoreUrl::Sqlite(path) = url
@@ -38,7 +38,7 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
         tell(Finding::fail(
             "store",
             format!("{url}: {why}"),
-            "let this user write there, or name another file with store.url",
+            "allow this user to write there, or set store.url to another file",
         ));
         return None;
     }
@@ -46,11 +46,11 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
     let application = token.and_then(application_of).unwrap_or(1);
     match store::look(&settings.store, &format!("{GATE}{application}")).await {
         Ok(None) => {
-            tell(Finding::ok("store", format!("{url} is not there yet; `guildhall serve` makes it")));
+            tell(Finding::ok("store", format!("{url} does not exist yet; `guildhall serve` creates it")));
             None
         }
         Ok(Some(looked)) => {
-            let seen = format!("{url}, {}, answers in {} ms", looked.engine, looked.took.as_millis());
+            let seen = format!("{url}, {}, responded in {} ms", looked.engine, looked.took.as_millis());
             tell(fits(&settings.store, &seen, &looked.steps));
             if let Some(bound) = store::file_bound(&settings.store) {
                 let origin = if bound.derived { "derived from the free disk space" } else { "store.max_bytes" };
@@ -58,8 +58,9 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
             }
             tell(restarts(&looked.process_ends, WallClock::system().now()));
             if looked.took > SLOW {
-                let advice = "every accepted operation waits for it: bring it closer, or see what else uses it";
-                tell(Finding::warn("store", format!("it took {} ms to answer", looked.took.as_millis()), advice));
+                let advice = "every accepted operation waits for the store: move it closer to this machine, or find \
+                    out what else uses it";
+                tell(Finding::warn("store", format!("slow: it took {} ms to respond", looked.took.as_millis()), advice));
             }
             if let Some(finding) = judge_clock(looked.clock_ahead_ms) {
                 tell(finding);
@@ -75,7 +76,7 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
     }
 }
 
-/// Whether parts have ended processes of this store lately.
+/// Checks whether parts have recently ended processes of this store.
 fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
     const CHECK: &str = "restarts";
     let lately = ends.iter().filter(|end| now.since(end.at) < LATELY).count();
@@ -88,13 +89,14 @@ fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
             if lately == 0 {
                 return Finding::ok(CHECK, seen);
             }
-            let advice = "see `part ended` in the log of that process, and docs/runbooks/GuildhallCrashLoop.md";
+            let advice = "search the log of that process for `part ended`, and see \
+                docs/runbooks/GuildhallCrashLoop.md";
             Finding::warn(CHECK, seen, advice)
         }
     }
 }
 
-/// Whether this machine's clock shows what the database's does, if it does not.
+/// Compares this machine's clock with the database's; returns a warning if they differ.
 fn judge_clock(ahead_ms: i64) -> Option<Finding> {
     let (off, which) = (ahead_ms.unsigned_abs(), if ahead_ms > 0 { "ahead of" } else { "behind" });
     if off <= CLOCK_OK_MS {
@@ -102,24 +104,24 @@ fn judge_clock(ahead_ms: i64) -> Option<Finding> {
     }
     #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
     let seen = format!("this machine's clock is {:.1} s {which} the database's", off as f64 / 1e3);
-    let advice = "let both machines synchronize their clocks (chrony, systemd-timesyncd): operations are stored by the \
-                  database's clock, and logs and metrics of this machine do not match it";
+    let advice = "synchronize the clocks of both machines (chrony, systemd-timesyncd): operations are stored by the \
+        database's clock, and logs and metrics of this machine do not match it";
     Some(Finding::warn("store", seen, advice))
 }
 
-/// Whether what a store has is what this program knows.
+/// Checks whether the schema of a store is compatible with this program.
 fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Finding {
     for step in steps {
         let name = &step.name;
         match step.fit() {
             Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => {}
             Compatibility::Changed { stored, known } => {
-                let seen = format!("{seen}; its migration {name} was made of other SQL ({stored}, not {known})");
+                let seen = format!("{seen}; migration {name} was applied with other SQL (hash {stored}, not {known})");
                 return Finding::fail("store", seen, "run the version of guildhall that applied it");
             }
             Compatibility::Incompatible { .. } => {
-                let seen = format!("{seen}; it has the migration {name}, which this version cannot work with");
-                return Finding::fail("store", seen, "run the version of guildhall that made it, or a newer one");
+                let seen = format!("{seen}; it has migration {name}, which this version cannot work with");
+                return Finding::fail("store", seen, "run the version of guildhall that applied it, or a newer one");
             }
         }
     }
@@ -132,16 +134,16 @@ fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Find
     match (missing, settings.migrate) {
         (0, _) => Finding::ok("store", format!("{seen}; its schema is up to date")),
         (missing, true) => {
-            Finding::ok("store", format!("{seen}; {missing} migrations are to come, which `guildhall serve` makes"))
+            Finding::ok("store", format!("{seen}; {missing} migrations are pending; `guildhall serve` applies them"))
         }
         (missing, false) => {
             let advice = "run `guildhall migrate up`, or set store.migrate = true";
-            Finding::fail("store", format!("{seen}; it lacks {missing} migrations, and store.migrate is false"), advice)
+            Finding::fail("store", format!("{seen}; {missing} migrations are pending, and store.migrate is false"), advice)
         }
     }
 }
 
-/// Why a file cannot be written, without writing to it.
+/// Why a file cannot be written. Does not write to it.
 fn unwritable(path: &Path) -> Option<String> {
     if path.exists() {
         let error = OpenOptions::new().append(true).open(path).err()?;
@@ -153,14 +155,14 @@ fn unwritable(path: &Path) -> Option<String> {
     }
     let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
     let error = tempfile::tempfile_in(&folder).err()?;
-    Some(format!("nothing can be made in {}: {error}", folder.display()))
+    Some(format!("cannot create files in {}: {error}", folder.display()))
 }
 
-/// Whether Redis is there, and keeps what it is told.
+/// Checks whether Redis is available, and whether it can lose its data.
 pub(super) async fn redis(settings: &Settings, tell: &mut impl FnMut(Finding)) {
     let Some(config) = RedisConfig::new(&settings.redis) else {
         let seen = match &settings.store.url {
-            StoreUrl::Sqlite(_) => "not configured: the process of this store has the rate limit to itself",
+            StoreUrl::Sqlite(_) => "not configured: the process of this store has the whole rate limit",
             StoreUrl::Postgres { .. } => "not configured: the processes of this store divide the rate limit",
         };
         return tell(Finding::skip("redis", seen));
@@ -169,16 +171,16 @@ pub(super) async fn redis(settings: &Settings, tell: &mut impl FnMut(Finding)) {
     let looked = match redis::look(config).await {
         Ok(looked) => looked,
         Err(error) => {
-            let advice = "check redis.url and redis.ca_file; without Redis a daemon sends its share for a while, and one that \
-                          never reached it sends nothing";
+            let advice = "check redis.url and redis.ca_file; without Redis a daemon uses its share of the limit for a \
+                while, and one that never reached Redis sends nothing";
             return tell(Finding::fail("redis", format!("{url}: {error}"), advice));
         }
     };
     let seen =
-        format!("{}, Redis {}, answers in {:.1} ms", looked.node, looked.version, looked.took.as_secs_f64() * 1e3);
+        format!("{}, Redis {}, responded in {:.1} ms", looked.node, looked.version, looked.took.as_secs_f64() * 1e3);
     tell(if looked.took > SLOW.min(patience / 2) {
         let advice = format!(
-            "bring it closer: each call to Discord waits for it, and redis.timeout_ms is {}",
+            "move it closer to this machine: each call to Discord waits for it, and redis.timeout_ms is {}",
             patience.as_millis()
         );
         Finding::warn("redis", seen, advice)
@@ -194,11 +196,12 @@ fn eviction(looked: &redis::RedisProbe) -> Finding {
     let policy = &looked.policy;
     match (policy.as_str(), looked.memory_most) {
         ("noeviction", _) => Finding::ok(CHECK, "maxmemory-policy is noeviction"),
-        (_, 0) => Finding::ok(CHECK, format!("maxmemory-policy is {policy}, and its memory has no bound")),
+        (_, 0) => Finding::ok(CHECK, format!("maxmemory-policy is {policy}, and its memory is not limited")),
         (_, bytes) => Finding::warn(
             CHECK,
-            format!("maxmemory-policy is {policy}: past {bytes} bytes it forgets who shares the limit"),
-            "set maxmemory-policy noeviction, or give it a Redis of its own with memory enough",
+            format!("maxmemory-policy is {policy}: above {bytes} bytes it evicts the list of processes that share the \
+                limit"),
+            "set maxmemory-policy to noeviction, or use a separate Redis with enough memory",
         ),
     }
 }
@@ -206,11 +209,12 @@ fn eviction(looked: &redis::RedisProbe) -> Finding {
 fn persistence(looked: &redis::RedisProbe) -> Finding {
     const CHECK: &str = "redis persistence";
     if looked.is_disk_broken {
-        let advice = "see why it cannot write to its disk: by its usual settings it then refuses every write";
-        return Finding::fail(CHECK, "its last save failed", advice);
+        let advice = "find out why it cannot write to its disk: with its default settings it then refuses every write";
+        return Finding::fail(CHECK, "the last save failed", advice);
     }
     let appends = if looked.appends { "appendonly is on" } else { "appendonly is off" };
-    Finding::ok(CHECK, format!("{appends}; none is needed: a Redis that forgot is noticed, and the limit holds"))
+    Finding::ok(CHECK, format!("{appends}; persistence is not needed: Guildhall detects that Redis has lost its data, \
+        and the limit is still enforced"))
 }
 
 #[cfg(test)]
@@ -259,7 +263,7 @@ mod tests {
     fn a_file_that_cannot_be_made_is_told_before_anything_tries_to() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(unwritable(&folder.path().join("a/b/c.db")), None);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no file is left behind");
         assert!(unwritable(Path::new("/proc/nowhere/c.db")).unwrap().contains("/proc"));
         assert_eq!(unwritable(Path::new("c.db")), None);
     }
