@@ -3,7 +3,7 @@
 FROM rust:1.95.0-slim-bookworm AS build
 WORKDIR /build
 
-# Dependencies alone: this layer is built again only when a manifest or the lock file changes, not with every source file.
+# Only dependencies: this layer is rebuilt only when a manifest or the lock file changes, not with every source file.
 COPY Cargo.toml Cargo.lock ./
 COPY .cargo .cargo
 COPY actors/Cargo.toml actors/
@@ -16,7 +16,7 @@ RUN for package in . actors core migrations sim; do mkdir -p "$package/src" && t
     && cargo build --profile dist --locked --package guildhall
 
 COPY . .
-# The empty sources above are newer than the real ones; cargo goes by time.
+# The empty sources above are newer than the real ones, and cargo compares modification times.
 RUN find . -name '*.rs' -not -path './target/*' -exec touch {} + \
     && cargo build --profile dist --locked --package guildhall
 
@@ -27,11 +27,12 @@ COPY --from=build /build/target/dist/guildhall /usr/local/bin/guildhall
 USER 10001:10001
 WORKDIR /guildhall
 
-# Inside a container a loopback address cannot be reached from outside. On any other, the API needs a key: give the
-# container GUILDHALL__API__ADMIN_KEY or GUILDHALL__API__ADMIN_KEY_FILE. Health and metrics ask for none: publish the port
-# only where everybody who reaches it may read them.
-# The API speaks plain HTTP here, so publish the port on this machine alone, or put something in front of it that speaks TLS; or
-# mount a certificate, set GUILDHALL__API__TLS__CERT_FILE and GUILDHALL__API__TLS__KEY_FILE, and this to false.
+# A loopback address inside a container cannot be reached from outside. On any other address the API needs a key: set
+# GUILDHALL__API__ADMIN_KEY or GUILDHALL__API__ADMIN_KEY_FILE. Health and metrics need no key: publish the port only where
+# everyone who can reach it may read them.
+# The API uses plain HTTP here. Publish the port on this machine only, or put a proxy that terminates TLS in front of it; or
+# mount a certificate, set GUILDHALL__API__TLS__CERT_FILE and GUILDHALL__API__TLS__KEY_FILE, and set
+# GUILDHALL__API__ALLOW_PLAINTEXT to false.
 ENV GUILDHALL__API__BIND=0.0.0.0:8080 \
     GUILDHALL__API__ALLOW_PLAINTEXT=true \
     GUILDHALL__LOG__FORMAT=json

@@ -1,4 +1,4 @@
-// A bot's brain: whoever joins gets a role, and /hello is answered. Needs Node.js 18 and nothing else.
+// A bot's brain: gives new members a role, and replies to /hello. Needs only Node.js 18.
 //
 //     node examples/brain.mjs examples/brain.secret [PORT] [ADDRESS]
 
@@ -9,7 +9,7 @@ import { createServer } from "node:http";
 const lines = readFileSync(process.argv[2], "utf8").split(/\s+/).filter(Boolean);
 const secrets = lines.map((line) => Buffer.from(line.replace("whsec_", ""), "base64"));
 
-/** What is to be done about an event; an empty answer is: nothing. docs/webhooks.md tells what else there is. */
+/** Returns the response to an event; an empty one does nothing. docs/webhooks.md describes all fields. */
 function think(event) {
   const user_id = event.user_id;
   if (event.event_type === "member.join") {
@@ -23,13 +23,13 @@ function think(event) {
   return {};
 }
 
-/** The signatures of a body, one with each secret. */
+/** Returns the signatures of a body, one for each secret. */
 function signatures(id, at, body) {
   const tag = (secret) => createHmac("sha256", secret).update(`${id}.${at}.`).update(body).digest("base64");
   return secrets.map((secret) => `v1,${tag(secret)}`);
 }
 
-/** Whether this very body was signed with one of our secrets, not more than five minutes ago. */
+/** Returns whether the body was signed with one of the secrets, at most five minutes ago. */
 function isFromGuildhall(headers, body) {
   const [id, at, given] = ["id", "timestamp", "signature"].map((name) => headers[`webhook-${name}`] ?? "");
   if (!/^\d+$/.test(at) || Math.abs(Date.now() / 1000 - Number(at)) > 300) return false;
@@ -40,7 +40,7 @@ function isFromGuildhall(headers, body) {
   });
 }
 
-/** The headers of a signed answer. Its id names the request, so that it is an answer to no other. */
+/** Returns the headers of a signed response. Its id names the request, so it is valid for no other request. */
 function signAnswer(request, body) {
   const id = `${request["webhook-id"]}:${request["webhook-timestamp"]}:answer`;
   const at = String(Math.floor(Date.now() / 1000));
@@ -56,12 +56,12 @@ const server = createServer(async (request, response) => {
     const parts = [];
     for await (const part of request) parts.push(part);
     const body = Buffer.concat(parts);
-    if (!isFromGuildhall(request.headers, body)) return refuse(401, "the signature does not fit");
+    if (!isFromGuildhall(request.headers, body)) return refuse(401, "invalid signature");
     const text = JSON.stringify(think(JSON.parse(body)));
     answer(200, text, signAnswer(request.headers, text));
   } catch (error) {
     console.error(error);
-    refuse(500, "something is wrong with this brain");
+    refuse(500, "internal error of the brain");
   }
 });
 const address = process.argv[4] ?? "127.0.0.1";

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A bot's brain: whoever joins gets a role, and /hello is answered. Needs Python 3.9 and nothing else.
+"""A bot's brain: gives new members a role, and replies to /hello. Needs only Python 3.9.
 
     python3 examples/brain.py examples/brain.secret [PORT] [ADDRESS]
 """
@@ -13,7 +13,7 @@ ADDRESS = sys.argv[3] if len(sys.argv) > 3 else "127.0.0.1"
 
 
 def think(event):
-    """What is to be done about an event; an empty answer is: nothing. docs/webhooks.md tells what else there is."""
+    """Returns the response to an event; an empty one does nothing. docs/webhooks.md describes all fields."""
     if event["event_type"] == "member.join":
         return {"operations": [
             {"kind": "ensure_role", "payload": {"key": "newcomer", "name": "Newcomer"}},
@@ -26,13 +26,13 @@ def think(event):
 
 
 def signatures(id, at, body):
-    """The signatures of a body, one with each secret."""
+    """Returns the signatures of a body, one for each secret."""
     tags = [hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest() for secret in SECRETS]
     return ["v1," + base64.b64encode(tag).decode() for tag in tags]
 
 
 def is_from_guildhall(headers, body):
-    """Whether this very body was signed with one of our secrets, not more than five minutes ago."""
+    """Returns whether the body was signed with one of the secrets, at most five minutes ago."""
     id, at, given = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
     if not (at.isascii() and at.isdigit()) or abs(time.time() - int(at)) > 300:
         return False
@@ -41,18 +41,18 @@ def is_from_guildhall(headers, body):
 
 
 def sign_answer(request, body):
-    """The headers of a signed answer. Its id names the request, so that it is an answer to no other."""
+    """Returns the headers of a signed response. Its id names the request, so it is valid for no other request."""
     id, at = f"{request['webhook-id']}:{request['webhook-timestamp']}:answer", str(int(time.time()))
     return {"webhook-id": id, "webhook-timestamp": at, "webhook-signature": " ".join(signatures(id, at, body))}
 
 
 class Webhook(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # Connections are used again.
+    protocol_version = "HTTP/1.1"  # Keeps connections alive.
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         if not is_from_guildhall(self.headers, body):
-            return self.answer(401, {"error": "the signature does not fit"}, lambda text: {})
+            return self.answer(401, {"error": "invalid signature"}, lambda text: {})
         self.answer(200, think(json.loads(body)), lambda text: sign_answer(self.headers, text))
 
     def answer(self, status, value, sign):

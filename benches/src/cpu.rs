@@ -34,7 +34,8 @@ fn used(path: &str) -> anyhow::Result<Duration> {
     // The process name before it may contain any character, including spaces and parentheses.
     let (_, rest) = stat.rsplit_once(')').with_context(|| format!("cannot parse {path}"))?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| -> anyhow::Result<f64> { Ok(fields.get(at).context("the stat file has too few fields")?.parse()?) };
+    let ticks =
+        |at: usize| -> anyhow::Result<f64> { Ok(fields.get(at).context("the stat file has too few fields")?.parse()?) };
     // utime and stime are fields 14 and 15 of the file.
     Ok(Duration::from_secs_f64((ticks(11)? + ticks(12)?) / TICKS))
 }

@@ -83,8 +83,10 @@ impl Daemon {
     /// Resident memory in bytes.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.process.id());
-        let status = std::fs::read_to_string(&path).context("cannot read the memory of the daemon; this benchmark \
-            needs Linux")?;
+        let status = std::fs::read_to_string(&path).context(
+            "cannot read the memory of the daemon; this benchmark \
+            needs Linux",
+        )?;
         let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
         Ok(kb.with_context(|| format!("cannot parse {path}"))?.trim().parse::<u64>()? * 1_024)
     }
@@ -111,7 +113,11 @@ impl Daemon {
             if status == 200 {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "a daemon did not become ready in time: {}", String::from_utf8_lossy(&told));
+            ensure!(
+                Instant::now() < deadline,
+                "a daemon did not become ready in time: {}",
+                String::from_utf8_lossy(&told)
+            );
             sleep(Duration::from_millis(20)).await;
         }
     }

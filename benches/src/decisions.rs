@@ -204,10 +204,14 @@ fn memory(buckets: u32) -> anyhow::Result<f64> {
 
 /// Resident memory of this process in bytes.
 fn resident() -> anyhow::Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").context("cannot read the memory of the process; this \
-        benchmark needs Linux")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("cannot find VmRSS in \
-        /proc/self/status")?;
+    let status = std::fs::read_to_string("/proc/self/status").context(
+        "cannot read the memory of the process; this \
+        benchmark needs Linux",
+    )?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context(
+        "cannot find VmRSS in \
+        /proc/self/status",
+    )?;
     let kib: usize = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib * 1_024)
 }

@@ -12,9 +12,12 @@ const FORGETFUL: [&str; 2] = ["tmpfs", "ramfs"];
 /// Creates a temporary directory, which must not be in memory.
 pub(crate) fn folder() -> anyhow::Result<TempDir> {
     let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
-    let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts; this benchmark needs \
-        Linux")?;
-    let system = file_system(&mounts, folder.path()).context("cannot find the file system of the temporary directory")?;
+    let mounts = fs::read_to_string("/proc/self/mounts").context(
+        "cannot read /proc/self/mounts; this benchmark needs \
+        Linux",
+    )?;
+    let system =
+        file_system(&mounts, folder.path()).context("cannot find the file system of the temporary directory")?;
     ensure!(
         !FORGETFUL.contains(&system),
         "{} is in memory ({system}); set TMPDIR to a directory on a disk",

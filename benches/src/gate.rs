@@ -168,8 +168,11 @@ impl Worker {
             };
             if Instant::now() >= self.from {
                 let dispatched = answered.headers.get(DISPATCHED).and_then(|at| at.to_str().ok()?.parse().ok());
-                let dispatched = self.start + Duration::from_micros(dispatched.context("a response has no dispatch \
-                    time")?);
+                let dispatched = self.start
+                    + Duration::from_micros(dispatched.context(
+                        "a response has no dispatch \
+                    time",
+                    )?);
                 waits.push(dispatched - asked);
             }
             turn += 1;

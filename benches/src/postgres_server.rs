@@ -113,10 +113,16 @@ fn user(own: &Path) -> anyhow::Result<Option<(u32, u32)>> {
         return Ok(None);
     }
     let passwd = fs::read_to_string("/etc/passwd")?;
-    let line = passwd.lines().find(|line| line.starts_with("postgres:")).context("there is no user postgres; install \
-        PostgreSQL with: apt-get install postgresql")?;
+    let line = passwd.lines().find(|line| line.starts_with("postgres:")).context(
+        "there is no user postgres; install \
+        PostgreSQL with: apt-get install postgresql",
+    )?;
     let mut fields = line.split(':').skip(2);
-    let mut number = || fields.next().and_then(|field| field.parse().ok()).context("the entry of user postgres in \
-        /etc/passwd has no numeric ids");
+    let mut number = || {
+        fields.next().and_then(|field| field.parse().ok()).context(
+            "the entry of user postgres in \
+        /etc/passwd has no numeric ids",
+        )
+    };
     Ok(Some((number()?, number()?)))
 }

@@ -23,13 +23,7 @@ async fn numbers_at_the_ends_of_their_range_are_served_or_refused_in_words() {
         (Method::POST, "/sim/storm".into(), Some(json!({ "seconds": 1e300 })), 400, "0 to 600"),
         (Method::POST, "/sim/storm".into(), Some(json!({ "seconds": 0, "count": MOST })), 200, ""),
         (Method::POST, "/sim/guilds".into(), Some(json!([])), 400, "must be an object"),
-        (
-            Method::POST,
-            "/sim/gateway/faults".into(),
-            Some(json!({ "kind": "mute", "event": "x" })),
-            400,
-            "event type",
-        ),
+        (Method::POST, "/sim/gateway/faults".into(), Some(json!({ "kind": "mute", "event": "x" })), 400, "event type"),
         (
             Method::POST,
             "/sim/gateway/faults".into(),

@@ -113,7 +113,9 @@ impl CommandGate {
     pub(super) fn describe(&self) -> String {
         match &self.way {
             GateRoute::Daemon(gate) => format!("calls to Discord go through the daemon at {}", gate.place()),
-            GateRoute::Own(_) => "no daemon is running: Discord is called directly, within the stored limits".to_owned(),
+            GateRoute::Own(_) => {
+                "no daemon is running: Discord is called directly, within the stored limits".to_owned()
+            }
         }
     }
 

@@ -36,9 +36,7 @@ pub enum WebhookError {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// Its URL cannot be parsed.
-    #[error(
-        "the webhook URL of handler `{handler}` is invalid: {why}; use a URL such as https://brain.example/events"
-    )]
+    #[error("the webhook URL of handler `{handler}` is invalid: {why}; use a URL such as https://brain.example/events")]
     Url {
         /// The handler.
         handler: Arc<str>,

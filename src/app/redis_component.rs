@@ -78,6 +78,8 @@ fn missing(view: &GateView) -> Option<&'static str> {
     }
     let invalid = &view.breakers.invalid_requests;
     let is_short = |fleet: &FleetSnapshot| fleet.lent == 0 && invalid.in_flight == 0;
-    invalid.shared.as_ref().is_some_and(is_short).then_some("no part of the budget of invalid requests is lent to this \
-        process yet")
+    invalid.shared.as_ref().is_some_and(is_short).then_some(
+        "no part of the budget of invalid requests is lent to this \
+        process yet",
+    )
 }

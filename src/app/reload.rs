@@ -125,8 +125,15 @@ impl Reloader {
         let mut running = self.0.running.lock().await;
         let (shared, old) = (Arc::clone(&self.0), running.applied.settings.clone());
         let checked = spawn_blocking_work(move || check((shared.read)(), &old)).await;
-        let checked = checked.unwrap_or_else(|error| Err(vec![(String::new(), format!("reading the settings failed: \
-            {error}"))]));
+        let checked = checked.unwrap_or_else(|error| {
+            Err(vec![(
+                String::new(),
+                format!(
+                    "reading the settings failed: \
+            {error}"
+                ),
+            )])
+        });
         let checked = checked.map_err(ReloadError::Invalid)?;
         let webhooks = events::webhooks(&checked.handlers, &parts.gate, &parts.clock);
         let brain = webhooks.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;

@@ -137,8 +137,10 @@ fn tell(how: &str, ours: &Showed, bullmq: Option<&Value>, shared: Option<&Value>
     match bullmq.zip(shared) {
         Some((own, one)) => {
             let (own, one) = (said(own), said(one));
-            println!("{how}, BullMQ: {own:.0} jobs/s with one connection per caller, {one:.0} with a shared \
-                connection");
+            println!(
+                "{how}, BullMQ: {own:.0} jobs/s with one connection per caller, {one:.0} with a shared \
+                connection"
+            );
         }
         None => println!("BullMQ was not measured; install it with scripts/bench-peers"),
     }

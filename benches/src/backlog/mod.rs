@@ -39,7 +39,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
-    ensure!(arguments.served <= arguments.guilds, "--served must not exceed the number of guilds ({})", arguments.guilds);
+    ensure!(
+        arguments.served <= arguments.guilds,
+        "--served must not exceed the number of guilds ({})",
+        arguments.guilds
+    );
     let _recorder = guildhall::metrics::install()?;
     let folder = disk::folder()?;
     let mut histories = Vec::new();

@@ -76,7 +76,11 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
                 figures.add(taken, time, Used::so_far(&server.url(), script)? - before);
                 let most = rate / HOLDS + rate * u64::try_from(time.as_millis())? / 1_000;
                 // One percent more: the server's second may differ slightly from ours.
-                ensure!(taken.all <= most + most / 100, "{} calls were permitted, which exceeds the limit of {most}", taken.all);
+                ensure!(
+                    taken.all <= most + most / 100,
+                    "{} calls were permitted, which exceeds the limit of {most}",
+                    taken.all
+                );
             }
         }
     }

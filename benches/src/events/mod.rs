@@ -192,8 +192,9 @@ impl Hall {
         sleep(time).await;
         let (took, handled) = (began.elapsed(), self.finish.handled() - before);
         let used = cpu::of_process()?.saturating_sub(used);
-        let flooded =
-            spawn_blocking(move || flood.join()).await?.map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
+        let flooded = spawn_blocking(move || flood.join())
+            .await?
+            .map_err(|_| anyhow::anyhow!("the sender thread panicked"))??;
         self.all_handled().await?;
         let of_each = |used: Duration, count: u64| used.as_secs_f64() * 1_000_000.0 / (count.max(1) as f64);
         let sender_us = of_each(flooded.cpu, flooded.sent);

@@ -275,7 +275,8 @@ impl Shared {
                 Some(1) => answer(own, &stream, &json!({ "op": 11 }))?,
                 Some(2) => {
                     let shard = said["d"]["shard"][0].as_u64().unwrap_or(0);
-                    let line = self.lines.get(usize::try_from(shard)?).with_context(|| format!("unknown shard {shard}"))?;
+                    let line =
+                        self.lines.get(usize::try_from(shard)?).with_context(|| format!("unknown shard {shard}"))?;
                     answer(None, &stream, &self.ready(shard))?;
                     line.sent.store(1, Ordering::Release);
                     if line.writes().replace(stream.try_clone()?).is_some() {

@@ -1,5 +1,5 @@
 'use strict';
-// discord.js against the simulator: what an ordinary bot does in its life, and what it does when its connection breaks.
+// discord.js against the simulator: what an ordinary bot does, and what it does when its connection breaks.
 
 const assert = require('node:assert/strict');
 const {
@@ -91,7 +91,7 @@ async function managesRole() {
   assert.equal(role.name, 'Keeper');
   assert.equal(role.colors.primaryColor, 0x336699);
   assert.ok(role.permissions.has(PermissionFlagsBits.ManageMessages));
-  assert.ok((await roleNames()).includes('Keeper'), 'the simulator does not hold the new role');
+  assert.ok((await roleNames()).includes('Keeper'), 'the simulator does not have the new role');
 
   await role.setName('Warden');
   const renamed = await roleNames();
@@ -133,7 +133,7 @@ async function managesChannel() {
   assert.equal(channel.topic, 'ships & tides');
   assert.equal(channel.parentId, category.id);
   assert.ok(channel.permissionOverwrites.cache.get(bot.guild.id).deny.has(PermissionFlagsBits.SendMessages));
-  assert.ok(await holdsChannel(channel.id), 'the simulator does not hold the new channel');
+  assert.ok(await holdsChannel(channel.id), 'the simulator does not have the new channel');
 
   await channel.permissionOverwrites.edit(bot.guild.id, { SendMessages: true });
   const fresh = await bot.client.channels.fetch(channel.id, { force: true });
@@ -295,7 +295,7 @@ async function assertResumes(fault) {
   bot.client.on(Events.Raw, hear);
   const gate = holdReconnect(bot.client);
   try {
-    // The last event before the fault: a replay that begins too early repeats it.
+    // The last event before the fault: a replay that starts too early repeats it.
     await sayAndHear(first);
     const gone = next(bot.client, Events.ShardReconnecting);
     await sim.post('/sim/gateway/faults', fault);
@@ -304,7 +304,7 @@ async function assertResumes(fault) {
     const resumed = next(bot.client, Events.ShardResume);
     gate.open();
     await resumed;
-    // Events keep their order, so whatever came twice has come before this one.
+    // Events keep their order, so a duplicate would have arrived before this one.
     await sayAndHear(last);
   } finally {
     gate.open();
@@ -378,18 +378,18 @@ async function main() {
   const failures = await run('js', [
     { title: 'logs in', body: logsIn, needed: true },
     { title: 'receives every guild with its name, channels and roles', body: receivesGuilds },
-    { title: 'asks the gateway for all members', body: fetchesMembers },
-    { title: 'creates, renames, gives, takes and deletes a role', body: managesRole },
+    { title: 'requests all members from the gateway', body: fetchesMembers },
+    { title: 'creates, renames, assigns, removes and deletes a role', body: managesRole },
     { title: 'creates, edits and deletes a channel', body: managesChannel },
     { title: 'sends, edits, pins and deletes a message', body: managesMessage },
-    { title: 'hears members join, speak and leave', body: hearsUsers },
-    { title: 'answers a slash command', body: answersCommand },
-    { title: 'answers a slash command after deferring', body: answersDeferred },
-    { title: 'answers a button and a modal', body: answersComponents },
+    { title: 'receives joins, messages and leaves of members', body: hearsUsers },
+    { title: 'responds to a slash command', body: answersCommand },
+    { title: 'responds to a slash command after deferring', body: answersDeferred },
+    { title: 'responds to a button and a modal', body: answersComponents },
     { title: 'resumes after a disconnect, missing nothing and repeating nothing', body: resumesAfterDisconnect },
-    { title: 'resumes when the gateway asks it to reconnect', body: resumesWhenToldTo },
-    { title: 'identifies anew when its session is invalid', body: identifiesAnew },
-    { title: 'obeys a tight route limit without a 429', body: obeysRouteLimit },
+    { title: 'resumes when the gateway requests a reconnect', body: resumesWhenToldTo },
+    { title: 'identifies again when its session is invalid', body: identifiesAnew },
+    { title: 'respects a low route limit without a 429', body: obeysRouteLimit },
     { title: 'logs out', body: logsOut },
     { title: 'runs two shards in one client', body: runsTwoShards },
   ]);

@@ -14,15 +14,15 @@ function newClient(origin, options = {}) {
     rest: { api: `${origin}/api` },
     ...options,
   });
-  // Without a listener an `error` event would end the process; the step that waits in vain tells what is missing.
+  // Without a listener an `error` event would end the process; the waiting step reports what is missing.
   client.on(Events.Error, error => console.log(`  client error: ${error.message}`));
   client.on(Events.ShardError, error => console.log(`  shard error: ${error.message}`));
   return client;
 }
 
 /**
- * Keeps a shard that has lost its connection from opening a new one until the gate opens: it asks for its session
- * first, and waits for the answer.
+ * Keeps a disconnected shard from opening a new connection until the gate opens: the shard first requests its session,
+ * and waits for it.
  */
 function holdReconnect(client) {
   const options = client.ws._ws.options;

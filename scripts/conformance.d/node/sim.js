@@ -1,5 +1,5 @@
 'use strict';
-// The simulator, as a test drives it: /sim/* over plain HTTP.
+// Controls the simulator: /sim/* over plain HTTP.
 
 class Sim {
   constructor(origin) {
@@ -13,7 +13,7 @@ class Sim {
       body: body === undefined ? undefined : JSON.stringify(body),
     });
     const text = await response.text();
-    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text.slice(0, 300)}`);
+    if (!response.ok) throw new Error(`${method} ${path} returned ${response.status}: ${text.slice(0, 300)}`);
     return text === '' ? null : JSON.parse(text);
   }
 
@@ -37,7 +37,7 @@ class Sim {
     return this.get('/sim/state');
   }
 
-  /** A guild as the simulator holds it, not as the client believes it to be. */
+  /** Returns a guild from the simulator's state, not from the client's cache. */
   async guild(id) {
     const { guilds } = await this.state();
     const guild = guilds.find(candidate => candidate.id === id);
@@ -45,7 +45,7 @@ class Sim {
     return guild;
   }
 
-  /** The counters that the checks compare before and after. */
+  /** Returns the counters that the checks compare before and after. */
   async score() {
     const { rate_limited: limited, gateway } = await this.get('/sim/score?brief=true');
     return {

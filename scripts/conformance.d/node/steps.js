@@ -1,7 +1,7 @@
 'use strict';
 // Named steps, each reported on one line.
 
-/** No step takes this long; one that does hangs, and is told so instead of holding up the run. */
+/** Timeout of a step: a step that takes this long is stuck and fails. */
 const STEP_LIMIT_MS = 60_000;
 
 /** Runs steps in order. After a `needed` one has failed, the others are reported as not reached. */
@@ -41,7 +41,7 @@ function describe(error) {
   return `${kind}${error?.message ?? error}`.replaceAll(/\s*\n\s*/g, ' ').slice(0, 600);
 }
 
-/** The next event that `wanted` accepts, with all its arguments. */
+/** Returns the next event that `wanted` accepts, with all its arguments. */
 function next(emitter, event, wanted = () => true) {
   return new Promise(resolve => {
     const listener = (...values) => {

@@ -1,4 +1,4 @@
-"""The daemon, at work against the simulator, as the check of its API needs it."""
+"""A daemon connected to the simulator, for the check of its API."""
 
 import http.client
 import json
@@ -10,19 +10,19 @@ import time
 from collections import Counter
 from urllib.parse import urlsplit
 
-# Long enough that only something broken takes longer.
+# Longer than a working daemon ever takes.
 STUCK = 60.0
 
 
 def without_policies(program):
-    """What lets one caller ask as much as a check does, by a program that bounds that."""
+    """Settings that allow one caller as many requests as a check makes."""
     settings = subprocess.run([program, "config", "template"], capture_output=True, text=True, check=True).stdout
     names = [name for name in ("heavy", "light", "failed") if f"{name}_per_second" in settings]
     return {f"GUILDHALL__API__POLICIES__{name.upper()}_PER_SECOND": "0" for name in names}
 
 
 class Daemon:
-    """`guildhall serve` in a folder of its own, from when it is ready until it is left."""
+    """`guildhall serve` in its own folder, from when it is ready until the block ends."""
 
     def __init__(self, program, sim, folder):
         self.key = "gh_admin_of-this-check-alone"
@@ -62,7 +62,7 @@ class Daemon:
                 if self._process.poll() is None and self.ask("GET", "/readyz")[0] == 200:
                     return self
                 time.sleep(0.05)
-            raise AssertionError("the daemon was not ready in time; it said: " + "".join(self._log[-20:]))
+            raise AssertionError("the daemon was not ready in time; its log: " + "".join(self._log[-20:]))
         except BaseException:
             self._stop()
             raise
@@ -79,11 +79,11 @@ class Daemon:
             self._process.wait()
 
     def ended(self):
-        """Its exit code, if it has ended."""
+        """Returns its exit code, if it has ended."""
         return self._process.poll()
 
     def ask(self, method, path, body=None):
-        """One request with the key that may do everything; the status and the body."""
+        """Sends one request with the admin key; returns the status and the body."""
         connection = http.client.HTTPConnection(urlsplit(self.origin).netloc, timeout=30)
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
@@ -93,7 +93,7 @@ class Daemon:
         return response.status, text
 
     def answers(self):
-        """How often the API has answered with which status."""
+        """Returns the number of responses of the API by status."""
         counted = Counter()
         for line in self.ask("GET", "/metrics")[1].splitlines():
             if found := re.match(r'guildhall_api_requests_total\{.*status="(\d+)".*\} (\d+)', line):
@@ -101,7 +101,7 @@ class Daemon:
         return counted
 
     def make_key(self, scopes):
-        """A key that is good for these."""
+        """Creates a key with these scopes."""
         status, text = self.ask("POST", "/v1/keys", {"name": "a check", "scopes": scopes})
         assert status == 201, f"no key was made: {status} {text}"
         return json.loads(text)["key"]

@@ -1,4 +1,4 @@
-"""A discord.py client that keeps what it hears, and a gate that keeps it from reconnecting."""
+"""A discord.py client that records its events, and a gate that keeps it from reconnecting."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from discord import app_commands
 
 
 class Bot(discord.Client):
-    """A client that keeps what it hears, in order, so that a step can look for it."""
+    """A client that records its events in order, so that a step can search them."""
 
     def __init__(self):
         super().__init__(intents=intents())
@@ -21,7 +21,7 @@ class Bot(discord.Client):
             self.news.notify_all()
 
     async def wait_heard(self, wanted):
-        """The first thing heard so far or from now on that `wanted` accepts."""
+        """Returns the first recorded or future event that `wanted` accepts."""
         async with self.news:
             await self.news.wait_for(lambda: any(wanted(what) for what in self.heard))
             return next(what for what in self.heard if wanted(what))

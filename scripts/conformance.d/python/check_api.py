@@ -1,4 +1,4 @@
-"""Guildhall's API against its own description: schemathesis asks for everything that it tells of, rightly and wrongly."""
+"""Checks Guildhall's API against its own description: schemathesis sends valid and invalid requests to every route."""
 
 import argparse
 import os
@@ -11,16 +11,16 @@ import time
 from api_daemon import Daemon
 from sim import Sim
 
-# What a key of its own may do in the second round: little, in one guild.
+# Scopes of the key of the second round: few, in one guild.
 LIMITED = ["operations:read"]
-# A stream has no end, and so cannot be read to it.
+# A stream does not end, so its response cannot be read completely.
 ENDLESS = "/v1/operations/stream"
-# What takes operations of every kind: every bound of every payload, one after the other, is thousands of requests. They are
-# tried by chance, and all of them only when there is time.
+# Routes that take operations of every kind: every bound of every payload is thousands of requests. They are sampled, and
+# all of them are tried only in long runs.
 WIDE = "^submit"
-# What is held against every answer. Not among them: that all that fits the schemas is accepted, which they cannot tell
-# (that two fields say nothing in common, that a channel of this type has such a field), and that the key is asked for,
-# which the round without one sees to.
+# Checks of every response. Not included: that everything that matches the schemas is accepted, which schemas cannot
+# express (that two fields exclude each other, that a channel type has a field), and that a key is required, which the round
+# without a key checks.
 CHECKS = ",".join([
     "not_a_server_error",
     "status_code_conformance",
@@ -58,14 +58,14 @@ def main():
             problem, told = ask_everything(daemon, shown, folder, arguments)
             ended = daemon.ended()
             if ended is not None:
-                problem = f"the daemon ended by itself ({ended}); {problem or ''}"
+                problem = f"the daemon exited unexpectedly ({ended}); {problem or ''}"
             else:
                 seen = daemon.answers() - before
-                told += ", answered " + ", ".join(f"{status} {count} times" for status, count in sorted(seen.items()))
-                # What nobody is let in for, or everybody, was not tried.
+                told += ", responses: " + ", ".join(f"{status} {count} times" for status, count in sorted(seen.items()))
+                # If all requests or none were refused, the round has tested nothing.
                 let_in = any(status.startswith("2") for status in seen)
                 if problem is None and let_in != (shown is not None):
-                    problem = f"{'somebody' if let_in else 'nobody'} was let in; {told}"
+                    problem = f"{'some requests' if let_in else 'no requests'} were accepted; {told}"
             if problem is None:
                 print(f"ok api: {title}: {told}", flush=True)
             else:
@@ -75,7 +75,7 @@ def main():
 
 
 def ask_everything(daemon, key, folder, arguments):
-    """One round; what is wrong, or nothing, and how much was asked for."""
+    """Runs one round; returns its error, if any, and the number of requests."""
     parts = [["--phases=examples,coverage,fuzzing"]]
     if key is None:
         parts = [["--phases=examples,fuzzing"]]
@@ -94,7 +94,7 @@ def ask_everything(daemon, key, folder, arguments):
 
 
 def run(part, daemon, key, folder, arguments, seconds):
-    """Runs schemathesis once; what it found, and how many requests it made."""
+    """Runs schemathesis once; returns its findings and the number of its requests."""
     command = [
         os.path.join(os.path.dirname(sys.executable), "schemathesis"),
         "--no-color",
@@ -118,7 +118,7 @@ def run(part, daemon, key, folder, arguments, seconds):
     except subprocess.TimeoutExpired as late:
         print(late.stdout, file=sys.stderr, flush=True)
         return [f"not done after {arguments.seconds} s"], 0
-    # All of it goes to the log, for who wants to know more.
+    # The full output goes to the log.
     print(ran.stdout, ran.stderr, sep="\n", file=sys.stderr, flush=True)
     told = re.search(r"(\d+) generated", ran.stdout)
     requests = int(told.group(1)) if told else 0

@@ -1,4 +1,4 @@
-"""discord.py against the simulator: what an ordinary bot does in its life, and when its connection breaks."""
+"""discord.py against the simulator: what an ordinary bot does, and what it does when its connection breaks."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from steps import Step, holds, run, same
 
 
 class Life:
-    """The steps, and what they share: the client, the guild they work in and its text channels."""
+    """The steps and their shared state: the client, the guild they use and its text channels."""
 
     def __init__(self, sim):
         self.sim = sim
@@ -26,17 +26,17 @@ class Life:
         return [
             Step("logs in", self.logs_in, needed=True),
             Step("receives every guild with its name, channels, roles and members", self.receives_guilds),
-            Step("creates, renames, gives, takes and deletes a role", self.manages_role),
+            Step("creates, renames, assigns, removes and deletes a role", self.manages_role),
             Step("creates, edits and deletes a channel", self.manages_channel),
             Step("sends, edits, pins and deletes a message", self.manages_message),
-            Step("hears members join, speak and leave", self.hears_users),
-            Step("answers a slash command", self.answers_command),
-            Step("answers a slash command after deferring", self.answers_deferred),
-            Step("answers a button", self.answers_button),
+            Step("receives joins, messages and leaves of members", self.hears_users),
+            Step("responds to a slash command", self.answers_command),
+            Step("responds to a slash command after deferring", self.answers_deferred),
+            Step("responds to a button", self.answers_button),
             Step("resumes after a disconnect, missing nothing and repeating nothing", self.resumes_after_disconnect),
-            Step("resumes when the gateway asks it to reconnect", self.resumes_when_told_to),
-            Step("identifies anew when its session is invalid", self.identifies_anew),
-            Step("obeys a tight route limit without a 429", self.obeys_route_limit),
+            Step("resumes when the gateway requests a reconnect", self.resumes_when_told_to),
+            Step("identifies again when its session is invalid", self.identifies_anew),
+            Step("respects a low route limit without a 429", self.obeys_route_limit),
             Step("logs out", self.logs_out),
             Step("runs two shards in one client", self.runs_two_shards),
         ]
@@ -56,14 +56,14 @@ class Life:
         self.channel, self.quiet = self.guild.text_channels[:2]
 
     async def bot_says(self, wanted):
-        """What the bot hears next; if the client ends meanwhile, why it did."""
+        """Returns the next event of the bot; raises the error of the client if it ends meanwhile."""
         heard = asyncio.ensure_future(self.bot.wait_heard(wanted))
         done, _ = await asyncio.wait({heard, self.running}, return_when=asyncio.FIRST_COMPLETED)
         if heard in done:
             return heard.result()
         heard.cancel()
         self.running.result()
-        raise AssertionError("the client ended by itself")
+        raise AssertionError("the client exited unexpectedly")
 
     async def receives_guilds(self):
         assert_guilds(self.bot, self.sim.state()["guilds"], lambda guild: 0)
@@ -80,19 +80,19 @@ class Life:
         )
         same(role.colour.value, 0x336699, "the role's colour")
         holds(role.permissions.manage_messages, "the role's permissions")
-        holds("Keeper" in self.role_names(), "the simulator does not hold the new role")
+        holds("Keeper" in self.role_names(), "the simulator does not have the new role")
         await role.edit(name="Warden")
         holds("Warden" in self.role_names(), "the simulator did not rename the role")
         holds("Keeper" not in self.role_names(), "the simulator still has the old name")
 
         member = next(m for m in self.guild.members if not m.bot and m.id != self.guild.owner_id)
         await member.add_roles(role)
-        holds(role.id in await self.roles_of(member), "the role was not given")
+        holds(role.id in await self.roles_of(member), "the role was not assigned")
         await member.remove_roles(role)
-        holds(role.id not in await self.roles_of(member), "the role was not taken")
+        holds(role.id not in await self.roles_of(member), "the role was not removed")
 
         await role.delete(reason="conformance")
-        holds("Warden" not in self.role_names(), "the simulator still holds the deleted role")
+        holds("Warden" not in self.role_names(), "the simulator still has the deleted role")
         created = [e async for e in self.guild.audit_logs(action=discord.AuditLogAction.role_create, limit=20)]
         reasons = [entry.reason for entry in created if entry.target.id == role.id]
         same(reasons, [reason], "the reasons in the audit log")
@@ -117,7 +117,7 @@ class Life:
         same(channel.topic, "ships & tides", "the channel's topic")
         same(channel.category_id, category.id, "the channel's category")
         same(channel.overwrites_for(everyone).send_messages, False, "the channel's overwrite")
-        holds(str(channel.id) in self.channel_ids(), "the simulator does not hold the new channel")
+        holds(str(channel.id) in self.channel_ids(), "the simulator does not have the new channel")
         await channel.set_permissions(everyone, send_messages=True)
         await channel.edit(topic="tides")
         fresh = await self.bot.fetch_channel(channel.id)
@@ -127,7 +127,7 @@ class Life:
         same(voice.user_limit, 5, "the voice channel's limit")
         for made in (voice, channel, category):
             await made.delete()
-        holds(str(channel.id) not in self.channel_ids(), "the simulator still holds the deleted channel")
+        holds(str(channel.id) not in self.channel_ids(), "the simulator still has the deleted channel")
 
     def channel_ids(self):
         return [channel["id"] for channel in self.sim.guild(self.guild.id)["channels"]]
@@ -138,7 +138,7 @@ class Life:
         same(sent.author.id, self.bot.user.id, "author")
         same(sent.embeds[0].title, "A title", "the embed's title")
         edited = await sent.edit(content="second words")
-        holds(edited.edited_at, "an edited message tells when")
+        holds(edited.edited_at, "an edited message has the time of the edit")
         same((await self.channel.fetch_message(sent.id)).content, "second words", "content after the edit")
         await sent.pin()
         same([pin.id async for pin in self.channel.pins()], [sent.id], "pins")
@@ -174,7 +174,7 @@ class Life:
         return message
 
     async def fire(self, path, body):
-        """Lets a user do something in the steps' channel; gives the interaction that the client makes of it."""
+        """Fires an interaction of a user in the steps' channel; returns it as the client receives it."""
         where = {"guild_id": str(self.guild.id), "channel_id": str(self.channel.id)}
         fired = self.sim.drive("POST", path, {**where, **body})
         _, found = await self.bot_says(lambda what: what[0] == "interaction" and str(what[1].id) == fired["id"])
@@ -187,7 +187,7 @@ class Life:
         greet = {"name": "greet", "options": [{"name": "who", "type": 3, "value": "Ada"}]}
         interaction = await self.fire("/sim/commands", greet)
         same(interaction.channel_id, self.channel.id, "the interaction's channel")
-        holds(interaction.user in self.guild.members, "the interaction's user is no member of the guild")
+        holds(interaction.user in self.guild.members, "the interaction's user is not a member of the guild")
         await self.bot.wait_heard(lambda what: what == ("answered", interaction.id))
         reply = await interaction.original_response()
         same(reply.content, "Hello Ada", "the reply")
@@ -199,7 +199,7 @@ class Life:
         await interaction.delete_original_response()
         try:
             await interaction.original_response()
-            # The client answers from its cache; the simulator has the last word.
+            # The client uses its cache; the simulator is authoritative.
             await self.channel.fetch_message(reply.id)
         except discord.NotFound as error:
             same(error.code, 10008, "the error's code")
@@ -233,12 +233,12 @@ class Life:
         await self.assert_resumes({"kind": "reconnect"})
 
     async def assert_resumes(self, fault):
-        """After `fault`, what happens while the client is away arrives once, in order, and before RESUMED."""
+        """After `fault`, events from while the client was disconnected arrive once, in order, and before RESUMED."""
         before = self.sim.score()
         words = [f"{fault['kind']} {n}" for n in (1, 2, 3)]
         first, last = f"{fault['kind']} first", f"{fault['kind']} last"
         self.bot.heard.clear()
-        # The last event before the fault: a replay that begins too early repeats it.
+        # The last event before the fault: a replay that starts too early repeats it.
         await self.say_and_hear(first)
         with HeldReconnect(self.bot) as gate:
             self.sim.drive("POST", "/sim/gateway/faults", fault)
@@ -247,10 +247,10 @@ class Life:
                 self.say(content)
             gate.open()
             await self.bot_says(lambda what: what[0] == "resumed")
-        # Events keep their order, so whatever came twice has come before this one.
+        # Events keep their order, so a duplicate would have arrived before this one.
         await self.say_and_hear(last)
         heard = [what[1].content if what[0] == "message" else what[0] for what in self.bot.heard]
-        same(heard, [first, "disconnect", *words, "resumed", last], "what the client heard")
+        same(heard, [first, "disconnect", *words, "resumed", last], "events of the client")
         after = self.sim.score()
         same(after["resumes"] - before["resumes"], 1, "resumes seen by the simulator")
         same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
@@ -263,7 +263,7 @@ class Life:
         after = self.sim.score()
         same(after["identifies"] - before["identifies"], 1, "identifies seen by the simulator")
         await self.say_and_hear("after the new session")
-        # A new session makes new objects of everything.
+        # A new session creates new objects for everything.
         self.guild = self.bot.get_guild(self.guild.id)
         self.quiet = self.guild.get_channel(self.quiet.id)
 
@@ -299,7 +299,7 @@ class Life:
             done, _ = await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if running in done:
                 running.result()
-                raise AssertionError("the client ended by itself")
+                raise AssertionError("the client exited unexpectedly")
             assert_guilds(client, self.sim.state()["guilds"], lambda guild: (guild.id >> 22) % 2)
         finally:
             waiting.cancel()
@@ -308,7 +308,7 @@ class Life:
 
 
 def assert_guilds(client, expected, shard_of):
-    """Every guild of the simulator is in the client's cache, whole, and on the shard it belongs to."""
+    """Checks that every guild of the simulator is complete in the client's cache, and on its shard."""
     same(len(client.guilds), len(expected), "number of guilds")
     for held in expected:
         guild = client.get_guild(int(held["id"]))

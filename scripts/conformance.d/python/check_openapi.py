@@ -1,4 +1,4 @@
-"""Every REST route of the simulator against Discord's own description of its API."""
+"""Checks every REST route of the simulator against Discord's own API description."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from openapi_recipes import RECIPES, Scene
 from sim import Sim, SimError
 
 DEVIATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "openapi_deviations.json")
-# What bots meet and must be able to tell apart; each has to have come up, in its described form.
+# Errors that bots must be able to distinguish; each must have occurred, in its described form.
 SCOPES = {"user", "shared", "global"}
 CODES = {
     10002: "unknown application",
@@ -34,7 +34,7 @@ CODES = {
 
 
 class Report:
-    """One line a step, and below a failed one what is wrong."""
+    """Prints one line for each step, and the errors below a failed one."""
 
     def __init__(self):
         self.failures = 0
@@ -70,12 +70,12 @@ def main():
     report.step("errors of every kind that bots meet were seen", absent)
     unused = [f"{entry['route']} {entry['at']}" for entry in findings.allow_list.unused()]
     report.step("every allowed deviation still occurs", unused)
-    print(f"openapi: {caller.answers} answers of {len(caller.routes)} routes held against the description")
+    print(f"openapi: {caller.answers} responses of {len(caller.routes)} routes checked against the description")
     return 1 if report.failures else 0
 
 
 def follow(recipe, scene, findings):
-    """Follows a recipe to its end or its first unexpected answer; gives the step's title and its problems."""
+    """Runs a recipe to its end or its first unexpected response; returns the step's title and its errors."""
     before = scene.caller.answers
     problems = []
     try:

@@ -1,4 +1,4 @@
-"""Calls to the simulator's REST API, each answer of which is held against the description."""
+"""Calls to the simulator's REST API; each response is checked against the description."""
 
 import json
 from collections import defaultdict
@@ -8,18 +8,18 @@ from openapi_description import shape
 from openapi_findings import Finding
 from sim import USER_AGENT
 
-# An id that is well formed, and that no object bears: snowflakes of this size belong to the year 2015.
+# A valid id without an object: snowflakes of this size are from 2015.
 UNKNOWN_ID = "100000000000000001"
 LOOSE = {"limit": 10_000, "per_ms": 1_000}
 REFUSED = (400, 401, 403, 404)
 
 
 class NotAsExpected(Exception):
-    """A call that a recipe stands on was not answered as it must be."""
+    """A call that a recipe depends on had an unexpected response."""
 
 
 class Caller:
-    """Calls routes by their template and keeps which of them were called, and how they were answered."""
+    """Calls routes by their template and records the calls and their responses."""
 
     def __init__(self, sim, description, findings, token):
         self.sim = sim
@@ -33,7 +33,7 @@ class Caller:
         self.answers = 0
 
     def call(self, method, template, ids=(), body=None, *, query=None, expect=(200, 201, 204), auth=True, headers=None):
-        """Calls a route and checks its answer; gives the parsed body."""
+        """Calls a route, checks its response and returns the parsed body."""
         route = self.routes.get((method, shape(template)))
         if route is None:
             raise NotAsExpected(f"the simulator has no route {method} {template}")
@@ -46,11 +46,11 @@ class Caller:
         parsed = self.check(route, answer)
         if answer.status not in expect:
             wanted = " or ".join(str(status) for status in expect)
-            raise NotAsExpected(f"{method} {path} answered {answer.status}, not {wanted}: {answer.text[:300]}")
+            raise NotAsExpected(f"{method} {path} returned {answer.status}, not {wanted}: {answer.text[:300]}")
         return parsed
 
     def check(self, route, answer):
-        """Holds one answer against the description and notes what deviates."""
+        """Checks one response against the description and records deviations."""
         self.answers += 1
         name = f"{route['method']} {route['path']}"
         self.statuses[route["method"], shape(route["path"])].add(answer.status)
@@ -103,13 +103,12 @@ class Caller:
         if not answer.headers.get("retry-after", "").isdecimal():
             deviates("header", "Retry-After", f"{answer.headers.get('retry-after')!r} is not whole seconds")
         if (scope == "global") != ("x-ratelimit-global" in answer.headers):
-            deviates("header", "X-RateLimit-Global", "must be there for the global scope, and for no other")
+            deviates("header", "X-RateLimit-Global", "must be present for the global scope, and for no other")
 
     def exercise(self, method, template, ids=(), body=None, *, query=None, expect=(200, 201, 204), wrong=(), auth=True):
         """
-        Has a route answer in all the ways it can: to a caller without a token, for an object that is unknown or no id
-        at all, to bodies that are no JSON or not of the right form (`wrong`), as asked, and over its limit. Gives the
-        body of the success.
+        Triggers all responses of a route: without a token, for an unknown object or an invalid id, for bodies that are
+        not JSON or invalid (`wrong`), for the valid request, and beyond its limit. Returns the body of the success.
         """
         if auth:
             self.call(method, template, ids, body, query=query, auth=False, expect=401)
@@ -127,7 +126,7 @@ class Caller:
         return done
 
     def never_answered(self):
-        """Routes that were never called with success, and those that never gave a 429."""
+        """Returns routes that were never called with success, and those that never returned a 429."""
         names = {key: f"{route['method']} {route['path']}" for key, route in self.routes.items()}
         idle = [name for key, name in names.items() if not any(status < 300 for status in self.statuses[key])]
         unlimited = [name for key, name in names.items() if 429 not in self.statuses[key] and name not in idle]
@@ -136,8 +135,8 @@ class Caller:
 
 def loosen(sim):
     """
-    Takes the limits out of the way of a check that calls faster than any bot: they stay, with their headers, but are
-    not reached. A channel's name keeps its own, which nothing else shows.
+    Raises the limits for a check that calls faster than any bot: they remain, with their headers, but are not reached.
+    The limit on a channel's name is unchanged, because no other limit behaves like it.
     """
     limits = sim.drive("GET", "/sim/limits")
     limits["global"].update(limit=100_000)
@@ -148,7 +147,7 @@ def loosen(sim):
 
 
 class TightLimit:
-    """Leaves a route one call a minute while it lasts, so that the second one is answered with a 429."""
+    """Limits a route to one call a minute inside the block, so that the second one gets a 429."""
 
     def __init__(self, sim, route):
         self.sim = sim

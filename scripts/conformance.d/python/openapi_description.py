@@ -1,4 +1,4 @@
-"""Discord's OpenAPI description: which operation a route is, and what an answer to it must look like."""
+"""Discord's OpenAPI description: the operation of a route, and the schema of its responses."""
 
 import copy
 import json
@@ -42,12 +42,12 @@ def _snowflake(value):
 
 
 def shape(path):
-    """A template without the names of its parameters, which Discord's two documents do not agree on."""
+    """Returns a template without the names of its parameters, which differ between Discord's two documents."""
     return re.sub(r"\{[^}]*\}", "{}", path)
 
 
 class Description:
-    """The description at `path`, with a strict twin that knows no field beyond the documented ones."""
+    """The description at `path`, with a strict copy that allows only documented fields."""
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as file:
@@ -58,7 +58,7 @@ class Description:
         self.strict = _registry(_closed(document))
 
     def operation(self, method, template):
-        """The operation for a route of the simulator, or `None` if Discord describes none."""
+        """Returns the operation for a route of the simulator, or `None` if Discord describes none."""
         found = self.paths.get(shape(template))
         if found is None or method.lower() not in found[1]:
             return None
@@ -74,7 +74,7 @@ class Description:
 
 
 class Operation:
-    """One operation: the answers it describes."""
+    """One operation and its described responses."""
 
     def __init__(self, description, template, method, node):
         self.description = description
@@ -87,7 +87,7 @@ class Operation:
         return "requestBody" in self.node
 
     def response(self, status):
-        """The described answer with this status, exact or by class; `None` if there is none."""
+        """Returns the described response with this status, exact or by class; `None` if there is none."""
         responses = self.node["responses"]
         for key in (str(status), f"{status // 100}XX"):
             if key in responses:
@@ -95,7 +95,7 @@ class Operation:
         return None
 
     def body_schema(self, key):
-        """A reference to the schema of the JSON body of the answer `key`; `None` if it has no body."""
+        """Returns a reference to the schema of the JSON body of the response `key`; `None` if it has no body."""
         node = self.node["responses"][key]
         pointer = f"/paths/{_escaped(self.template)}/{self.method}/responses/{key}"
         if "$ref" in node:
@@ -106,7 +106,7 @@ class Operation:
         return {"$ref": f"urn:openapi#{pointer}/content/{_escaped('application/json')}/schema"}
 
     def body_errors(self, key, body):
-        """What is wrong with a body, as (kind, path, message); undocumented fields only where the rest is right."""
+        """Returns the errors of a body, as (kind, path, message); undocumented fields only without other errors."""
         schema = self.body_schema(key)
         found = _errors(schema, body, self.description.plain)
         if found:
@@ -114,7 +114,7 @@ class Operation:
         return [("undocumented", at, message) for at, message in _errors(schema, body, self.description.strict)]
 
     def header_errors(self, key, headers):
-        """What is wrong with the described headers that were sent. An answer may have all of them or none."""
+        """Returns the errors of the described headers. A response may have all of them or none."""
         described = self.description.resolve(self.node["responses"][key]).get("headers", {})
         sent = [name for name in described if name.lower() in headers]
         found = []
@@ -140,7 +140,7 @@ def _escaped(part):
 
 
 def _closed(document):
-    """A copy in which an object has its documented fields and no others."""
+    """Returns a copy in which objects have only their documented fields."""
     document = copy.deepcopy(document)
 
     def close(node, inside_all_of):
@@ -153,7 +153,7 @@ def _closed(document):
         if "allOf" in node and node.get("type") == "object":
             node.setdefault("unevaluatedProperties", False)
         elif "properties" in node and "additionalProperties" not in node and not inside_all_of:
-            # `unevaluated` rather than `additional`: a part of an `allOf` must not close what the whole leaves open.
+            # `unevaluated` rather than `additional`: a part of an `allOf` must not forbid fields of the other parts.
             node["unevaluatedProperties"] = False
         for key, child in node.items():
             close(child, key == "allOf")
@@ -167,7 +167,7 @@ def _closed(document):
 
 
 def _all_of_parts(document):
-    """Names of the schemas that are parts of an `allOf`: closed on their own, they would refuse the other parts."""
+    """Returns the schemas that are parts of an `allOf`: if closed separately, they would refuse the other parts."""
     names = set()
 
     def look(node):
@@ -194,7 +194,7 @@ def _errors(schema, body, registry):
 
 
 def _leaves(error, at="$"):
-    """The errors that a person can act on: those inside the branch of a `oneOf` that comes nearest to matching."""
+    """Returns the useful errors: those inside the branch of a `oneOf` that is closest to matching."""
     at += "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)
     if error.validator == "unevaluatedProperties":
         return [(f"{at}.{field}", "not a documented field") for field in re.findall(r"'([^']*)'", error.message)]
@@ -208,7 +208,7 @@ def _leaves(error, at="$"):
 
 
 def _distance(errors):
-    """Far is a branch for another kind of value, then one for another `type` of object; near is one that fails deep."""
+    """Returns the distance of a branch: largest for another kind of value, then for another `type` of object."""
     wrong_kind = any(error.validator == "type" and not error.path for error in errors)
     wrong_tag = any(error.validator in ("enum", "const") and list(error.path) == ["type"] for error in errors)
     return (wrong_kind, wrong_tag, -min(len(error.path) for error in errors), len(errors))

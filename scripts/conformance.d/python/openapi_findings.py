@@ -1,4 +1,4 @@
-"""What was found to deviate from the description, and which of it is meant to."""
+"""Deviations from the description, and which of them are intended."""
 
 import fnmatch
 import json
@@ -22,7 +22,7 @@ class Finding:
 
 
 class AllowList:
-    """The deliberate deviations: a JSON list of objects with a glob for each of `GLOBS`, and a `reason`."""
+    """The intended deviations: a JSON list of objects with a glob for each of `GLOBS`, and a `reason`."""
 
     GLOBS = ("route", "status", "kind", "at", "message")
 
@@ -47,12 +47,12 @@ class AllowList:
 
 
 def _fits(value, glob):
-    """Whether a glob fits. Paths are full of `[0]`, which `fnmatch` would take for a set of characters."""
+    """Returns whether a glob matches. Paths contain `[0]`, which `fnmatch` would read as a set of characters."""
     return fnmatch.fnmatchcase(value, glob.replace("[", "[[]"))
 
 
 class Findings:
-    """Collects deviations that are not allowed, each once, with how often it was seen."""
+    """Collects deviations that are not allowed, each once, with its count."""
 
     def __init__(self, allow_list):
         self.allow_list = allow_list
@@ -60,10 +60,10 @@ class Findings:
 
     def add(self, finding):
         if not self.allow_list.covers(finding):
-            # The third role of a list deviates as the first one does.
+            # All entries of a list deviate in the same way.
             self.seen[replace(finding, at=re.sub(r"\[\d+\]", "[]", finding.at))] += 1
 
     def take(self):
-        """What was found since the last time, most frequent first."""
+        """Returns the new deviations since the last call, most frequent first."""
         found, self.seen = self.seen, Counter()
         return [(str(finding), times) for finding, times in found.most_common()]

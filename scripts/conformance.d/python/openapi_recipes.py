@@ -1,4 +1,4 @@
-"""How each route is brought to its answers. A recipe covers one kind of object, from its making to its end."""
+"""Recipes that trigger the responses of each route. A recipe covers one kind of object, from creation to deletion."""
 
 GUILD_ROLES = "/guilds/{guild.id}/roles"
 GUILD_ROLE = "/guilds/{guild.id}/roles/{role.id}"
@@ -24,7 +24,7 @@ BUTTON_ROW = {"type": 1, "components": [{"type": 2, "style": 1, "label": "Open",
 
 
 class Scene:
-    """What the recipes work on: a guild of their own, its people and a text channel."""
+    """The objects of the recipes: their own guild, its users and a text channel."""
 
     def __init__(self, caller, sim):
         self.caller = caller
@@ -40,7 +40,7 @@ class Scene:
         self.user = joined["id"]
 
     def interaction(self, path="/sim/commands", **body):
-        """A user's doing, unanswered: its id and token."""
+        """Fires an interaction; returns its id and token."""
         where = {"guild_id": self.guild, "channel_id": self.channel}
         fired = self.sim.drive("POST", path, {**where, **body})
         return fired["id"], fired["token"]
@@ -187,7 +187,7 @@ def messages(scene):
     message = c.exercise("POST", MESSAGES, [channel_id], full, wrong=[{}, {"content": "x" * 2001}])
     again = c.call("POST", MESSAGES, [channel_id], full)
     if again["id"] != message["id"]:
-        raise AssertionError("a repeated nonce made a second message")
+        raise AssertionError("a repeated nonce created a second message")
     reply = {"content": f"<@{scene.user}> and @everyone", "message_reference": {"message_id": message["id"]}}
     c.call("POST", MESSAGES, [channel_id], reply)
     c.exercise("GET", MESSAGE, [channel_id, message["id"]])
@@ -225,7 +225,7 @@ def audit_log(scene):
     c.exercise("GET", AUDIT_LOG, [scene.guild])
     entries = c.call("GET", AUDIT_LOG, [scene.guild], query={"action_type": 30, "user_id": scene.bot, "limit": 5})
     if not any(entry.get("reason") == "schön" for entry in entries["audit_log_entries"]):
-        raise AssertionError("the audit log does not hold the reason of a role that was made with one")
+        raise AssertionError("the audit log lacks the reason of the creation of a role")
 
 
 def interactions(scene):
@@ -267,7 +267,7 @@ def interactions(scene):
 
 
 def permissions(scene):
-    """What a bot without permissions is told: 403s of the reading and of the writing kind."""
+    """403 responses to reads and writes of a bot without permissions."""
     c, guild_id = scene.caller, scene.guild
     role = c.call("POST", GUILD_ROLES, [guild_id], {"name": "Out of reach"})
     hide = {"id": guild_id, "type": 0, "allow": "0", "deny": str(VIEW_CHANNEL)}
@@ -294,7 +294,7 @@ def permissions(scene):
 
 
 def limits(scene):
-    """The 429s that no route's own limit brings: of everybody together, and of the whole token."""
+    """429 responses that no route's own limit causes: the shared and the global scope."""
     c = scene.caller
     for scope in ("shared", "global"):
         refuse = {"kind": "rate_limit", "scope": scope, "retry_after_ms": 1500}

@@ -1,4 +1,4 @@
-"""The simulator, as a test drives it: /sim/* and plain REST calls over one kept connection."""
+"""Controls the simulator: /sim/* and plain REST calls over one persistent connection."""
 
 import http.client
 import json
@@ -9,12 +9,12 @@ USER_AGENT = "DiscordBot (http://127.0.0.1, 1.0)"
 
 
 class SimError(Exception):
-    """The simulator refused to be driven: a fault of the check or of the simulator, not a deviation from Discord."""
+    """The simulator refused a control call: a defect of the check or the simulator, not a deviation from Discord."""
 
 
 @dataclass
 class Answer:
-    """One answer, with header names in lower case."""
+    """One response, with header names in lower case."""
 
     status: int
     headers: dict
@@ -30,13 +30,13 @@ class Sim:
         self._connection = None
 
     def send(self, method, path, body=None, headers=None):
-        """Sends one request; `body` is bytes or anything JSON can hold."""
+        """Sends one request; `body` is bytes or a JSON value."""
         headers = dict(headers or {})
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
-        # A kept connection may have been closed by the other side since; a new one is tried once.
+        # The server may have closed a persistent connection; a new one is tried once.
         for fresh in (False, True):
             if self._connection is None or fresh:
                 self._connection = http.client.HTTPConnection(self.address, timeout=30)
@@ -51,24 +51,24 @@ class Sim:
         raise AssertionError("unreachable: the second round returns or raises")
 
     def drive(self, method, path, body=None):
-        """A call to `/sim/*`, which has to succeed."""
+        """Calls `/sim/*`; the call must succeed."""
         answer = self.send(method, path, body)
         if answer.status >= 300:
-            raise SimError(f"{method} {path} answered {answer.status}: {answer.text[:300]}")
+            raise SimError(f"{method} {path} returned {answer.status}: {answer.text[:300]}")
         return json.loads(answer.text) if answer.text else None
 
     def state(self):
         return self.drive("GET", "/sim/state")
 
     def guild(self, guild_id):
-        """A guild as the simulator holds it, not as a client believes it to be."""
+        """Returns a guild from the simulator's state, not from a client's cache."""
         for guild in self.state()["guilds"]:
             if guild["id"] == str(guild_id):
                 return guild
         raise SimError(f"the simulator has no guild {guild_id}")
 
     def score(self):
-        """The counters that the checks compare before and after."""
+        """Returns the counters that the checks compare before and after."""
         score = self.drive("GET", "/sim/score?brief=true")
         return {
             "identifies": score["gateway"]["identifies"],

@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-# No step takes this long; one that does hangs, and is told so instead of holding up the run.
+# Timeout of a step: a step that takes this long is stuck and fails.
 STEP_LIMIT = 60.0
 
 
@@ -37,14 +37,14 @@ async def attempt(body):
         await asyncio.wait_for(body(), STEP_LIMIT)
     except TimeoutError:
         return f"not done after {STEP_LIMIT:.0f} s"
-    except Exception as error:  # whatever a step raises is that step's failure
+    except Exception as error:  # any exception is the step's failure
         text = str(error) if isinstance(error, AssertionError) and str(error) else f"{type(error).__name__}: {error}"
         return re.sub(r"\s*\n\s*", " ", text)[:600]
     return None
 
 
 def same(actual, expected, what):
-    """Fails with both sides, which a bare `assert` does not tell."""
+    """Fails with both values, which a plain `assert` does not print."""
     if actual != expected:
         raise AssertionError(f"{what}: expected {expected!r}, got {actual!r}")
 

@@ -238,8 +238,11 @@ impl Pace {
             )));
         }
         if self.due(self.count) > MAX_TIME {
-            return Err(ControlError::Invalid(format!("this would take longer than {} s; lower `count` or raise \
-                `per_second`", MAX_TIME.as_secs())));
+            return Err(ControlError::Invalid(format!(
+                "this would take longer than {} s; lower `count` or raise \
+                `per_second`",
+                MAX_TIME.as_secs()
+            )));
         }
         Ok(self)
     }

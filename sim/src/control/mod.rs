@@ -187,9 +187,12 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
         ["faults"] if is(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
         ["faults"] if is(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
         ["faults", fault] if is(&delete) => {
-            let number = fault.parse().map_err(|_| ControlError::Invalid("the id of a fault must be a number".into()))?;
+            let number =
+                fault.parse().map_err(|_| ControlError::Invalid("the id of a fault must be a number".into()))?;
             match shared.lock().faults.remove(Some(number)) {
-                0 => Err(ControlError::Unknown(format!("unknown fault {number}; GET /sim/faults lists the active ones"))),
+                0 => {
+                    Err(ControlError::Unknown(format!("unknown fault {number}; GET /sim/faults lists the active ones")))
+                }
                 removed => Ok(encode(&json!({ "removed": removed }))),
             }
         }

@@ -118,5 +118,8 @@ fn known(limit: &RouteLimit) -> Result<(), ControlError> {
     if ROUTES.iter().any(|route| route.template == limit.path && fits(route.method.as_str())) {
         return Ok(());
     }
-    Err(ControlError::Unknown(format!("unknown route {} {}; GET /sim/routes lists the routes", limit.method, limit.path)))
+    Err(ControlError::Unknown(format!(
+        "unknown route {} {}; GET /sim/routes lists the routes",
+        limit.method, limit.path
+    )))
 }

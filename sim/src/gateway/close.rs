@@ -8,8 +8,7 @@ pub(crate) struct Close {
 }
 
 impl Close {
-    pub(crate) const SLOW_READER: Self =
-        Self::new(4000, "Too many unsent events in this session; identify again.");
+    pub(crate) const SLOW_READER: Self = Self::new(4000, "Too many unsent events in this session; identify again.");
     pub(crate) const TAKEN_OVER: Self = Self::new(4000, "Another connection requested to resume this session.");
     pub(crate) const UNKNOWN_OPCODE: Self = Self::new(4001, "Unknown opcode.");
     pub(crate) const DECODE: Self = Self::new(4002, "Error while decoding payload.");
@@ -27,8 +26,11 @@ impl Close {
     pub(crate) const RATE_LIMITED: Self = Self::new(4008, "Rate limited.");
     pub(crate) const TIMED_OUT: Self = Self::new(4009, "Session timed out: no heartbeat received.");
     pub(crate) const INVALID_SHARD: Self = Self::new(4010, "Invalid shard.");
-    pub(crate) const SHARDING_REQUIRED: Self = Self::new(4011, "Sharding required: a shard may have at most 2500 \
-        guilds.");
+    pub(crate) const SHARDING_REQUIRED: Self = Self::new(
+        4011,
+        "Sharding required: a shard may have at most 2500 \
+        guilds.",
+    );
     pub(crate) const INVALID_VERSION: Self = Self::new(4012, "Invalid API version: this gateway supports v=10.");
     pub(crate) const INVALID_INTENTS: Self = Self::new(4013, "Invalid intent(s).");
     pub(crate) const DISALLOWED_INTENTS: Self = Self::new(4014, "Disallowed intent(s).");

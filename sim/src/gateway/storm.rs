@@ -124,8 +124,10 @@ fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, want
     let batch = BATCH.min(wanted - sent).min(room as u64);
     let now = shared.now();
     for number in sent..sent + batch {
-        let index = usize::try_from(number % events.len() as u64).expect("invariant: a remainder of a length fits in a \
-            usize");
+        let index = usize::try_from(number % events.len() as u64).expect(
+            "invariant: a remainder of a length fits in a \
+            usize",
+        );
         hub.dispatch_verbatim(world, &events[index], now);
     }
     batch

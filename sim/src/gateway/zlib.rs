@@ -19,9 +19,10 @@ impl Deflater {
             self.0
                 .compress_vec(text, &mut out, FlushCompress::Sync)
                 .expect("invariant: the only error is a call after the end of the stream, which is never ended");
-            let taken =
-                usize::try_from(self.0.total_in() - before).expect("invariant: the compressor consumes at most its \
-                    input");
+            let taken = usize::try_from(self.0.total_in() - before).expect(
+                "invariant: the compressor consumes at most its \
+                    input",
+            );
             text = &text[taken..];
             // Unused capacity means that the flush is complete.
             if text.is_empty() && out.len() < out.capacity() {

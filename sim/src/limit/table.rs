@@ -99,8 +99,10 @@ impl LimitConfig {
     pub(crate) fn fault(&self) -> Option<String> {
         let rate = |name: &str, limit: u32, per_ms: u64| {
             (limit == 0 || limit > 1_000_000 || per_ms == 0 || per_ms > 30 * 86_400_000).then(|| {
-                format!("{name}: `limit` must be from 1 to 1000000 and `per_ms` from 1 to 2592000000, not {limit} and \
-                    {per_ms}")
+                format!(
+                    "{name}: `limit` must be from 1 to 1000000 and `per_ms` from 1 to 2592000000, not {limit} and \
+                    {per_ms}"
+                )
             })
         };
         let global = self.global.algorithm;

@@ -19,8 +19,11 @@ pub(super) fn examine(settings: &Settings, looked: Option<&StoreProbe>) -> Findi
         Ok(own) => own,
         Err(error) => {
             let says = error.to_string();
-            let (seen, advice) = says.split_once("; ").unwrap_or((&says, "delete the file; `guildhall serve` then \
-                generates a new key"));
+            let (seen, advice) = says.split_once("; ").unwrap_or((
+                &says,
+                "delete the file; `guildhall serve` then \
+                generates a new key",
+            ));
             return Finding::fail(CHECK, seen, advice);
         }
     };

@@ -129,7 +129,11 @@ fn judge_sessions(shards: u32, gateway: &Value) -> Finding {
     );
     let again = "find out what starts sessions so often: when none are left, Discord resets the token";
     if remaining < needed {
-        return Finding::fail(CHECK, seen, format!("a start of the daemon needs {needed}; wait {}, and {again}", hours(reset)));
+        return Finding::fail(
+            CHECK,
+            seen,
+            format!("a start of the daemon needs {needed}; wait {}, and {again}", hours(reset)),
+        );
     }
     if remaining * STARTS_FEW < total {
         return Finding::warn(CHECK, seen, again);
@@ -223,8 +227,14 @@ mod tests {
         assert_eq!(judged(10_000, 10_400, 10_500).seen, "this machine's clock matches Discord's");
         assert_eq!(judged(10_000, 4_000, 9_000).verdict, CheckStatus::Ok, "a slow response is not a wrong clock");
         let ahead = judged(10_000, 16_000, 16_100);
-        assert_eq!((ahead.verdict, ahead.seen.as_str()), (CheckStatus::Warn, "this machine's clock is 5.0 s ahead of \
-            Discord's"));
+        assert_eq!(
+            (ahead.verdict, ahead.seen.as_str()),
+            (
+                CheckStatus::Warn,
+                "this machine's clock is 5.0 s ahead of \
+            Discord's"
+            )
+        );
         let behind = judged(100_000, 16_000, 16_100);
         assert_eq!(behind.verdict, CheckStatus::Fail);
         assert!(behind.seen.contains("83.9 s behind"), "{behind:?}");

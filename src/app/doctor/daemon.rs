@@ -73,13 +73,14 @@ pub(super) async fn guild_restarts(daemon: Result<&Client, &String>) -> Finding 
 
 fn judge_guild_restarts(metrics: &str) -> Finding {
     let [operations, events] = [RESTARTS, BROKEN].map(|name| sum_of(metrics, name));
-    let seen = format!("guild actors restarted since the daemon started: {operations} for operations, {events} for \
-        events");
+    let seen = format!(
+        "guild actors restarted since the daemon started: {operations} for operations, {events} for \
+        events"
+    );
     if operations + events == 0 {
         return Finding::ok(GUILD_RESTARTS, seen);
     }
-    let advice =
-        "search the daemon's log for `panicked` to find the cause; `guildhall dlq list` shows operations that were set \
+    let advice = "search the daemon's log for `panicked` to find the cause; `guildhall dlq list` shows operations that were set \
          aside";
     Finding::warn(GUILD_RESTARTS, seen, advice)
 }

@@ -87,15 +87,16 @@ impl CallFailure {
                 "run `guildhall limits` and `guildhall breakers` to see what is closed, and until when".to_owned()
             }
             Self::Unreachable(_) => {
-                "check that this machine can reach discord.api_url: network, DNS, proxies and firewalls"
-                    .to_owned()
+                "check that this machine can reach discord.api_url: network, DNS, proxies and firewalls".to_owned()
             }
             Self::Unauthorized => DiscoveryError::Unauthorized.to_string(),
             Self::Limited(Some(wait)) => format!("try again in {} s", wait.as_secs() + 1),
             Self::Limited(None) => {
                 "try again in an hour; a program that uses this IP address calls Discord too often".to_owned()
             }
-            Self::Refused { .. } => "check discord.api_url, and that the token belongs to the right application".to_owned(),
+            Self::Refused { .. } => {
+                "check discord.api_url, and that the token belongs to the right application".to_owned()
+            }
         }
     }
 

@@ -60,7 +60,11 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
             if looked.took > SLOW {
                 let advice = "every accepted operation waits for the store: move it closer to this machine, or find \
                     out what else uses it";
-                tell(Finding::warn("store", format!("slow: it took {} ms to respond", looked.took.as_millis()), advice));
+                tell(Finding::warn(
+                    "store",
+                    format!("slow: it took {} ms to respond", looked.took.as_millis()),
+                    advice,
+                ));
             }
             if let Some(finding) = judge_clock(looked.clock_ahead_ms) {
                 tell(finding);
@@ -138,7 +142,11 @@ fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Find
         }
         (missing, false) => {
             let advice = "run `guildhall migrate up`, or set store.migrate = true";
-            Finding::fail("store", format!("{seen}; {missing} migrations are pending, and store.migrate is false"), advice)
+            Finding::fail(
+                "store",
+                format!("{seen}; {missing} migrations are pending, and store.migrate is false"),
+                advice,
+            )
         }
     }
 }
@@ -199,8 +207,10 @@ fn eviction(looked: &redis::RedisProbe) -> Finding {
         (_, 0) => Finding::ok(CHECK, format!("maxmemory-policy is {policy}, and its memory is not limited")),
         (_, bytes) => Finding::warn(
             CHECK,
-            format!("maxmemory-policy is {policy}: above {bytes} bytes it evicts the list of processes that share the \
-                limit"),
+            format!(
+                "maxmemory-policy is {policy}: above {bytes} bytes it evicts the list of processes that share the \
+                limit"
+            ),
             "set maxmemory-policy to noeviction, or use a separate Redis with enough memory",
         ),
     }
@@ -213,8 +223,13 @@ fn persistence(looked: &redis::RedisProbe) -> Finding {
         return Finding::fail(CHECK, "the last save failed", advice);
     }
     let appends = if looked.appends { "appendonly is on" } else { "appendonly is off" };
-    Finding::ok(CHECK, format!("{appends}; persistence is not needed: Guildhall detects that Redis has lost its data, \
-        and the limit is still enforced"))
+    Finding::ok(
+        CHECK,
+        format!(
+            "{appends}; persistence is not needed: Guildhall detects that Redis has lost its data, \
+        and the limit is still enforced"
+        ),
+    )
 }
 
 #[cfg(test)]
