@@ -1,24 +1,26 @@
 //! Guildhall: a daemon between a Discord bot's brain (the bot's own code) and Discord.
 //!
 //! ```text
-//!  Discord gateway ──ws──▶ discord::Shards ──ShardEvent──▶ app::Daemon ──▶ api::Readiness ◀── GET /readyz
+//!  Discord gateway ──ws──▶ discord::Shards ──ShardEvent──▶ daemon::Daemon ──▶ api::Readiness ◀── GET /readyz
 //!                                 │
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
 //! Layers; each uses only layers to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`],
-//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`. All layers may use [`events`],
+//! [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`daemon`], [`demo`], [`doctor`] → [`cli`] → `main`. All layers may use [`events`],
 //! [`metrics`], [`process`] and [`logging`].
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod api;
-pub mod app;
 pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod commands;
+pub mod daemon;
+pub mod demo;
 pub mod discord;
+pub mod doctor;
 mod error_chain;
 pub mod events;
 pub mod handlers;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use guildhall::app::{self, GateState, RestComponent};
-use guildhall::settings::{self, SecretValue, Settings, SettingsSources};
+use guildhall::daemon::{GateState, RestComponent};
+use guildhall::settings::{SecretValue, Settings, SettingsSources};
+use guildhall::{daemon as app, settings};
 use guildhall_core::limit::shared::SharingMode;
 use guildhall_core::response::Credential;
 use guildhall_sim::{Sim, SimConfig};

@@ -181,5 +181,5 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
 /// Runs a benchmark on the same runtime as the daemon, because it uses components of the daemon.
 fn as_the_daemon(run: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<Value> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    guildhall::app::block_on(run)?
+    guildhall::daemon::block_on(run)?
 }

@@ -12,7 +12,7 @@ use futures_util::task::AtomicWaker;
 
 /// A handle that aborts a connection while a response is being sent, whether the client reads or not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ConnectionAbort(Arc<State>);
+pub(crate) struct ConnectionAbort(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -23,13 +23,13 @@ struct State {
 
 impl ConnectionAbort {
     /// Closes the connection in both directions, whatever waits on it.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.0.cut.store(true, Ordering::SeqCst);
         self.0.waits.wake();
     }
 
     /// Whether the connection was aborted. If not, the task is woken when it is.
-    pub(super) fn is_cut(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn is_cut(&self, cx: &Context<'_>) -> bool {
         self.0.waits.register(cx.waker());
         self.0.cut.load(Ordering::SeqCst)
     }

@@ -25,7 +25,7 @@ impl Default for TrustedProxies {
 impl TrustedProxies {
     /// The client of a request that came from this peer. Each proxy appends the address of its own peer to the header,
     /// so it is read from the right, as long as the reporting address is trusted.
-    pub(super) fn origin(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    pub(crate) fn origin(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut from = peer.to_canonical();
         if !self.is_trusted(from) {
             return from;

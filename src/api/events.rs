@@ -11,7 +11,7 @@ use guildhall_core::trace::{SpanId, TraceContext};
 use metrics::{counter, gauge, histogram};
 use tracing::{debug, info, trace, warn};
 
-use super::edge::CertificatesError;
+use crate::api::listener::certificates::CertificatesError;
 use crate::{
     events::InternalEvent,
     metrics::{
@@ -22,17 +22,17 @@ use crate::{
 };
 
 /// A request was answered.
-pub(super) struct RequestCompleted<'a> {
+pub(crate) struct RequestCompleted<'a> {
     /// The path's pattern, out of a fixed set.
-    pub(super) route: &'static str,
-    pub(super) method: &'static str,
-    pub(super) status: StatusCode,
-    pub(super) took: Duration,
+    pub(crate) route: &'static str,
+    pub(crate) method: &'static str,
+    pub(crate) status: StatusCode,
+    pub(crate) took: Duration,
     /// The request id.
-    pub(super) request: &'a str,
+    pub(crate) request: &'a str,
     /// The span of the request, and its parent.
-    pub(super) trace: TraceContext,
-    pub(super) asked_by: Option<SpanId>,
+    pub(crate) trace: TraceContext,
+    pub(crate) asked_by: Option<SpanId>,
 }
 
 impl InternalEvent for RequestCompleted<'_> {
@@ -58,9 +58,9 @@ impl InternalEvent for RequestCompleted<'_> {
 }
 
 /// A request was rejected because its caller exceeds the rate limit.
-pub(super) struct RequestLimited {
-    pub(super) policy: &'static str,
-    pub(super) retry_after: Duration,
+pub(crate) struct RequestLimited {
+    pub(crate) policy: &'static str,
+    pub(crate) retry_after: Duration,
 }
 
 impl InternalEvent for RequestLimited {
@@ -72,9 +72,9 @@ impl InternalEvent for RequestLimited {
 }
 
 /// A submission above the rate limit was accepted, and is due later.
-pub(super) struct RequestDelayed {
-    pub(super) policy: &'static str,
-    pub(super) delay: Duration,
+pub(crate) struct RequestDelayed {
+    pub(crate) policy: &'static str,
+    pub(crate) delay: Duration,
 }
 
 impl InternalEvent for RequestDelayed {
@@ -86,8 +86,8 @@ impl InternalEvent for RequestDelayed {
 }
 
 /// A caller is counted together with others, because there are too many.
-pub(super) struct UntrackedCaller {
-    pub(super) policy: &'static str,
+pub(crate) struct UntrackedCaller {
+    pub(crate) policy: &'static str,
 }
 
 impl InternalEvent for UntrackedCaller {
@@ -98,7 +98,7 @@ impl InternalEvent for UntrackedCaller {
 }
 
 /// Requests are counted together with other processes.
-pub(super) struct PoliciesShared;
+pub(crate) struct PoliciesShared;
 
 impl InternalEvent for PoliciesShared {
     fn emit(self) {
@@ -108,7 +108,7 @@ impl InternalEvent for PoliciesShared {
 }
 
 /// Requests cannot be counted together with other processes, although this is configured.
-pub(super) struct PoliciesLocal;
+pub(crate) struct PoliciesLocal;
 
 impl InternalEvent for PoliciesLocal {
     fn emit(self) {
@@ -119,7 +119,7 @@ impl InternalEvent for PoliciesLocal {
 
 /// The outcome of a key look-up.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum LookupResult {
+pub(crate) enum LookupResult {
     Found,
     Unknown,
     /// The store failed.
@@ -129,8 +129,8 @@ pub(super) enum LookupResult {
 }
 
 /// A key was looked up in the store.
-pub(super) struct KeyLookedUp {
-    pub(super) result: LookupResult,
+pub(crate) struct KeyLookedUp {
+    pub(crate) result: LookupResult,
 }
 
 impl InternalEvent for KeyLookedUp {
@@ -147,7 +147,7 @@ impl InternalEvent for KeyLookedUp {
 }
 
 /// A connection was accepted.
-pub(super) struct ConnectionAccepted;
+pub(crate) struct ConnectionAccepted;
 
 impl InternalEvent for ConnectionAccepted {
     fn emit(self) {
@@ -157,7 +157,7 @@ impl InternalEvent for ConnectionAccepted {
 }
 
 /// An accepted connection was closed.
-pub(super) struct ConnectionClosed;
+pub(crate) struct ConnectionClosed;
 
 impl InternalEvent for ConnectionClosed {
     fn emit(self) {
@@ -168,7 +168,7 @@ impl InternalEvent for ConnectionClosed {
 
 /// Why a connection was rejected.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ConnectionRejectReason {
+pub(crate) enum ConnectionRejectReason {
     /// The connection limit is reached; a response says so.
     Full,
     /// So many connections are above the limit that the response is sent without waiting.
@@ -178,8 +178,8 @@ pub(super) enum ConnectionRejectReason {
 }
 
 /// A connection was rejected.
-pub(super) struct ConnectionRejected {
-    pub(super) why: ConnectionRejectReason,
+pub(crate) struct ConnectionRejected {
+    pub(crate) why: ConnectionRejectReason,
 }
 
 impl InternalEvent for ConnectionRejected {
@@ -196,7 +196,7 @@ impl InternalEvent for ConnectionRejected {
 
 /// Why a connection was aborted.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ConnectionAbortReason {
+pub(crate) enum ConnectionAbortReason {
     /// A request took too long to arrive.
     SlowHeader,
     /// The client did not read the response.
@@ -208,8 +208,8 @@ pub(super) enum ConnectionAbortReason {
 }
 
 /// A connection was aborted.
-pub(super) struct ConnectionAborted {
-    pub(super) why: ConnectionAbortReason,
+pub(crate) struct ConnectionAborted {
+    pub(crate) why: ConnectionAbortReason,
 }
 
 impl InternalEvent for ConnectionAborted {
@@ -226,8 +226,8 @@ impl InternalEvent for ConnectionAborted {
 }
 
 /// A new certificate is in use.
-pub(super) struct CertificateReloaded<'a> {
-    pub(super) file: &'a Path,
+pub(crate) struct CertificateReloaded<'a> {
+    pub(crate) file: &'a Path,
 }
 
 impl InternalEvent for CertificateReloaded<'_> {
@@ -238,8 +238,8 @@ impl InternalEvent for CertificateReloaded<'_> {
 }
 
 /// A certificate's files have changed, and are invalid.
-pub(super) struct CertificateReloadFailed<'a> {
-    pub(super) error: &'a CertificatesError,
+pub(crate) struct CertificateReloadFailed<'a> {
+    pub(crate) error: &'a CertificatesError,
 }
 
 impl InternalEvent for CertificateReloadFailed<'_> {
@@ -250,11 +250,11 @@ impl InternalEvent for CertificateReloadFailed<'_> {
 }
 
 /// A caller changed by hand what the daemon does by itself.
-pub(super) struct ManualIntervention<'a> {
-    pub(super) action: AuditAction,
+pub(crate) struct ManualIntervention<'a> {
+    pub(crate) action: AuditAction,
     /// The object of the action.
-    pub(super) target: &'a dyn Display,
-    pub(super) caller: &'a Caller,
+    pub(crate) target: &'a dyn Display,
+    pub(crate) caller: &'a Caller,
 }
 
 impl InternalEvent for ManualIntervention<'_> {
@@ -267,8 +267,8 @@ impl InternalEvent for ManualIntervention<'_> {
 }
 
 /// The number of open streams has changed.
-pub(super) struct StreamsCounted {
-    pub(super) count: usize,
+pub(crate) struct StreamsCounted {
+    pub(crate) count: usize,
 }
 
 impl InternalEvent for StreamsCounted {
@@ -279,11 +279,11 @@ impl InternalEvent for StreamsCounted {
 }
 
 /// A stream has ended.
-pub(super) struct StreamEnded<'a> {
+pub(crate) struct StreamEnded<'a> {
     /// Id of the key that opened it.
-    pub(super) key: &'a str,
+    pub(crate) key: &'a str,
     /// The reason, out of a fixed set.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 impl InternalEvent for StreamEnded<'_> {
@@ -299,9 +299,9 @@ impl InternalEvent for StreamEnded<'_> {
 }
 
 /// A caller has waited for its submission, or was not permitted to.
-pub(super) struct WaitEnded {
+pub(crate) struct WaitEnded {
     /// The outcome, out of a fixed set.
-    pub(super) result: &'static str,
+    pub(crate) result: &'static str,
 }
 
 impl InternalEvent for WaitEnded {
@@ -311,9 +311,9 @@ impl InternalEvent for WaitEnded {
 }
 
 /// The listener for interactions has started.
-pub(super) struct InteractionsListening {
+pub(crate) struct InteractionsListening {
     /// Its address, with the actual port.
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl InternalEvent for InteractionsListening {
@@ -324,9 +324,9 @@ impl InternalEvent for InteractionsListening {
 
 /// A request to the interactions endpoint was not signed by Discord. Discord itself sends such requests now and then,
 /// on purpose.
-pub(super) struct InteractionRejected {
+pub(crate) struct InteractionRejected {
     /// The reason, out of a fixed set.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
 }
 
 impl InternalEvent for InteractionRejected {

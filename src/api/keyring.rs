@@ -18,7 +18,7 @@ use guildhall_core::{
 use sha2::{Digest as _, Sha256};
 
 /// How long a result from the store is used.
-pub(super) const FRESH: Duration = Duration::from_secs(2);
+pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// Maximum number of cached keys, and of cached ids that do not exist.
 const REMEMBERED_MOST: usize = 10_000;
 /// How many rejections of one key are recorded in the audit within the window below.
@@ -26,12 +26,12 @@ const REFUSALS_MOST: u32 = 10;
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 
 /// The stored form of a key's secret.
-pub(super) fn digest(secret: &str) -> [u8; 32] {
+pub(crate) fn digest(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }
 
 /// Whether two digests are equal. Takes the same time for all that are not.
-pub(super) fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+pub(crate) fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     // Does not end before the last byte.
     std::hint::black_box(one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
 }
@@ -44,7 +44,7 @@ struct Refusals {
 
 /// The keys that were looked up recently. Unknown ids do not displace keys.
 #[derive(Default)]
-pub(super) struct Keyring {
+pub(crate) struct Keyring {
     found: Mutex<HashMap<KeyId, (Arc<ApiKey>, Instant)>>,
     absent: Mutex<HashMap<KeyId, Instant>>,
     refusals: Mutex<HashMap<Arc<str>, Refusals>>,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Keyring {
 
 impl Keyring {
     /// The cached result for a key, if it is recent: the key, or that it does not exist.
-    pub(super) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
+    pub(crate) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<ApiKey>>> {
         let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < FRESH;
         if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, asked)| is_fresh(*asked)) {
             return Some(Some(Arc::clone(key)));
@@ -67,7 +67,7 @@ impl Keyring {
     }
 
     /// Caches what the store returned to a query that was sent at `asked`.
-    pub(super) fn remember(&self, id: KeyId, key: Option<Arc<ApiKey>>, asked: Instant) {
+    pub(crate) fn remember(&self, id: KeyId, key: Option<Arc<ApiKey>>, asked: Instant) {
         let is_fresh = |at: Instant| asked.saturating_duration_since(at) < FRESH;
         match key {
             Some(key) => {
@@ -87,7 +87,7 @@ impl Keyring {
 
     /// Whether this rejection of a key is recorded in the audit: only a few of each key are, so that no caller fills
     /// the store with them.
-    pub(super) fn writes_down(&self, key: &Arc<str>, now: Instant) -> bool {
+    pub(crate) fn writes_down(&self, key: &Arc<str>, now: Instant) -> bool {
         let mut refusals = lock(&self.refusals);
         if refusals.len() >= REMEMBERED_MOST {
             refusals.retain(|_, refused| now.saturating_duration_since(refused.since) < REFUSALS_EVERY);
@@ -115,7 +115,7 @@ fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
 }
 
 /// The caller with this key, if the secret matches and the key is valid.
-pub(super) fn caller(key: &ApiKey, shown: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
+pub(crate) fn caller(key: &ApiKey, shown: &ParsedKey<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
     let fits = is_same(&key.made.digest, &digest(shown.secret));
     let is_operator = key.made.grant.may(guildhall_core::access::Scope::Admin);
     (fits && key.is_good(now)).then(|| Caller {

@@ -12,35 +12,46 @@
 
 mod abort;
 pub mod admin_key;
+mod app_state;
 mod body;
 mod client_address;
-mod control;
-mod edge;
+mod dto;
+mod errors;
 mod events;
+mod handlers;
 mod health;
 mod interactions;
 mod key_lookup;
 mod keyring;
 mod listener;
+mod middleware;
 mod openapi;
 mod operator_key;
+mod params;
 mod policies;
+mod prefer;
+mod prefer_wait;
 mod problem;
 mod readiness;
 mod request_id;
+mod routes;
+mod services;
 
-pub use self::{
-    admin_key::{AdminKey, AdminKeyError},
-    client_address::TrustedProxies,
-    control::{
-        Control, ControlConfig, GateService, Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem, Route,
-        ShardService, StateService, StreamsConfig, WAYS,
-    },
-    edge::{Certificates, CertificatesError, CheckedCertificate, EdgeConfig},
-    events::{AdminKeyFile, AdminKeyFromOtherProcess},
-    interactions::InteractionsEndpoint,
-    listener::{API_BIND, BindError, BoundListener, INTERACTIONS_BIND, Listener, ListenerHandle, bind, bind_for},
-    openapi::description,
-    policies::PoliciesConfig,
-    readiness::{ComponentHandle, Readiness},
+pub use self::admin_key::{AdminKey, AdminKeyError};
+pub use self::app_state::{Control, ControlConfig};
+pub use self::client_address::TrustedProxies;
+pub use self::events::{AdminKeyFile, AdminKeyFromOtherProcess};
+pub use self::handlers::reload::{Reload, ReloadError, ReloadFuture, ReloadReport, ReloadedItem};
+pub use self::handlers::state::StateService;
+pub use self::handlers::stream::StreamsConfig;
+pub use self::interactions::InteractionsEndpoint;
+pub use self::listener::certificates::{Certificates, CertificatesError, CheckedCertificate};
+pub use self::listener::edge_config::EdgeConfig;
+pub use self::listener::{
+    API_BIND, BindError, BoundListener, INTERACTIONS_BIND, Listener, ListenerHandle, bind, bind_for,
 };
+pub use self::openapi::description;
+pub use self::policies::PoliciesConfig;
+pub use self::readiness::{ComponentHandle, Readiness};
+pub use self::routes::{Route, WAYS};
+pub use self::services::{GateService, GatewayServices, Services, ShardService};

@@ -16,7 +16,7 @@ use super::{admin_key::AdminKey, key_lookup::KeySource, keyring::FRESH};
 const WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct OperatorKey {
+pub(crate) struct OperatorKey {
     key: AdminKey,
     shared: OnceLock<Arc<SharedKey>>,
 }
@@ -30,18 +30,18 @@ struct SharedKey {
 }
 
 impl OperatorKey {
-    pub(super) fn new(key: AdminKey) -> Self {
+    pub(crate) fn new(key: AdminKey) -> Self {
         Self { key, shared: OnceLock::new() }
     }
 
     /// From now on the key is the one in the store: another process may replace it.
-    pub(super) fn share(&self) {
+    pub(crate) fn share(&self) {
         let last = Mutex::new((Some(self.key), Instant::now()));
         drop(self.shared.set(Arc::new(SharedKey { last, reading: AsyncMutex::new(()) })));
     }
 
     /// Whether this is the admin key. A replaced key is rejected once the cached one has expired.
-    pub(super) async fn fits(&self, shown: &str, source: impl FnOnce() -> Option<KeySource>) -> bool {
+    pub(crate) async fn fits(&self, shown: &str, source: impl FnOnce() -> Option<KeySource>) -> bool {
         let Some(shared) = self.shared.get() else { return self.key.fits(shown) };
         let (fits, is_fresh) = shared.compare(shown);
         // An API key is never a generated admin key, so it does not have to wait.

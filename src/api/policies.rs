@@ -100,7 +100,7 @@ impl Meters {
 }
 
 /// The policies of this process.
-pub(super) struct PolicyLimiter {
+pub(crate) struct PolicyLimiter {
     meters: RwLock<Arc<Meters>>,
     shared: OnceLock<Arc<dyn SharedPolicies>>,
     /// Whether the shared count was available at the last request.
@@ -119,7 +119,7 @@ impl fmt::Debug for PolicyLimiter {
 }
 
 impl PolicyLimiter {
-    pub(super) fn new(config: PoliciesConfig) -> Self {
+    pub(crate) fn new(config: PoliciesConfig) -> Self {
         Self {
             meters: RwLock::new(Arc::new(Meters::new(config))),
             shared: OnceLock::new(),
@@ -129,7 +129,7 @@ impl PolicyLimiter {
     }
 
     /// Applies other rates from now on. Where a policy has not changed, callers keep their level.
-    pub(super) fn reconfigure(&self, config: PoliciesConfig) {
+    pub(crate) fn reconfigure(&self, config: PoliciesConfig) {
         let mut meters = self.meters.write().unwrap_or_else(PoisonError::into_inner);
         *meters = Arc::new(meters.reconfigured(config));
     }
@@ -139,17 +139,17 @@ impl PolicyLimiter {
     }
 
     /// From now on requests are counted together with other processes. A second call has no effect.
-    pub(super) fn share(&self, shared: Arc<dyn SharedPolicies>) {
+    pub(crate) fn share(&self, shared: Arc<dyn SharedPolicies>) {
         drop(self.shared.set(shared));
     }
 
     /// Counts a request of a key; `None` if it has no limit. `runtime` is that of the shared count.
-    pub(super) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<PolicyDecision> {
+    pub(crate) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<PolicyDecision> {
         self.take(policy, key, 1, runtime).await
     }
 
     /// Takes as many tokens for a request of a key as it costs.
-    pub(super) async fn take(
+    pub(crate) async fn take(
         &self,
         policy: Policy,
         key: &Arc<str>,
@@ -165,7 +165,7 @@ impl PolicyLimiter {
 
     /// Takes tokens for work that is done already: it is never rejected, and later requests are delayed or rejected
     /// instead.
-    pub(super) async fn owe(
+    pub(crate) async fn owe(
         &self,
         policy: Policy,
         key: &Arc<str>,
@@ -233,7 +233,7 @@ impl PolicyLimiter {
     }
 
     /// Counts a request without a valid key; `None` if it has no limit.
-    pub(super) fn on_failed(&self, from: IpAddr) -> Option<PolicyDecision> {
+    pub(crate) fn on_failed(&self, from: IpAddr) -> Option<PolicyDecision> {
         let meters = self.meters();
         let mut meter = lock(meters.failed.as_ref()?);
         let judged = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
@@ -258,7 +258,7 @@ impl PolicyLimiter {
 }
 
 /// The network of one caller: its address, or the /64 of an IPv6 address.
-pub(super) fn owner(address: IpAddr) -> IpNetwork {
+pub(crate) fn owner(address: IpAddr) -> IpNetwork {
     match address.to_canonical() {
         IpAddr::V4(address) => IpNetwork::of(address.into(), 32),
         IpAddr::V6(address) => IpNetwork::of(address.into(), OWNER_BITS),
@@ -272,7 +272,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The decision on a request, and the state of its limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PolicyDecision {
+pub(crate) struct PolicyDecision {
     policy: &'static str,
     rate: Rate,
     verdict: RateDecision,
@@ -289,7 +289,7 @@ impl PolicyDecision {
     }
 
     /// How long the request is delayed, unless it is rejected.
-    pub(super) fn delay(&self) -> Result<Duration, ProblemResponse> {
+    pub(crate) fn delay(&self) -> Result<Duration, ProblemResponse> {
         match self.verdict.outcome {
             RateOutcome::Taken { delay } => Ok(delay),
             RateOutcome::Refused { retry_after } => Err(self.too_many(retry_after)),
@@ -297,7 +297,7 @@ impl PolicyDecision {
     }
 
     /// The problem for a request above the limit.
-    pub(super) fn too_many(&self, retry_after: Duration) -> ProblemResponse {
+    pub(crate) fn too_many(&self, retry_after: Duration) -> ProblemResponse {
         let (at_once, every) = (self.rate.burst(), self.rate.interval());
         let what = if self.policy == FAILED { "this address, without a valid key," } else { "this key" };
         let counted = if self.policy == Policy::Heavy.name() { "operations" } else { "requests" };
@@ -314,7 +314,7 @@ impl PolicyDecision {
     }
 
     /// Adds the `RateLimit` fields of the IETF draft to the headers of a response.
-    pub(super) fn tell(&self, headers: &mut HeaderMap) {
+    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         let Self { policy, rate, verdict } = self;
         let quota = format!("\"{policy}\";q={};w={}", rate.burst(), whole_seconds(rate.window()));
         let left = format!("\"{policy}\";r={};t={}", verdict.left, verdict.full_in.as_secs_f64().ceil());

@@ -10,7 +10,7 @@ const REQUEST_ID: &str = "x-request-id";
 const MOST: usize = 128;
 
 /// The id of a request: the one from its header, or a random one.
-pub(super) fn of(headers: &HeaderMap) -> Arc<str> {
+pub(crate) fn of(headers: &HeaderMap) -> Arc<str> {
     let plain = |text: &&str| {
         (1..=MOST).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
@@ -20,7 +20,7 @@ pub(super) fn of(headers: &HeaderMap) -> Arc<str> {
 }
 
 /// Adds the id to the headers of a response.
-pub(super) fn tell(named: &str, answer: &mut HeaderMap) {
+pub(crate) fn tell(named: &str, answer: &mut HeaderMap) {
     if let Ok(named) = HeaderValue::from_str(named) {
         answer.insert(HeaderName::from_static(REQUEST_ID), named);
     }

@@ -15,10 +15,9 @@ use super::{
     remote::RemoteArgs,
     setting_flags::{self, SettingFlags},
 };
-use crate::{
-    app::{self, StartError, SyncMode, SyncResult},
-    commands, logging,
-};
+use crate::daemon::commands::{SyncMode, SyncResult};
+use crate::daemon::lifecycle::StartError;
+use crate::{commands, daemon, logging};
 
 /// Default log filter: the command's output is what the user waits for.
 const QUIET: &str = "warn,guildhall_actors::telemetry=error";
@@ -65,7 +64,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let scope = guild.map_or(CommandScope::Global, |guild| CommandScope::Guild(guild.get()));
     let mode = if dry_run { SyncMode::Look } else { SyncMode::Apply };
     let daemon = remote.client_by(|| Ok(loaded.settings.clone())).map_err(|error| error.to_string());
-    let synced = app::block_on(app::sync(&loaded.settings, token, &wanted, scope, mode, &daemon))??;
+    let synced = daemon::block_on(daemon::sync(&loaded.settings, token, &wanted, scope, mode, &daemon))??;
     io::stdout().write_all(told(&synced, mode).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,10 +3,9 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use super::setting_flags::{self, SettingFlags};
-use crate::{
-    app::{self, Demo, DemoSettings, OnHangup, Signals, StopSource},
-    logging,
-};
+use crate::daemon::signals::{OnHangup, Signals, StopSource};
+use crate::demo::{Demo, DemoSettings};
+use crate::{daemon, logging};
 
 /// Default log filter: the demo prints its own output.
 const QUIET: &str = "warn";
@@ -28,9 +27,9 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         QUIET.clone_into(&mut log.filter);
     }
     logging::init(&log, loaded.settings.secrets())?;
-    app::raise_open_files();
+    daemon::raise_open_files();
     let settings = DemoSettings { file, flags: args.settings.given(), loaded };
-    app::block_on(async {
+    daemon::block_on(async {
         let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;
         let mut demo = tokio::select! {
             started = Demo::start(settings) => started?,

@@ -9,10 +9,9 @@ use super::{
     remote::RemoteArgs,
     setting_flags::{self, SettingFlags},
 };
-use crate::{
-    app::{self, CheckStatus, DoctorOptions, Finding},
-    settings::SettingsError,
-};
+use crate::doctor::{CheckStatus, DoctorOptions, Finding};
+use crate::settings::SettingsError;
+use crate::{daemon, doctor};
 
 /// Width of the column of check names.
 const WIDTH: usize = 18;
@@ -42,7 +41,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let examination = DoctorOptions { settings: &settings, daemon, guilds, guilds_most: args.guilds_most };
     let mut findings = Vec::new();
     let mut printed = Ok(());
-    app::block_on(app::examine(&examination, |finding| {
+    daemon::block_on(doctor::examine(&examination, |finding| {
         // Printed immediately: some checks take long.
         if out.is_table() && printed.is_ok() {
             printed = out.show(&Value::Null, |paint| told(&finding, paint));

@@ -15,10 +15,9 @@ use super::{
     setting_flags::{self, SettingFlags},
     suggest,
 };
-use crate::{
-    app::{self, admin_key},
-    client::{ApiRequest, Client, ListRequest, part},
-};
+use crate::client::{ApiRequest, Client, ListRequest, part};
+use crate::daemon;
+use crate::daemon::admin_key;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -128,7 +127,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 
 fn rotate_admin(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let settings = setting_flags::load(file, SettingFlags::default())?.settings;
-    let file = app::block_on(admin_key::rotate(&settings))??;
+    let file = daemon::block_on(admin_key::rotate(&settings))??;
     println!(
         "The new admin key is in {}. Within 2 seconds, running processes accept it and reject the old key.",
         file.display()

@@ -9,13 +9,9 @@ use std::{
 use clap::Subcommand;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::{
-    app,
-    store::{
-        OpenError,
-        migrate::{self, Compatibility, MigrationStatus},
-    },
-};
+use crate::daemon;
+use crate::store::migrate::{Compatibility, MigrationStatus};
+use crate::store::{OpenError, migrate};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -48,7 +44,7 @@ enum Command {
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     let (Command::Up { settings } | Command::Down { settings, .. } | Command::Status { settings }) = &args.command;
     let store = setting_flags::load(file, (**settings).clone())?.settings.store;
-    let steps: Result<Vec<MigrationStatus>, OpenError> = app::block_on(async {
+    let steps: Result<Vec<MigrationStatus>, OpenError> = daemon::block_on(async {
         match &args.command {
             Command::Up { .. } => migrate::up(&store).await,
             Command::Down { steps, .. } => migrate::down(&store, *steps).await,

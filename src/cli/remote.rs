@@ -10,11 +10,9 @@ use super::{
     output::{Format, Output},
     setting_flags::{self, SettingFlags},
 };
-use crate::{
-    app::admin_key,
-    client::{ApiUrl, Client, ClientConfig, ClientKey},
-    settings::{SecretValue, Settings},
-};
+use crate::client::{ApiUrl, Client, ClientConfig, ClientKey};
+use crate::daemon::admin_key;
+use crate::settings::{SecretValue, Settings};
 
 /// Environment variable with the URL of the daemon.
 const PLACE: &str = "GUILDHALL_API";

@@ -5,10 +5,11 @@ use std::{path::PathBuf, process::ExitCode};
 use guildhall_actors::supervision::Supervision;
 
 use super::setting_flags::{self, SettingFlags};
-use crate::{
-    app::{self, OnHangup, Reloader, ServeError, Signals, StartError, StopSource},
-    handlers, logging,
-};
+use crate::daemon::ServeError;
+use crate::daemon::lifecycle::StartError;
+use crate::daemon::reload::Reloader;
+use crate::daemon::signals::{OnHangup, Signals, StopSource};
+use crate::{daemon, handlers, logging};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -34,13 +35,13 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         return Err(StartError::NoToken.into());
     }
     // And so that the log knows which secrets it must not contain.
-    let key = app::admin_key::find(&settings)?;
+    let key = daemon::admin_key::find(&settings)?;
     settings.api.admin_key = Some(key.key.clone());
     let (handlers, prints) = handlers::load_printed(&settings.handlers)?;
     let secrets = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
     let log = logging::init(&settings.log, secrets)?;
     let reloader = Reloader::new(Box::new(read), started, prints, log);
-    app::raise_open_files();
-    app::block_on(app::serve(&settings, handlers, &key, signals, &reloader))??;
+    daemon::raise_open_files();
+    daemon::block_on(daemon::serve(&settings, handlers, &key, signals, &reloader))??;
     Ok(ExitCode::SUCCESS)
 }

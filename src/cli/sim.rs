@@ -5,11 +5,9 @@ use std::{net::SocketAddr, process::ExitCode};
 use anyhow::Context as _;
 use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
 
-use crate::{
-    app::{self, OnHangup, Signals, StopSource},
-    logging,
-    settings::{LogFormat, LogSettings},
-};
+use crate::daemon::signals::{OnHangup, Signals, StopSource};
+use crate::settings::{LogFormat, LogSettings};
+use crate::{daemon, logging};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -77,7 +75,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(twice) = (1..args.token.len()).find(|at| args.token[..*at].contains(&args.token[*at])) {
         anyhow::bail!("--token {} is given twice; each bot needs its own token", args.token[twice]);
     }
-    app::raise_open_files();
+    daemon::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
     runtime.block_on(async {
         let mut signals = Signals::listen(StopSource::Signals, OnHangup::Ends)?;

@@ -1,10 +1,11 @@
 //! Adapters to Discord: its gateway, and its REST API.
 
 mod application;
+pub mod executor;
 mod fatal_close;
 mod gateway;
 mod interaction_responder;
-pub mod operations;
+mod reconcile;
 pub mod rest;
 
 pub use self::{

@@ -11,22 +11,18 @@
 //! database: each has a lease that it renews ([`cluster`]), each queue has one owner and a fence, and every write first
 //! locks the queues that it changes.
 
-mod access_port;
 mod admin_key;
-mod budgets_port;
-mod changes_port;
 mod cluster;
 mod connect;
 mod crashes;
 mod error;
 mod events;
-mod events_port;
 mod file_bound;
 mod file_lock;
 mod leases;
 pub mod migrate;
 mod operation_row;
-mod operations_port;
+mod ports;
 mod probe;
 mod process_ends;
 #[cfg(test)]

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::{
     GUILD, KEY,
-    hall::Hall,
     real::{Place, Real},
     run,
 };
@@ -57,13 +56,13 @@ fn every_example_of_the_page_does_what_it_says() {
     run(async {
         let policies =
             PoliciesConfig { heavy: Rate::new(10, 30), light: Rate::new(100, 300), ..PoliciesConfig::default() };
-        let api = Real::with(&Place::file(), ControlConfig { policies, ..ControlConfig::default() }).await;
+        let config = ControlConfig { policies, ..ControlConfig::default() };
+        let (api, hall) = Real::with_hall(&Place::file(), config).await;
         // Two operations that the page takes to be there: one that waits, one that was given up.
         let waiting = api.create_role(GUILD, "waits").await;
         let dead = api.create_role(GUILD, "dead").await;
         api.becomes(&dead, OperationState::Dead).await;
         // And a call that was made for the page's guild.
-        let hall = Hall::open(&api.control, &api.store).await;
         hall.call(GUILD.parse().unwrap(), ResponseClass::Success).await;
         let address = api.address();
         let api = std::rc::Rc::new(api);

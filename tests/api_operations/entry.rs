@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use guildhall::api::ControlConfig;
+use guildhall::api::Services;
 use guildhall_actors::submission::SubmissionConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -102,7 +103,8 @@ fn until_there_is_a_desk_everything_says_so() {
         }
         let store = Memory::new(10);
         let ear = std::sync::Arc::new(Ear::default());
-        control.open(std::sync::Arc::new(new_desk(store, ear, None, SubmissionConfig::default())));
+        let operations = Some(std::sync::Arc::new(new_desk(store, ear, None, SubmissionConfig::default())));
+        control.publish(Services { operations, ..Services::default() });
         assert_eq!(ask("GET", "/v1/operations").await.status, 200);
     });
 }

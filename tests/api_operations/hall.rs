@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use guildhall::{
-    api::{Control, GateService, ShardService},
-    store::Store,
-};
+use guildhall::api::{Control, GateService, GatewayServices, Services, ShardService};
+use guildhall::store::Store;
 use guildhall_actors::budget::{BudgetService, BudgetsHandle, SpendRecorder};
 use guildhall_actors::gate::{
     ClearedRequest, Gate, GateConfig, RawResponse, Rest as _, RestRequest, SendFuture, Transport,
@@ -84,13 +82,13 @@ pub(crate) struct Hall {
 
 impl Hall {
     /// Puts it beside a desk.
-    pub(crate) async fn open(control: &Control, store: &Store) -> Self {
+    pub(crate) async fn open(control: Control, store: &Store, services: Services) -> (Self, Control) {
         let discord = Discord::default();
         // A fresh gate waits for a window.
         let window = Duration::from_millis(50);
         let limits = LimitConfig { window, settling: Duration::ZERO, margin: Duration::ZERO, ..LimitConfig::default() };
         let gate = Gate::start(discord.clone(), GateConfig { limits, ..GateConfig::default() }, LeaseGuard::always());
-        control.open_gate(GateService { gate: Arc::clone(&gate), credential: BOT });
+        let control = control.with_gate(GateService { gate: Arc::clone(&gate), credential: BOT });
         let shard = |shard, state, confirmed| ShardView {
             shard,
             state,
@@ -103,14 +101,16 @@ impl Hall {
         };
         let own = vec![shard(0, ShardState::Connected, Some(117)), shard(1, ShardState::Resuming, None)];
         let board = Arc::new(Board { own: Mutex::new(own), restarted: Mutex::default() });
-        control.open_shards(ShardService { board: board.clone(), sessions: Arc::new(store.clone()) });
+        let shards = ShardService { board: board.clone(), sessions: Arc::new(store.clone()) };
+        control.publish_gateway(GatewayServices { shards: Some(shards), ..GatewayServices::default() });
         let budgets = BudgetsHandle::start(3, Duration::from_secs(60));
         let limits = BudgetLimits { maximum: Points::whole(1_000), restore_per_second: Points::whole(50) };
         budgets.configure(&BudgetName::new("shop").unwrap(), limits).await.unwrap();
         let others = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::ZERO };
         let spend = SpendRecorder::new(Arc::new(store.clone()), "these-tests", WallClock::system());
-        control.open_budgets(Arc::new(BudgetService::new(budgets, Some(others), spend.clone())));
-        Self { gate, board, spend, discord }
+        let budgets = Arc::new(BudgetService::new(budgets, Some(others), spend.clone()));
+        control.publish(Services { budgets: Some(budgets), ..services });
+        (Self { gate, board, spend, discord }, control)
     }
 
     /// Makes a call for a guild, to which Discord answers so.

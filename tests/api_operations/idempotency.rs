@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall::redis::{REMEMBERED_FOR, RedisClient, RedisConfig, RedisIdempotency, RedisKeys, RedisUrl};
+use guildhall::redis::{REMEMBERED_FOR, RedisClient, RedisConfig, RedisIdempotency, RedisKeys};
+use guildhall::settings::RedisUrl;
 use guildhall_core::operation::OperationState;
 use redis::Commands as _;
 use serde_json::json;

@@ -47,10 +47,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall::{
-    api::{self, AdminKey, Control, ControlConfig, EdgeConfig, Listener, Readiness, TrustedProxies},
-    settings::SecretValue,
-};
+use guildhall::api;
+use guildhall::api::admin_key::AdminKey;
+use guildhall::api::{Control, ControlConfig, EdgeConfig, Listener, Readiness, Services, TrustedProxies};
+use guildhall::settings::SecretValue;
 use guildhall_actors::ports::{IdempotencyCache, OperationStore, PauseTarget};
 use guildhall_actors::submission::{OperationService, QueueNotifier, SubmissionConfig};
 use guildhall_core::{
@@ -74,7 +74,7 @@ pub(crate) const BEGIN: u64 = 1_700_000_000_000;
 
 /// Runs a test where a listener can live.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-    guildhall::app::block_on(test).unwrap()
+    guildhall::daemon::block_on(test).unwrap()
 }
 
 /// What the supervisor would have heard.
@@ -152,7 +152,7 @@ impl Setup {
         let (store, ear) = (Memory::new(most), Arc::new(Ear::default()));
         let desk = Arc::new(new_desk(store.clone(), ear.clone(), cache, desk));
         let control = new_control(control).behind(proxies);
-        control.open(desk.clone());
+        control.publish(Services { operations: Some(desk.clone()), ..Services::default() });
         Api { store, desk, ear, listener: listen_within(control.clone(), edge), control }
     }
 }

@@ -2,11 +2,9 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use guildhall::{
-    api::{Control, ControlConfig, Listener},
-    settings,
-    store::Store,
-};
+use guildhall::api::{Control, ControlConfig, Listener, Services};
+use guildhall::settings;
+use guildhall::store::Store;
 use guildhall_actors::ports::{
     ClaimFrom, Fence, IntentUpdate, OperationDetails, OperationStore as _, OperationUpdate, UpdateResult,
 };
@@ -18,6 +16,7 @@ use guildhall_core::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::hall::Hall;
 use super::{Answer, BEGIN, Ear, GUILD, KEY, call, listen, new_control, new_desk, postgres, role};
 
 /// Where a store is.
@@ -73,6 +72,19 @@ impl Real {
     }
 
     pub(crate) async fn with(place: &Place, config: ControlConfig) -> Self {
+        let (store, control, services) = Self::prepare(place, config).await;
+        control.publish(services);
+        Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&place.folder) }
+    }
+
+    /// The same with a gate, shards and budgets.
+    pub(crate) async fn with_hall(place: &Place, config: ControlConfig) -> (Self, Hall) {
+        let (store, control, services) = Self::prepare(place, config).await;
+        let (hall, control) = Hall::open(control, &store, services).await;
+        (Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&place.folder) }, hall)
+    }
+
+    async fn prepare(place: &Place, config: ControlConfig) -> (Store, Control, Services) {
         let settings = settings::StoreSettings {
             url: place.url.parse().unwrap(),
             direct_url: None,
@@ -93,12 +105,10 @@ impl Real {
         let store = Store::open(&settings).await.unwrap();
         let desk = SubmissionConfig { store_within: Duration::from_secs(60), ..SubmissionConfig::default() };
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, desk);
-        let control = new_control(config);
-        control.open(Arc::new(desk));
-        control.open_keys(Arc::new(store.clone()));
-        control.open_erasure(Arc::new(store.clone()));
-        control.open_changes(Arc::new(store.clone()));
-        Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&place.folder) }
+        let control = new_control(config).with_keys(Arc::new(store.clone())).with_erasure(Arc::new(store.clone()));
+        let services =
+            Services { operations: Some(Arc::new(desk)), changes: Some(Arc::new(store.clone())), budgets: None };
+        (store, control, services)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -2,11 +2,10 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use guildhall::{
-    api::{ControlConfig, Listener},
-    settings,
-    store::Store,
-};
+use guildhall::api::Services;
+use guildhall::api::{ControlConfig, Listener};
+use guildhall::settings;
+use guildhall::store::Store;
 use guildhall_actors::ports::{ClaimFrom, IntentUpdate, OperationStore as _, OperationUpdate, UpdateResult};
 use guildhall_actors::submission::SubmissionConfig;
 use guildhall_core::{
@@ -54,11 +53,9 @@ impl OnSqlite {
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, SubmissionConfig::default());
-        let control = new_control(control);
-        control.open(Arc::new(desk));
-        control.open_keys(Arc::new(store.clone()));
-        control.open_erasure(Arc::new(store.clone()));
-        let hall = Hall::open(&control, &store).await;
+        let control = new_control(control).with_keys(Arc::new(store.clone())).with_erasure(Arc::new(store.clone()));
+        let services = Services { operations: Some(Arc::new(desk)), ..Services::default() };
+        let (hall, control) = Hall::open(control, &store, services).await;
         Self { store, hall, listener: listen(control) }
     }
 

@@ -2,11 +2,11 @@
 
 use std::{cell::RefCell, net::SocketAddr, sync::Arc, time::Duration};
 
-use guildhall::{
-    api::{self, AdminKey, Control, ControlConfig, Listener, PoliciesConfig, Readiness},
-    redis::{RedisClient, RedisConfig, RedisKeys, RedisPolicies},
-    settings::SecretValue,
-};
+use guildhall::api;
+use guildhall::api::admin_key::AdminKey;
+use guildhall::api::{Control, ControlConfig, Listener, PoliciesConfig, Readiness};
+use guildhall::redis::{RedisClient, RedisConfig, RedisKeys, RedisPolicies};
+use guildhall::settings::SecretValue;
 use guildhall_core::{
     policy::{Meter, Rate},
     time::Timestamp,
@@ -102,13 +102,13 @@ impl Member {
     }
 }
 
-fn config(url: guildhall::redis::RedisUrl) -> RedisConfig {
+fn config(url: guildhall::settings::RedisUrl) -> RedisConfig {
     RedisConfig { url, ca_file: None, timeout: Duration::from_secs(5) }
 }
 
 #[test]
 fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
-    guildhall::app::block_on(async {
+    guildhall::daemon::block_on(async {
         let server = RedisServer::start();
         let line = Relay::to(&server);
         // Nothing comes back while the test runs, but for one a second.
@@ -162,7 +162,7 @@ fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
 
 #[test]
 fn a_refusal_needs_no_redis() {
-    guildhall::app::block_on(async {
+    guildhall::daemon::block_on(async {
         let server = RedisServer::start();
         let member = Member::start(&config(server.url()), Rate::new(1, 3).unwrap());
         member.exhaust().await;

@@ -2,10 +2,8 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use guildhall::{
-    discord::{BackoffConfig, ShardPool, ShardPoolConfig},
-    settings::{SecretValue, ShardRange},
-};
+use guildhall::discord::{BackoffConfig, ShardPool, ShardPoolConfig};
+use guildhall::settings::{SecretValue, ShardRange};
 use guildhall_actors::shard::FlowLimit;
 use guildhall_actors::wall_clock::WallClock;
 use guildhall_sim::{GatewayConfig, Sim, SimConfig, SimHandle, StormEvent, StormSpec};

@@ -2,11 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall::{
-    redis::{RedisClient, RedisConfig, RedisKeys, RedisLeases, RedisUrl},
-    settings::{self, SettingsSources},
-    store::{SqlLeases, migrate},
-};
+use guildhall::redis::{RedisClient, RedisConfig, RedisKeys, RedisLeases};
+use guildhall::settings;
+use guildhall::settings::{RedisUrl, SettingsSources};
+use guildhall::store::{SqlLeases, migrate};
 use guildhall_actors::ports::{Lease, LeaseName, LeaseStore};
 use tempfile::TempDir;
 

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use guildhall::{api::Readiness, app::OperationsComponent, settings, store::Store};
+use guildhall::api::Readiness;
+use guildhall::daemon::OperationsComponent;
+use guildhall::settings;
+use guildhall::store::Store;
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::ports::{
     DelayedBy, Execution, ExecutionOutput, ExecutionResult, ExecutorFuture, NewOperation, OperationExecutor,
@@ -113,7 +116,7 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
 
 #[test]
 fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
-    guildhall::app::block_on(async {
+    guildhall::daemon::block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let environment = [
             ("GUILDHALL__STORE__URL", format!("sqlite:{}/guildhall.db", folder.path().display())),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use guildhall::discord::operations::{DiscordExecutor, ExecutorConfig, ObjectOwnership};
+use guildhall::discord::executor::{DiscordExecutor, ExecutorConfig, ObjectOwnership};
 use guildhall_actors::gate::{CallOutcome, Gate, GateConfig, Rest as _};
 use guildhall_actors::guild::Journal;
 use guildhall_actors::lease_guard::LeaseGuard;

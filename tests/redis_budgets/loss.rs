@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall::redis::RedisUrl;
+use guildhall::settings::RedisUrl;
 use guildhall_actors::budget::BudgetsHandle;
 use guildhall_core::budget::{
     BudgetDecision, BudgetError, BudgetFallback, BudgetLimits, BudgetName, BudgetSnapshot, BudgetSource,

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall::redis::{RedisBudgets, RedisClient, RedisConfig, RedisKeys, RedisUrl};
+use guildhall::redis::{RedisBudgets, RedisClient, RedisConfig, RedisKeys};
+use guildhall::settings::RedisUrl;
 use guildhall_actors::budget::{BudgetsHandle, SharedBudgetsConfig};
 use guildhall_core::budget::{BudgetFallback, BudgetMemberConfig};
 use tokio::task::LocalSet;

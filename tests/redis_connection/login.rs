@@ -3,9 +3,9 @@
 use std::{fs, path::PathBuf};
 
 use guildhall::redis::{
-    ACL_RULES, RedisClient, RedisConfig, RedisConfigError, RedisErrorReason, RedisKeys, RedisUrl, Script,
-    SubscriptionEvent,
+    ACL_RULES, RedisClient, RedisConfig, RedisConfigError, RedisErrorReason, RedisKeys, Script, SubscriptionEvent,
 };
+use guildhall::settings::RedisUrl;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redis::Value;
 use tempfile::TempDir;

@@ -15,7 +15,8 @@ mod telemetry;
 
 use std::{future::Future, time::Duration};
 
-use guildhall::redis::{RedisCallError, RedisClient, RedisConfig, RedisErrorReason, RedisUrl, Script};
+use guildhall::redis::{RedisCallError, RedisClient, RedisConfig, RedisErrorReason, Script};
+use guildhall::settings::RedisUrl;
 use redis::{Value, aio::MultiplexedConnection};
 use support::RedisServer;
 use tokio::{task::yield_now, time::timeout};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use guildhall::redis::{RedisCallError, RedisClient, RedisErrorReason, RedisKeys, RedisUrl, Script};
+use guildhall::redis::{RedisCallError, RedisClient, RedisErrorReason, RedisKeys, Script};
+use guildhall::settings::RedisUrl;
 use redis::Value;
 use tokio::time::interval;
 

@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use guildhall::redis::RedisUrl;
+use guildhall::settings::RedisUrl;
 
 use crate::{
     assert_all_take_part,

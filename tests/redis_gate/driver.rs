@@ -8,11 +8,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use guildhall::{
-    app::{GateState, RestComponent, block_on},
-    logging,
-    settings::{self, Settings, SettingsSources},
-};
+use guildhall::daemon::{GateState, RestComponent, block_on};
+use guildhall::settings::{Settings, SettingsSources};
+use guildhall::{logging, settings};
 use guildhall_actors::gate::{CallOutcome, Rest as _};
 use guildhall_core::lane::Lane;
 use tokio::sync::mpsc::{self, UnboundedReceiver};

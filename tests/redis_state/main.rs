@@ -15,7 +15,8 @@ mod support;
 use std::{future::Future, time::Duration};
 
 use actix::{Actor as _, Addr};
-use guildhall::redis::{RateLimitBlock, RedisClient, RedisConfig, RedisUrl, SharedState, SharedStateConfig};
+use guildhall::redis::{RateLimitBlock, RedisClient, RedisConfig, SharedState, SharedStateConfig};
+use guildhall::settings::RedisUrl;
 use guildhall_actors::circuit_breaker::{
     Admit, BreakerChanged, CircuitBreaker, CircuitBreakerSnapshot, ForceOpen, ObserveCircuitBreaker, Pass,
     ResetBreaker, SubscribeBreakerChanges,

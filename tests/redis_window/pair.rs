@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use guildhall::redis::{
-    RedisKeys,
-    window::{GATE, WindowKeys, WindowScope, read_reply},
-};
+use guildhall::redis::RedisKeys;
+use guildhall::redis::window::{GATE, WindowKeys, WindowScope, read_reply};
 use guildhall_core::limit::shared::{ReferenceWindow, ScriptCall, ScriptReply, SharedLimitConfig};
 use proptest::{
     strategy::Strategy,

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
-use guildhall::redis::{
-    ACL_RULES, RedisClient, RedisConfig, RedisKeys, RedisUrl, RedisWindow, SubscriptionEvent,
-    window::{WindowKeys, WindowScope},
-};
+use guildhall::redis::window::{RedisWindow, WindowKeys, WindowScope};
+use guildhall::redis::{ACL_RULES, RedisClient, RedisConfig, RedisKeys, SubscriptionEvent};
+use guildhall::settings::RedisUrl;
 use guildhall_core::{
     limit::shared::{
         JoinRequest, MembershipState, ScriptCall, ScriptCommand, ScriptReply, SharedLimitConfig, SyncRequest,

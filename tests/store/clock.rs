@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use guildhall::{
-    clock::{SystemTimeSource, TimeSource},
-    store::Store,
-};
+use guildhall::clock::{SystemTimeSource, TimeSource};
+use guildhall::store::Store;
 use guildhall_actors::ports::{EventStore as _, NewOperation, OperationStore as _, Retention, SubmitResult};
 use guildhall_core::{
     operation::{OperationState, Queue},

@@ -1,9 +1,8 @@
 //! PostgreSQL keeps tenants apart itself: in which deployments, and what it says where it cannot.
 
-use guildhall::{
-    settings::{self, RowSecurityMode},
-    store::{OpenError, Store, migrate},
-};
+use guildhall::settings;
+use guildhall::settings::RowSecurityMode;
+use guildhall::store::{OpenError, Store, migrate};
 use guildhall_actors::ports::{OperationFilter, OperationStore as _};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::task::block_in_place;

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use guildhall::{settings, store::Store};
+use guildhall::settings;
+use guildhall::store::Store;
 use guildhall_actors::ports::{
     Attempt, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, IntentUpdate, NewOperation, OperationStore as _,
     OperationUpdate, Retention, SubmitError, SubmitResult, UpdateResult,

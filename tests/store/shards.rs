@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use guildhall::{
-    settings::LeaseSettings,
-    store::{ClusterEvent, Store},
-};
+use guildhall::settings::LeaseSettings;
+use guildhall::store::{ClusterEvent, Store};
 use guildhall_actors::ports::{CommitResult, EventStore as _, HandlerCommit, StoredSession};
 use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim, ShardStore as _};
 use sea_orm::{ConnectionTrait as _, Database};

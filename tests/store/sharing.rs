@@ -2,10 +2,8 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use guildhall::{
-    settings::LeaseSettings,
-    store::{ClusterEvent, Store},
-};
+use guildhall::settings::LeaseSettings;
+use guildhall::store::{ClusterEvent, Store};
 use guildhall_actors::ports::{
     Claim, ClaimFrom, CommitResult, EventStore as _, HandlerCommit, OperationStore as _, PauseTarget, SubmitResult,
     UpdateResult,

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use guildhall::redis::RedisUrl;
+use guildhall::settings::RedisUrl;
 use guildhall_sim::{BotConfig, LimitConfig};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall::redis::RedisUrl;
+use guildhall::settings::RedisUrl;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},

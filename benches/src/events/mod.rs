@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::Args;
-use guildhall::app::EventsComponent;
+use guildhall::daemon::EventsComponent;
 use guildhall::discord::{
     BackoffConfig, IdentifyLimits, IdentifyQueue, RestInteractionResponder, ShardPool, ShardPoolConfig,
 };

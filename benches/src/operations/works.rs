@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use guildhall::api::Readiness;
-use guildhall::app::OperationsComponent;
-use guildhall::discord::operations::{DiscordExecutor, ExecutorConfig};
-use guildhall::settings::{self, Settings, SettingsSources};
+use guildhall::daemon::OperationsComponent;
+use guildhall::discord::executor::{DiscordExecutor, ExecutorConfig};
+use guildhall::settings;
+use guildhall::settings::{Settings, SettingsSources};
 use guildhall::store::Store;
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::gate::{Gate, GateConfig};

@@ -25,13 +25,12 @@ use guildhall_core::event::{EventName, read_interaction};
 use serde_json::json;
 
 use self::signature::{InteractionSignature, SignatureRejection};
-use super::{
-    body::{self, BodyMemory, announces_more_than, closing, hold, last_words},
-    edge::EdgeConfig,
-    events::{InteractionRejected, InteractionsListening},
-    listener::{BoundListener, Listener},
-    problem::{ProblemResponse, ProblemType},
-};
+use super::body;
+use super::body::{BodyMemory, announces_more_than, closing, hold, last_words};
+use super::events::{InteractionRejected, InteractionsListening};
+use super::listener::{BoundListener, Listener};
+use super::problem::{ProblemResponse, ProblemType};
+use crate::api::listener::edge_config::EdgeConfig;
 use crate::{discord::first_response, events::emit, settings::PublicKey};
 
 const CONNECTIONS: usize = 512;

@@ -16,7 +16,7 @@ const DIGITS: usize = 11;
 
 /// Why a request is not accepted as one from Discord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignatureRejection {
+pub(crate) enum SignatureRejection {
     /// A header is missing or malformed.
     Headers,
     /// The time of the signature is outside the window.
@@ -26,7 +26,7 @@ pub(super) enum SignatureRejection {
 }
 
 impl SignatureRejection {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Headers => "headers",
             Self::Time => "time",
@@ -37,14 +37,14 @@ impl SignatureRejection {
 
 /// The signature of a request, before its body is read.
 #[derive(Clone, Debug)]
-pub(super) struct InteractionSignature {
+pub(crate) struct InteractionSignature {
     signature: Signature,
     timestamp: String,
 }
 
 impl InteractionSignature {
     /// Reads the headers; the time must be the current one, give or take the window.
-    pub(super) fn read(headers: &HeaderMap, now: UnixMs, window: Duration) -> Result<Self, SignatureRejection> {
+    pub(crate) fn read(headers: &HeaderMap, now: UnixMs, window: Duration) -> Result<Self, SignatureRejection> {
         let one = |name| {
             let mut all = headers.get_all(name);
             all.next()
@@ -64,7 +64,7 @@ impl InteractionSignature {
     }
 
     /// Verifies that this body was signed with this key.
-    pub(super) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), SignatureRejection> {
+    pub(crate) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), SignatureRejection> {
         let mut signed = Vec::with_capacity(self.timestamp.len() + body.len());
         signed.extend_from_slice(self.timestamp.as_bytes());
         signed.extend_from_slice(body);

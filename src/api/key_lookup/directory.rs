@@ -16,7 +16,7 @@ const REFRESH_EVERY: Duration = Duration::from_secs(5);
 const CLOCK_SKEW: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-pub(super) struct KeyDirectory {
+pub(crate) struct KeyDirectory {
     ids: HashSet<KeyId>,
     /// When it was last read, by the wall clock; `None` before the first time.
     read_at: Option<UnixMs>,
@@ -25,22 +25,22 @@ pub(super) struct KeyDirectory {
 }
 
 impl KeyDirectory {
-    pub(super) fn contains(&self, id: KeyId) -> bool {
+    pub(crate) fn contains(&self, id: KeyId) -> bool {
         self.ids.contains(&id)
     }
 
-    pub(super) fn insert(&mut self, id: KeyId) {
+    pub(crate) fn insert(&mut self, id: KeyId) {
         if self.ids.len() < MOST {
             self.ids.insert(id);
         }
     }
 
-    pub(super) fn remove(&mut self, id: KeyId) {
+    pub(crate) fn remove(&mut self, id: KeyId) {
         self.ids.remove(&id);
     }
 
     /// Whether the caller must read new ids now.
-    pub(super) fn begin_refresh(&mut self, now: Instant) -> bool {
+    pub(crate) fn begin_refresh(&mut self, now: Instant) -> bool {
         let is_due = self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH_EVERY);
         if is_due {
             self.refreshed = Some(now);
@@ -49,13 +49,13 @@ impl KeyDirectory {
     }
 
     /// Which ids to read: those created since this time, and how many.
-    pub(super) fn wanted(&self) -> (UnixMs, usize) {
+    pub(crate) fn wanted(&self) -> (UnixMs, usize) {
         let skew = u64::try_from(CLOCK_SKEW.as_millis()).unwrap_or(u64::MAX);
         (UnixMs::new(self.read_at.map_or(0, |at| at.millis().saturating_sub(skew))), MOST)
     }
 
     /// Adds ids that were read at this time.
-    pub(super) fn add(&mut self, ids: Vec<KeyId>, read_at: UnixMs) {
+    pub(crate) fn add(&mut self, ids: Vec<KeyId>, read_at: UnixMs) {
         ids.into_iter().for_each(|id| self.insert(id));
         self.read_at = Some(read_at);
     }

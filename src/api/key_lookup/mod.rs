@@ -49,7 +49,7 @@ const LIMITS: LookupQueueLimits = LookupQueueLimits { per_address: 256, total: 4
 
 /// The key could not be looked up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LookupError {
+pub(crate) enum LookupError {
     /// Too many keys wait, or the store took too long.
     #[error("the key was not looked up in time, because too many other keys are being looked up")]
     Busy,
@@ -63,7 +63,7 @@ type Waiter = (Option<IpNetwork>, KeyId);
 
 /// Looks keys up. Clones share everything.
 #[derive(Clone)]
-pub(super) struct KeyLookup {
+pub(crate) struct KeyLookup {
     shared: Arc<Shared>,
 }
 
@@ -90,13 +90,13 @@ impl std::fmt::Debug for KeyLookup {
 
 /// The store of keys, and the runtime that it belongs to.
 #[derive(Clone)]
-pub(super) struct KeySource {
-    pub(super) keys: Arc<dyn KeyStore>,
-    pub(super) runtime: Handle,
+pub(crate) struct KeySource {
+    pub(crate) keys: Arc<dyn KeyStore>,
+    pub(crate) runtime: Handle,
 }
 
 impl KeyLookup {
-    pub(super) fn new(keyring: Arc<Keyring>, clock: WallClock) -> Self {
+    pub(crate) fn new(keyring: Arc<Keyring>, clock: WallClock) -> Self {
         let state = State {
             queue: LookupQueue::new(LIMITS),
             waiters: HashMap::new(),
@@ -108,7 +108,7 @@ impl KeyLookup {
     }
 
     /// The key with this id, for a caller at this address; `None` if it does not exist. Recent results are cached.
-    pub(super) async fn find(
+    pub(crate) async fn find(
         &self,
         source: &KeySource,
         id: KeyId,
@@ -133,7 +133,7 @@ impl KeyLookup {
     }
 
     /// Adds an id that this process has just created.
-    pub(super) fn created(&self, id: KeyId) {
+    pub(crate) fn created(&self, id: KeyId) {
         self.shared.lock().directory.insert(id);
     }
 

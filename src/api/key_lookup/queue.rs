@@ -14,22 +14,22 @@ use std::{
 
 /// Limits for the number of waiting ids.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LookupQueueLimits {
+pub(crate) struct LookupQueueLimits {
     /// Ids of one address.
-    pub(super) per_address: usize,
+    pub(crate) per_address: usize,
     /// Ids of all addresses.
-    pub(super) total: usize,
+    pub(crate) total: usize,
 }
 
 /// The queue has no room for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LookupQueueFull;
+pub(crate) struct LookupQueueFull;
 
 /// An id that waits, with its address unless the id is known to exist.
-pub(super) type QueuedId<A, K> = (Option<A>, K);
+pub(crate) type QueuedId<A, K> = (Option<A>, K);
 
 #[derive(Debug)]
-pub(super) struct LookupQueue<A, K> {
+pub(crate) struct LookupQueue<A, K> {
     limits: LookupQueueLimits,
     /// Bounded by the number of ids that exist.
     existing: VecDeque<K>,
@@ -41,18 +41,18 @@ pub(super) struct LookupQueue<A, K> {
 }
 
 impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
-    pub(super) fn new(limits: LookupQueueLimits) -> Self {
+    pub(crate) fn new(limits: LookupQueueLimits) -> Self {
         let (existing, others, turns) = (VecDeque::new(), HashMap::new(), VecDeque::new());
         Self { limits, existing, others, turns, count: 0 }
     }
 
     /// Adds an id that exists.
-    pub(super) fn push_existing(&mut self, id: K) {
+    pub(crate) fn push_existing(&mut self, id: K) {
         self.existing.push_back(id);
     }
 
     /// Adds another id. Returns the id that was evicted for it: the last one of the address with the most ids.
-    pub(super) fn push(&mut self, address: A, id: K) -> Result<Option<(A, K)>, LookupQueueFull> {
+    pub(crate) fn push(&mut self, address: A, id: K) -> Result<Option<(A, K)>, LookupQueueFull> {
         let own = self.others.get(&address).map_or(0, VecDeque::len);
         if own >= self.limits.per_address {
             return Err(LookupQueueFull);
@@ -75,7 +75,7 @@ impl<A: Copy + Eq + Hash, K: Copy> LookupQueue<A, K> {
     }
 
     /// Removes the next ids. A quarter of them is reserved for ids that are not known to exist, if there are so many.
-    pub(super) fn take(&mut self, count: usize) -> Vec<QueuedId<A, K>> {
+    pub(crate) fn take(&mut self, count: usize) -> Vec<QueuedId<A, K>> {
         let reserved = self.count.min(count.div_ceil(4));
         let first = self.existing.len().min(count - reserved);
         let mut taken: Vec<_> = self.existing.drain(..first).map(|id| (None, id)).collect();

@@ -38,7 +38,7 @@ const INTRODUCTION: &str = "The control API of Guildhall, for bots and operators
     `Allow` lists the supported ones.";
 
 /// The complete description.
-pub(super) fn document() -> OpenApi {
+pub(crate) fn document() -> OpenApi {
     let (mut paths, mut tags, mut shared) = (Paths::new(), Vec::new(), Shared::new());
     let under = WAYS.iter().filter_map(|way| {
         let about = routes::about(way.method, way.path)?;

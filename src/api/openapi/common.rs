@@ -12,54 +12,54 @@ use utoipa::openapi::{
 use super::schema::{Describe, SchemaRef, formatted, formatted_as, named, one_of_names, text, text_of};
 
 /// A Discord id, in digits: as a number, JavaScript would lose its last ones.
-pub(super) const SNOWFLAKE: &str = "^(?:[1-9][0-9]{0,17}|[1-3][0-9]{18})$";
+pub(crate) const SNOWFLAKE: &str = "^(?:[1-9][0-9]{0,17}|[1-3][0-9]{18})$";
 /// A key of a managed object.
-pub(super) const KEY: &str = "^[A-Za-z0-9_.:/-]+$";
+pub(crate) const KEY: &str = "^[A-Za-z0-9_.:/-]+$";
 /// The id of an API key.
-pub(super) const KEY_ID: &str = "^[a-z0-9]{12}$";
+pub(crate) const KEY_ID: &str = "^[a-z0-9]{12}$";
 /// Printable ASCII, as in idempotency keys.
-pub(super) const PRINTABLE: &str = "^[ -~]+$";
+pub(crate) const PRINTABLE: &str = "^[ -~]+$";
 /// A W3C `traceparent`.
-pub(super) const TRACEPARENT: &str = "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$";
+pub(crate) const TRACEPARENT: &str = "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$";
 
 /// A guild in examples.
-pub(super) const A_GUILD: &str = "1571715189416398849";
+pub(crate) const A_GUILD: &str = "1571715189416398849";
 /// An operation in examples.
-pub(super) const AN_OPERATION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+pub(crate) const AN_OPERATION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 /// Another operation in examples.
-pub(super) const ANOTHER: &str = "01890a5d-b1f0-7c2e-9d3a-5f6b7c8d9e0f";
+pub(crate) const ANOTHER: &str = "01890a5d-b1f0-7c2e-9d3a-5f6b7c8d9e0f";
 /// A time in examples.
-pub(super) const A_TIME: &str = "2026-03-01T12:00:00.000Z";
+pub(crate) const A_TIME: &str = "2026-03-01T12:00:00.000Z";
 /// A slightly later time in examples.
-pub(super) const LATER: &str = "2026-03-01T12:00:01.250Z";
+pub(crate) const LATER: &str = "2026-03-01T12:00:01.250Z";
 
 /// The id of a guild, a role, a channel, a message or a user.
-pub(super) fn snowflake() -> Ref {
+pub(crate) fn snowflake() -> Ref {
     named("Snowflake")
 }
 
 /// A time.
-pub(super) fn time() -> Ref {
+pub(crate) fn time() -> Ref {
     named("Time")
 }
 
 /// The id of an operation or a dead letter.
-pub(super) fn operation_id() -> Ref {
+pub(crate) fn operation_id() -> Ref {
     named("OperationId")
 }
 
 /// The start of the next page.
-pub(super) fn next() -> SchemaRef {
+pub(crate) fn next() -> SchemaRef {
     super::schema::or_null(text().says("Value of `cursor` for the next page; `null` on the last page."))
 }
 
 /// A path on this server.
-pub(super) fn href() -> ObjectBuilder {
+pub(crate) fn href() -> ObjectBuilder {
     formatted_as("uri-reference").says("Path of this resource.")
 }
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let lanes = Lane::ALL.map(Lane::name);
     vec![
         (

@@ -11,7 +11,7 @@ use super::schema::{count, one_of_names, text, text_of};
 
 /// A header of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ResponseHeader {
+pub(crate) enum ResponseHeader {
     RequestId,
     Location,
     Replayed,
@@ -26,7 +26,7 @@ pub(super) enum ResponseHeader {
 }
 
 impl ResponseHeader {
-    pub(super) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::RequestId,
         Self::Location,
         Self::Replayed,
@@ -40,7 +40,7 @@ impl ResponseHeader {
         Self::RateLimitPolicy,
     ];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::RequestId => "X-Request-Id",
             Self::Location => "Location",
@@ -61,7 +61,7 @@ impl ResponseHeader {
     }
 
     /// A reference to its description.
-    pub(super) fn named(self) -> Ref {
+    pub(crate) fn named(self) -> Ref {
         Ref::new(format!("#/components/headers/{}", self.key()))
     }
 
@@ -98,10 +98,10 @@ impl ResponseHeader {
 }
 
 /// The headers of every response under `/v1`.
-pub(super) const ALWAYS: [ResponseHeader; 3] =
+pub(crate) const ALWAYS: [ResponseHeader; 3] =
     [ResponseHeader::RequestId, ResponseHeader::RateLimit, ResponseHeader::RateLimitPolicy];
 
 /// All headers, by their names among the components.
-pub(super) fn components() -> Vec<(&'static str, Header)> {
+pub(crate) fn components() -> Vec<(&'static str, Header)> {
     ResponseHeader::ALL.map(|sent| (sent.key(), sent.header())).into()
 }

@@ -23,7 +23,7 @@ mod tests;
 
 use std::sync::LazyLock;
 
-pub(super) use page::routes;
+pub(crate) use page::routes;
 
 /// The OpenAPI description as JSON, in one line for programs.
 static COMPACT: LazyLock<String> = LazyLock::new(|| {

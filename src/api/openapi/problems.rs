@@ -20,7 +20,7 @@ use crate::api::problem::ProblemType;
 const KIND: &str = "application/problem+json";
 
 /// Problems that every route under `/v1` may return.
-pub(super) const ALWAYS: [ProblemType; 10] = [
+pub(crate) const ALWAYS: [ProblemType; 10] = [
     ProblemType::Unauthorized,
     ProblemType::Forbidden,
     ProblemType::BodyTooLarge,
@@ -34,13 +34,13 @@ pub(super) const ALWAYS: [ProblemType; 10] = [
 ];
 
 /// Problems that every route outside `/v1` may return.
-pub(super) const OUTSIDE: [ProblemType; 2] = [ProblemType::BodyTooLarge, ProblemType::TooManyConnections];
+pub(crate) const OUTSIDE: [ProblemType; 2] = [ProblemType::BodyTooLarge, ProblemType::TooManyConnections];
 
 /// Problems that every route may return that reads a body, even if it does not use it.
-pub(super) const READING: [ProblemType; 2] = [ProblemType::BodyTooSlow, ProblemType::BadRequest];
+pub(crate) const READING: [ProblemType; 2] = [ProblemType::BodyTooSlow, ProblemType::BadRequest];
 
 /// The schemas that all problems share.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let problem = object([
         must("type", formatted_as("uri").says("The kind of problem. It is stable: programs may compare it.")),
         must("title", text().says("A short summary of the kind of problem.")),
@@ -91,15 +91,15 @@ pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
 }
 
 /// A response with problems of one status, which many routes share.
-pub(super) struct ProblemGroup {
-    pub(super) status: u16,
+pub(crate) struct ProblemGroup {
+    pub(crate) status: u16,
     /// Its name among the components.
-    pub(super) name: String,
-    pub(super) response: Response,
+    pub(crate) name: String,
+    pub(crate) response: Response,
 }
 
 /// Responses with these problems, by status.
-pub(super) fn refusals(problems: &[ProblemType], headers: &[ResponseHeader]) -> Vec<ProblemGroup> {
+pub(crate) fn refusals(problems: &[ProblemType], headers: &[ResponseHeader]) -> Vec<ProblemGroup> {
     let mut by_status: BTreeMap<u16, Vec<ProblemType>> = BTreeMap::new();
     for problem in problems {
         let same = by_status.entry(problem.status().as_u16()).or_default();

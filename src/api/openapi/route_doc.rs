@@ -10,7 +10,7 @@ use crate::api::problem::ProblemType;
 
 /// The group of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tag {
+pub(crate) enum Tag {
     Operations,
     DeadLetters,
     Guilds,
@@ -25,7 +25,7 @@ pub(super) enum Tag {
 
 impl Tag {
     /// All tags, in the order of the page.
-    pub(super) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Operations,
         Self::DeadLetters,
         Self::Guilds,
@@ -39,7 +39,7 @@ impl Tag {
     ];
 
     /// Its name and its description.
-    pub(super) const fn about(self) -> (&'static str, &'static str) {
+    pub(crate) const fn about(self) -> (&'static str, &'static str) {
         match self {
             Self::Operations => ("Operations", "Submit, inspect, cancel and retry operations in Discord."),
             Self::DeadLetters => ("Dead letters", "Operations that failed for good."),
@@ -57,52 +57,52 @@ impl Tag {
 
 /// The location of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParameterLocation {
+pub(crate) enum ParameterLocation {
     Path,
     Query,
     Header,
 }
 
-pub(super) struct ParameterDoc {
-    pub(super) place: ParameterLocation,
-    pub(super) name: &'static str,
-    pub(super) shape: SchemaRef,
-    pub(super) says: &'static str,
+pub(crate) struct ParameterDoc {
+    pub(crate) place: ParameterLocation,
+    pub(crate) name: &'static str,
+    pub(crate) shape: SchemaRef,
+    pub(crate) says: &'static str,
 }
 
 /// A request body, with examples and their summaries.
-pub(super) struct BodyDoc {
-    pub(super) required: bool,
-    pub(super) shape: SchemaRef,
-    pub(super) examples: Vec<(String, Value)>,
+pub(crate) struct BodyDoc {
+    pub(crate) required: bool,
+    pub(crate) shape: SchemaRef,
+    pub(crate) examples: Vec<(String, Value)>,
 }
 
 /// A response that is not a problem.
-pub(super) struct ResponseDoc {
-    pub(super) status: u16,
-    pub(super) says: &'static str,
-    pub(super) content: Option<ContentDoc>,
-    pub(super) headers: Vec<ResponseHeader>,
+pub(crate) struct ResponseDoc {
+    pub(crate) status: u16,
+    pub(crate) says: &'static str,
+    pub(crate) content: Option<ContentDoc>,
+    pub(crate) headers: Vec<ResponseHeader>,
 }
 
-pub(super) struct ContentDoc {
-    pub(super) kind: &'static str,
-    pub(super) shape: SchemaRef,
-    pub(super) examples: Vec<(&'static str, Value)>,
+pub(crate) struct ContentDoc {
+    pub(crate) kind: &'static str,
+    pub(crate) shape: SchemaRef,
+    pub(crate) examples: Vec<(&'static str, Value)>,
 }
 
 /// The documentation of one route.
-pub(super) struct RouteDoc {
-    pub(super) tag: Tag,
+pub(crate) struct RouteDoc {
+    pub(crate) tag: Tag,
     /// The operation id, which is unique.
-    pub(super) name: &'static str,
-    pub(super) summary: &'static str,
-    pub(super) says: String,
-    pub(super) parameters: Vec<ParameterDoc>,
-    pub(super) body: Option<BodyDoc>,
-    pub(super) answers: Vec<ResponseDoc>,
+    pub(crate) name: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) says: String,
+    pub(crate) parameters: Vec<ParameterDoc>,
+    pub(crate) body: Option<BodyDoc>,
+    pub(crate) answers: Vec<ResponseDoc>,
     /// Problems that it may return beside those that every route may return.
-    pub(super) problems: Vec<ProblemType>,
+    pub(crate) problems: Vec<ProblemType>,
 }
 
 /// Maximum number of entries in a list.
@@ -111,7 +111,7 @@ const PAGE_MOST: u64 = 500;
 const PAGE: u64 = 50;
 
 impl RouteDoc {
-    pub(super) const fn new(tag: Tag, name: &'static str, summary: &'static str) -> Self {
+    pub(crate) const fn new(tag: Tag, name: &'static str, summary: &'static str) -> Self {
         Self {
             tag,
             name,
@@ -124,13 +124,13 @@ impl RouteDoc {
         }
     }
 
-    pub(super) fn says(mut self, what: impl Into<String>) -> Self {
+    pub(crate) fn says(mut self, what: impl Into<String>) -> Self {
         self.says = what.into();
         self
     }
 
     /// Adds a problem that it may return.
-    pub(super) fn refuses(mut self, problem: ProblemType) -> Self {
+    pub(crate) fn refuses(mut self, problem: ProblemType) -> Self {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -138,18 +138,18 @@ impl RouteDoc {
     }
 
     /// Adds a path parameter.
-    pub(super) fn path(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
+    pub(crate) fn path(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
         self.parameter(ParameterLocation::Path, name, shape.into(), says)
             .refuses(ProblemType::BadRequest)
             .refuses(ProblemType::NotFound)
     }
 
     /// Adds a query parameter. Unknown ones are rejected.
-    pub(super) fn query(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
+    pub(crate) fn query(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
         self.parameter(ParameterLocation::Query, name, shape.into(), says).refuses(ProblemType::BadRequest)
     }
 
-    pub(super) fn header(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
+    pub(crate) fn header(self, name: &'static str, shape: impl Into<SchemaRef>, says: &'static str) -> Self {
         self.parameter(ParameterLocation::Header, name, shape.into(), says)
     }
 
@@ -159,18 +159,18 @@ impl RouteDoc {
     }
 
     /// Adds the parameter for the number of entries.
-    pub(super) fn limited(self) -> Self {
+    pub(crate) fn limited(self) -> Self {
         let limit = integer(1, PAGE_MOST).default(Some(PAGE.into()));
         self.query("limit", limit, "Maximum number of entries.")
     }
 
     /// Adds the parameters for the number of entries and the page.
-    pub(super) fn paged(self) -> Self {
+    pub(crate) fn paged(self) -> Self {
         self.limited().query("cursor", text(), "`next` of the previous response.")
     }
 
     /// Adds a required body.
-    pub(super) fn takes(
+    pub(crate) fn takes(
         self,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
@@ -179,7 +179,7 @@ impl RouteDoc {
     }
 
     /// Adds an optional body.
-    pub(super) fn may_take(
+    pub(crate) fn may_take(
         self,
         shape: impl Into<SchemaRef>,
         examples: impl IntoIterator<Item = (impl Into<String>, Value)>,
@@ -199,7 +199,7 @@ impl RouteDoc {
     }
 
     /// Adds a response with JSON.
-    pub(super) fn answers(
+    pub(crate) fn answers(
         self,
         status: u16,
         says: &'static str,
@@ -210,7 +210,7 @@ impl RouteDoc {
     }
 
     /// Adds a response with another content type.
-    pub(super) fn answers_as(
+    pub(crate) fn answers_as(
         mut self,
         kind: &'static str,
         status: u16,
@@ -224,13 +224,13 @@ impl RouteDoc {
     }
 
     /// Adds a response without a body.
-    pub(super) fn answers_nothing(mut self, status: u16, says: &'static str) -> Self {
+    pub(crate) fn answers_nothing(mut self, status: u16, says: &'static str) -> Self {
         self.answers.push(ResponseDoc { status, says, content: None, headers: Vec::new() });
         self
     }
 
     /// Adds a header to the last response.
-    pub(super) fn with(mut self, header: ResponseHeader) -> Self {
+    pub(crate) fn with(mut self, header: ResponseHeader) -> Self {
         if let Some(answer) = self.answers.last_mut() {
             answer.headers.push(header);
         }

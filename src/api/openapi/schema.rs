@@ -11,27 +11,27 @@ use utoipa::openapi::{
 };
 
 /// A schema, or a reference to one.
-pub(super) type SchemaRef = RefOr<Schema>;
+pub(crate) type SchemaRef = RefOr<Schema>;
 
 /// A field of an object.
-pub(super) struct Field {
+pub(crate) struct Field {
     name: &'static str,
     shape: SchemaRef,
     must: bool,
 }
 
 /// A required field.
-pub(super) fn must(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
+pub(crate) fn must(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
     Field { name, shape: shape.into(), must: true }
 }
 
 /// An optional field.
-pub(super) fn may(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
+pub(crate) fn may(name: &'static str, shape: impl Into<SchemaRef>) -> Field {
     Field { name, shape: shape.into(), must: false }
 }
 
 /// An object with these fields, to which others may be added later: for responses.
-pub(super) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+pub(crate) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     fields.into_iter().fold(ObjectBuilder::new().schema_type(Type::Object), |object, Field { name, shape, must }| {
         let object = object.property(name, shape);
         if must { object.required(name) } else { object }
@@ -39,89 +39,89 @@ pub(super) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
 }
 
 /// An object with these fields only: for requests.
-pub(super) fn closed(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+pub(crate) fn closed(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     object(fields).additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
 }
 
 /// Any object.
-pub(super) fn any_object() -> ObjectBuilder {
+pub(crate) fn any_object() -> ObjectBuilder {
     object([])
 }
 
 /// Any JSON.
-pub(super) fn anything() -> ObjectBuilder {
+pub(crate) fn anything() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::AnyValue)
 }
 
-pub(super) fn text() -> ObjectBuilder {
+pub(crate) fn text() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String)
 }
 
 /// A string with a range of lengths.
-pub(super) fn text_of(min: usize, max: usize) -> ObjectBuilder {
+pub(crate) fn text_of(min: usize, max: usize) -> ObjectBuilder {
     text().min_length((min > 0).then_some(min)).max_length(Some(max))
 }
 
 /// A string of a known format.
-pub(super) fn formatted(format: KnownFormat) -> ObjectBuilder {
+pub(crate) fn formatted(format: KnownFormat) -> ObjectBuilder {
     text().format(Some(SchemaFormat::KnownFormat(format)))
 }
 
 /// A string of a custom format.
-pub(super) fn formatted_as(format: &str) -> ObjectBuilder {
+pub(crate) fn formatted_as(format: &str) -> ObjectBuilder {
     text().format(Some(SchemaFormat::Custom(format.to_owned())))
 }
 
 /// One of these names.
-pub(super) fn one_of_names(names: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
+pub(crate) fn one_of_names(names: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
     text().enum_values(Some(names))
 }
 
-pub(super) fn truth() -> ObjectBuilder {
+pub(crate) fn truth() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Boolean)
 }
 
 /// A whole number from 0.
-pub(super) fn count() -> ObjectBuilder {
+pub(crate) fn count() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_u64))
 }
 
 /// A whole number in a range.
-pub(super) fn integer(min: u64, max: u64) -> ObjectBuilder {
+pub(crate) fn integer(min: u64, max: u64) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(min)).maximum(Some(max))
 }
 
 /// A number from 0.
-pub(super) fn number() -> ObjectBuilder {
+pub(crate) fn number() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0_u64))
 }
 
-pub(super) fn list(items: impl Into<SchemaRef>) -> ArrayBuilder {
+pub(crate) fn list(items: impl Into<SchemaRef>) -> ArrayBuilder {
     ArrayBuilder::new().items(items.into())
 }
 
 /// A list with a range of lengths.
-pub(super) fn list_of(min: usize, max: usize, items: impl Into<SchemaRef>) -> ArrayBuilder {
+pub(crate) fn list_of(min: usize, max: usize, items: impl Into<SchemaRef>) -> ArrayBuilder {
     list(items).min_items((min > 0).then_some(min)).max_items(Some(max))
 }
 
 /// A reference to the schema of this name.
-pub(super) fn named(name: &str) -> Ref {
+pub(crate) fn named(name: &str) -> Ref {
     Ref::from_schema_name(name)
 }
 
 /// Exactly one of several.
-pub(super) fn either(shapes: impl IntoIterator<Item = SchemaRef>) -> OneOfBuilder {
+pub(crate) fn either(shapes: impl IntoIterator<Item = SchemaRef>) -> OneOfBuilder {
     shapes.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item)
 }
 
 /// At least one of several.
-pub(super) fn any_of(shapes: impl IntoIterator<Item = SchemaRef>) -> AnyOfBuilder {
+pub(crate) fn any_of(shapes: impl IntoIterator<Item = SchemaRef>) -> AnyOfBuilder {
     shapes.into_iter().fold(AnyOfBuilder::new(), AnyOfBuilder::item)
 }
 
 /// The schema, or `null`.
-pub(super) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
+pub(crate) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
     let with_null = |kind: SchemaType| match kind {
         SchemaType::Type(kind) => SchemaType::Array(vec![kind, Type::Null]),
         SchemaType::Array(mut kinds) => {
@@ -152,18 +152,18 @@ pub(super) fn or_null(shape: impl Into<SchemaRef>) -> SchemaRef {
 }
 
 /// Only `null`.
-pub(super) fn null() -> SchemaRef {
+pub(crate) fn null() -> SchemaRef {
     Object::with_type(Type::Null).into()
 }
 
 /// An object with at least one of these optional fields.
-pub(super) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuilder {
+pub(crate) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuilder {
     let required: Vec<Value> = fields.iter().map(|field| json!({"required": [field]})).collect();
     object.extensions(Some(Extensions::from_iter([("anyOf", required)])))
 }
 
 /// A schema that can have a description.
-pub(super) trait Describe: Sized {
+pub(crate) trait Describe: Sized {
     /// Sets the description.
     fn says(self, what: &str) -> Self;
 }

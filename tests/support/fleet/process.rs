@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use guildhall::redis::RedisUrl;
+use guildhall::settings::RedisUrl;
 use serde::{Deserialize, Serialize};
 
 use super::STUCK;

@@ -40,7 +40,7 @@ fn channel(nulls: Nulls) -> Vec<Field> {
 }
 
 /// What a role or a member may do in a channel.
-pub(super) fn overwrite(nulls: Nulls) -> SchemaRef {
+pub(crate) fn overwrite(nulls: Nulls) -> SchemaRef {
     let of = |whose: Field, not: &'static str, title: &str| -> SchemaRef {
         let rights = ["allow", "deny"].map(|name| nulls.may(name, permissions().default(Some("0".into()))));
         closed([whose].into_iter().chain(rights).chain(nulls.not(not))).title(Some(title)).into()
@@ -52,7 +52,7 @@ pub(super) fn overwrite(nulls: Nulls) -> SchemaRef {
         .into()
 }
 
-pub(super) fn create() -> PayloadDoc {
+pub(crate) fn create() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
         does: "Creates a channel or a category.",
@@ -77,7 +77,7 @@ pub(super) fn create() -> PayloadDoc {
     }
 }
 
-pub(super) fn ensure() -> PayloadDoc {
+pub(crate) fn ensure() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let own = [
         must("key", named("ManagedKey")),
@@ -116,7 +116,7 @@ pub(super) fn ensure() -> PayloadDoc {
     }
 }
 
-pub(super) fn delete() -> PayloadDoc {
+pub(crate) fn delete() -> PayloadDoc {
     PayloadDoc {
         does: "Deletes a channel. Succeeds if it does not exist.",
         shape: closed([must("channel_id", Nulls::NotSaid.reference())]),
@@ -124,7 +124,7 @@ pub(super) fn delete() -> PayloadDoc {
     }
 }
 
-pub(super) fn update_permissions() -> PayloadDoc {
+pub(crate) fn update_permissions() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let mode = one_of_names(OverwriteMode::ALL.map(OverwriteMode::name)).default(Some("replace".into()));
     let mode = mode.says(
@@ -157,7 +157,7 @@ pub(super) fn update_permissions() -> PayloadDoc {
     }
 }
 
-pub(super) fn replace_overwrites() -> PayloadDoc {
+pub(crate) fn replace_overwrites() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
         does: "Sets exactly these overwrites of a channel.",
@@ -184,7 +184,7 @@ pub(super) fn replace_overwrites() -> PayloadDoc {
     }
 }
 
-pub(super) fn reorder() -> PayloadDoc {
+pub(crate) fn reorder() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let place = closed([
         must("id", nulls.reference().says("The role or channel.")),

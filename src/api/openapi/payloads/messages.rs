@@ -13,7 +13,7 @@ use crate::api::openapi::{
 };
 
 /// The content of a message.
-pub(super) fn body(nulls: Nulls) -> [Field; 4] {
+pub(crate) fn body(nulls: Nulls) -> [Field; 4] {
     [
         nulls.may("content", text_of(0, 2000)),
         nulls.may("embeds", list_of(0, 10, named("Embed")).says("At most 6000 characters of text in all embeds.")),
@@ -26,12 +26,12 @@ pub(super) fn body(nulls: Nulls) -> [Field; 4] {
 }
 
 /// A message with these fields beside its content, which must not be empty.
-pub(super) fn message(nulls: Nulls, fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+pub(crate) fn message(nulls: Nulls, fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
     with_one_of(closed(fields.into_iter().chain(body(nulls))), &["content", "embeds", "components"])
 }
 
 /// An embed, limited as by Discord and otherwise passed through.
-pub(super) fn embed() -> ObjectBuilder {
+pub(crate) fn embed() -> ObjectBuilder {
     let part = |name: &'static str, longest: usize| may(name, or_null(text_of(0, longest)));
     let within = |field: Field| -> SchemaRef { or_null(object([field])) };
     let field = object([part("name", 256), part("value", 1024)]);
@@ -46,7 +46,7 @@ pub(super) fn embed() -> ObjectBuilder {
 }
 
 /// Who may be mentioned.
-pub(super) fn allowed_mentions(nulls: Nulls) -> ObjectBuilder {
+pub(crate) fn allowed_mentions(nulls: Nulls) -> ObjectBuilder {
     let ids = || list_of(0, 100, snowflake());
     closed([
         nulls.may(
@@ -63,7 +63,7 @@ pub(super) fn allowed_mentions(nulls: Nulls) -> ObjectBuilder {
     .says("Who may be mentioned.")
 }
 
-pub(super) fn send() -> PayloadDoc {
+pub(crate) fn send() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let fields = [
         must("channel_id", nulls.reference()),
@@ -88,7 +88,7 @@ pub(super) fn send() -> PayloadDoc {
     }
 }
 
-pub(super) fn ensure() -> PayloadDoc {
+pub(crate) fn ensure() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let fields = [
         must("key", named("ManagedKey")),
@@ -108,7 +108,7 @@ pub(super) fn ensure() -> PayloadDoc {
     }
 }
 
-pub(super) fn edit() -> PayloadDoc {
+pub(crate) fn edit() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let fields = [must("channel_id", nulls.reference()), must("message_id", nulls.reference())];
     PayloadDoc {
@@ -124,7 +124,7 @@ pub(super) fn edit() -> PayloadDoc {
     }
 }
 
-pub(super) fn delete() -> PayloadDoc {
+pub(crate) fn delete() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
         does: "Deletes a message. Succeeds if it does not exist.",
@@ -133,7 +133,7 @@ pub(super) fn delete() -> PayloadDoc {
     }
 }
 
-pub(super) fn send_dm() -> PayloadDoc {
+pub(crate) fn send_dm() -> PayloadDoc {
     PayloadDoc {
         does: "Sends a direct message to a user. It is queued for that user, whichever guild it is submitted for.",
         shape: message(Nulls::NotSaid, [must("user_id", snowflake())]),

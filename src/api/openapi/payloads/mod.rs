@@ -21,17 +21,17 @@ use super::{
 };
 
 /// The documentation of a kind.
-pub(super) struct PayloadDoc {
+pub(crate) struct PayloadDoc {
     /// What the kind does.
-    pub(super) does: &'static str,
+    pub(crate) does: &'static str,
     /// Its payload.
-    pub(super) shape: ObjectBuilder,
+    pub(crate) shape: ObjectBuilder,
     /// Valid payloads, each with a summary.
-    pub(super) examples: Vec<(&'static str, Value)>,
+    pub(crate) examples: Vec<(&'static str, Value)>,
 }
 
 /// The documentation of a kind.
-pub(super) fn of(kind: OperationKind) -> PayloadDoc {
+pub(crate) fn of(kind: OperationKind) -> PayloadDoc {
     match kind {
         OperationKind::CreateRole => roles::create(),
         OperationKind::EnsureRole => roles::ensure(),
@@ -59,13 +59,13 @@ pub(super) fn of(kind: OperationKind) -> PayloadDoc {
 }
 
 /// The base name of a kind's schemas: `CreateRole`.
-pub(super) fn title(kind: OperationKind) -> String {
+pub(crate) fn title(kind: OperationKind) -> String {
     let capital = |word: &str| word.get(..1).map_or_else(String::new, str::to_uppercase) + word.get(1..).unwrap_or("");
     kind.name().split('_').map(capital).collect()
 }
 
 /// All schemas of these files, by name.
-pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
     let parts = [Nulls::NotSaid, Nulls::Refused].into_iter().flat_map(|nulls| {
         [
             (nulls.title("Reference"), reference_shape(nulls)),

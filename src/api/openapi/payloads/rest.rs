@@ -10,9 +10,9 @@ use crate::api::openapi::{
 };
 
 /// An interaction token, which becomes part of a path.
-pub(super) const TOKEN: &str = "^[!\"$&-.0->@-\\[\\]-~]+$";
+pub(crate) const TOKEN: &str = "^[!\"$&-.0->@-\\[\\]-~]+$";
 /// A path below the API's version, with its query.
-pub(super) const PATH: &str = "^/[!\"$-~]+$";
+pub(crate) const PATH: &str = "^/[!\"$-~]+$";
 
 fn interaction() -> [Field; 2] {
     [
@@ -43,7 +43,7 @@ fn ephemeral(nulls: Nulls) -> Field {
     )
 }
 
-pub(super) fn defer_reply() -> PayloadDoc {
+pub(crate) fn defer_reply() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     let update = truth().default(Some(false.into()));
     let update = update.says("The response edits the message of the component. Not with `ephemeral`.");
@@ -63,7 +63,7 @@ pub(super) fn defer_reply() -> PayloadDoc {
     }
 }
 
-pub(super) fn send_followup() -> PayloadDoc {
+pub(crate) fn send_followup() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
         does: "Sends another response to an interaction. If the outcome is unknown it is not sent again: \
@@ -79,7 +79,7 @@ pub(super) fn send_followup() -> PayloadDoc {
     }
 }
 
-pub(super) fn edit_original() -> PayloadDoc {
+pub(crate) fn edit_original() -> PayloadDoc {
     PayloadDoc {
         does: "Edits the first response to an interaction.",
         shape: message(Nulls::Refused, interaction()),
@@ -90,7 +90,7 @@ pub(super) fn edit_original() -> PayloadDoc {
     }
 }
 
-pub(super) fn read() -> PayloadDoc {
+pub(crate) fn read() -> PayloadDoc {
     PayloadDoc {
         does: "Reads a resource, and stores the response as the operation's result.",
         shape: closed([must("path", path())]),
@@ -98,7 +98,7 @@ pub(super) fn read() -> PayloadDoc {
     }
 }
 
-pub(super) fn request() -> PayloadDoc {
+pub(crate) fn request() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
         does: "Any call to Discord's API that no other kind makes. If the outcome of a `POST` is unknown it is not \

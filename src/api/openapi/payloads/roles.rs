@@ -18,7 +18,7 @@ fn role(nulls: Nulls) -> Vec<Field> {
     ]
 }
 
-pub(super) fn create() -> PayloadDoc {
+pub(crate) fn create() -> PayloadDoc {
     let nulls = Nulls::NotSaid;
     PayloadDoc {
         does: "Creates a role.",
@@ -33,7 +33,7 @@ pub(super) fn create() -> PayloadDoc {
     }
 }
 
-pub(super) fn ensure() -> PayloadDoc {
+pub(crate) fn ensure() -> PayloadDoc {
     let nulls = Nulls::Refused;
     let own = [
         must("key", named("ManagedKey")),
@@ -55,7 +55,7 @@ pub(super) fn ensure() -> PayloadDoc {
     }
 }
 
-pub(super) fn delete() -> PayloadDoc {
+pub(crate) fn delete() -> PayloadDoc {
     PayloadDoc {
         does: "Deletes a role. Succeeds if it does not exist.",
         shape: closed([must("role_id", Nulls::NotSaid.reference())]),
@@ -67,7 +67,7 @@ fn member_and_role() -> [Field; 2] {
     [must("user_id", snowflake().says("The member.")), must("role_id", Nulls::NotSaid.reference().says("The role."))]
 }
 
-pub(super) fn assign() -> PayloadDoc {
+pub(crate) fn assign() -> PayloadDoc {
     PayloadDoc {
         does: "Gives a member a role.",
         shape: closed(member_and_role()),
@@ -78,7 +78,7 @@ pub(super) fn assign() -> PayloadDoc {
     }
 }
 
-pub(super) fn remove() -> PayloadDoc {
+pub(crate) fn remove() -> PayloadDoc {
     PayloadDoc {
         does: "Removes a role from a member.",
         shape: closed(member_and_role()),
@@ -86,7 +86,7 @@ pub(super) fn remove() -> PayloadDoc {
     }
 }
 
-pub(super) fn set() -> PayloadDoc {
+pub(crate) fn set() -> PayloadDoc {
     let roles = list_of(0, 250, Nulls::NotSaid.reference()).says("Without duplicates.");
     PayloadDoc {
         does: "Sets exactly these roles of a member.",

@@ -17,7 +17,7 @@ use crate::api::{
     problem::ProblemType,
 };
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("GET", "/dead-letters") => list_all(),
         ("POST", "/dead-letters/redrive") => redrive_all(),
@@ -55,7 +55,7 @@ fn which(more: impl IntoIterator<Item = Field>) -> ObjectBuilder {
 const REASON_MOST: usize = 200;
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let letter = object([
         must("id", operation_id()),
         must("kind", named("Kind")),

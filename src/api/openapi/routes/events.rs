@@ -11,7 +11,7 @@ use crate::api::openapi::{
     },
 };
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("GET", "/events/dead") => list_dead(),
         ("POST", "/events/dead/{place}/revive") => revive(),
@@ -23,12 +23,12 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
 }
 
 /// A position in a numbered list.
-pub(super) const PLACE: &str = "^-?[0-9]{1,18}$";
+pub(crate) const PLACE: &str = "^-?[0-9]{1,18}$";
 /// Maximum lifetime of a value that expires: 366 days.
 const TTL_MOST_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let dead = object([
         must("place", text().pattern(Some(PLACE)).says("Position in this list.")),
         must("handler", text().says("The handler that failed.")),

@@ -12,7 +12,7 @@ use crate::api::openapi::{
 };
 use crate::api::problem::ProblemType;
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("GET", "/instances") => instances(),
         ("GET", "/usage") => usage(),
@@ -30,7 +30,7 @@ const SHARD_STATES: [&str; 7] =
     ["connected", "connecting", "identifying", "resuming", "waiting", "elsewhere", "unclaimed"];
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let instance = object([
         must("id", formatted_as("uuid")),
         must("name", text().says("`store.instance` of the settings.")),

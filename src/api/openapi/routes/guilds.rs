@@ -9,7 +9,7 @@ use crate::api::openapi::{
     schema::{Describe as _, SchemaRef, any_object, count, must, named, object, truth},
 };
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("GET", "/guilds/{guild_id}") => show(),
         ("POST", "/guilds/{guild_id}/pause") => pause(),
@@ -19,7 +19,7 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
 }
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let pending = any_object().additional_properties(Some(AdditionalProperties::from(count())));
     let standing = object([
         must("guild_id", snowflake()),

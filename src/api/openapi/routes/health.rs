@@ -13,7 +13,7 @@ use crate::api::openapi::{
 type RouteDocEntry = (&'static str, fn() -> RouteDoc);
 
 /// All paths outside `/v1`, all of them for GET and HEAD.
-pub(in crate::api::openapi) const OUTSIDE: [RouteDocEntry; 6] = [
+pub(crate) const OUTSIDE: [RouteDocEntry; 6] = [
     ("/livez", livez),
     ("/readyz", readyz),
     ("/startupz", startupz),
@@ -23,7 +23,7 @@ pub(in crate::api::openapi) const OUTSIDE: [RouteDocEntry; 6] = [
 ];
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let part = object([
         must("state", one_of_names(["ready", "not_ready"])),
         may(

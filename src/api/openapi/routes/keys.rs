@@ -20,7 +20,7 @@ use crate::api::{
 
 use super::events::PLACE;
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("GET", "/keys") => list_all(),
         ("POST", "/keys") => create(),
@@ -61,7 +61,7 @@ fn key() -> Vec<Field> {
 }
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let scopes = one_of_names(Scope::ALL.map(Scope::name));
     let guild = text().pattern(Some(GUILD)).says(
         "Restricts the key to this guild, and to others that are given \

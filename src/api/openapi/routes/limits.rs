@@ -14,7 +14,7 @@ use crate::api::{
     problem::ProblemType,
 };
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("GET", "/limits") => limits(),
         ("GET", "/limits/buckets") => buckets(),
@@ -36,7 +36,7 @@ const TOP_BY: [&str; 3] = ["spend", "429", "invalid"];
 const BREAKER_STATES: [&str; 4] = ["closed", "open", "half_open", "forced_open"];
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let mut schemas = of_limits();
     schemas.extend(of_breakers());
     schemas.extend(of_budgets());

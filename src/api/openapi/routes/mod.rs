@@ -11,12 +11,12 @@ mod operation_schemas;
 mod operations;
 mod submit;
 
-pub(super) use health::OUTSIDE;
+pub(crate) use health::OUTSIDE;
 
 use super::{route_doc::RouteDoc, schema::SchemaRef};
 
 /// The documentation of a route under `/v1`.
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     let parts = [
         operations::about,
         dead_letters::about,
@@ -30,7 +30,7 @@ pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
 }
 
 /// The schemas that the routes use.
-pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
     let own = [
         operation_schemas::schemas(),
         dead_letters::schemas(),

@@ -87,7 +87,7 @@ fn in_list() -> Vec<Field> {
 }
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(&'static str, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(&'static str, SchemaRef)> {
     let failure = object([
         must("class", named("FailureClass")),
         must("message", text().says("What failed, and what to do if something can be done.")),
@@ -204,7 +204,7 @@ const HAPPENINGS: [&str; 10] = [
 ];
 
 /// An operation that was just accepted.
-pub(super) fn an_accepted() -> Value {
+pub(crate) fn an_accepted() -> Value {
     json!({
         "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "queued", "eligible_at": A_TIME,
         "result": null, "replayed": false, "href": format!("/v1/operations/{AN_OPERATION}"),
@@ -212,7 +212,7 @@ pub(super) fn an_accepted() -> Value {
 }
 
 /// An operation that has succeeded.
-pub(super) fn an_operation() -> Value {
+pub(crate) fn an_operation() -> Value {
     json!({
         "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "succeeded", "seq": 7,
         "lane": "operation", "payload": {"name": "Pilots", "key": "pilots"}, "reason": "a new crew", "attempts": 1,
@@ -224,7 +224,7 @@ pub(super) fn an_operation() -> Value {
 }
 
 /// The same with its attempts.
-pub(super) fn an_operation_in_full() -> Value {
+pub(crate) fn an_operation_in_full() -> Value {
     let mut shown = an_operation();
     shown["key"] = "pilots-1".into();
     shown["tries"] = json!([

@@ -17,7 +17,7 @@ use crate::api::{
     problem::ProblemType,
 };
 
-pub(super) fn about(method: &str, path: &str) -> Option<RouteDoc> {
+pub(crate) fn about(method: &str, path: &str) -> Option<RouteDoc> {
     Some(match (method, path) {
         ("POST", "/guilds/{guild_id}/operations") => submit_in_guild(),
         ("POST", "/operations") => submit(),
@@ -187,6 +187,6 @@ fn retry() -> RouteDoc {
 }
 
 /// An operation that redrives another one.
-pub(super) fn done_again() -> serde_json::Value {
+pub(crate) fn done_again() -> serde_json::Value {
     json!({"id": ANOTHER, "state": "queued", "redrive_of": AN_OPERATION, "href": format!("/v1/operations/{ANOTHER}")})
 }

@@ -14,7 +14,7 @@ use crate::api::openapi::{
 };
 
 /// The kinds that can be submitted without a guild.
-pub(super) const WITHOUT_GUILD: [OperationKind; 6] = [
+pub(crate) const WITHOUT_GUILD: [OperationKind; 6] = [
     OperationKind::SendDm,
     OperationKind::DeferReply,
     OperationKind::SendFollowup,
@@ -30,7 +30,7 @@ const MANY: usize = 1_000;
 const LATEST_MS: u64 = 30 * 24 * 3_600_000;
 
 /// One operation, or several.
-pub(super) fn one_or_many(one: &str) -> SchemaRef {
+pub(crate) fn one_or_many(one: &str) -> SchemaRef {
     let many = closed([must(
         "operations",
         list_of(1, MANY, named(one)).says("All are accepted, or none; they are executed in this order."),
@@ -39,7 +39,7 @@ pub(super) fn one_or_many(one: &str) -> SchemaRef {
 }
 
 /// Examples of one operation of each kind, and of several at once.
-pub(super) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
+pub(crate) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
     let of = |kind: &OperationKind| {
         let payload = payloads::of(*kind).examples.into_iter().next().map(|(_, payload)| payload);
         json!({"kind": kind.name(), "payload": payload})
@@ -50,7 +50,7 @@ pub(super) fn examples(kinds: &[OperationKind]) -> Vec<(String, Value)> {
 }
 
 /// All schemas of this file, by name.
-pub(super) fn schemas() -> Vec<(String, SchemaRef)> {
+pub(crate) fn schemas() -> Vec<(String, SchemaRef)> {
     let each = OperationKind::ALL.map(|kind| (new(kind), operation(kind).into()));
     let of = |kinds: &[OperationKind], says: &str| -> SchemaRef {
         let mapping = kinds.iter().map(|kind| (kind.name(), format!("#/components/schemas/{}", new(*kind))));
@@ -75,7 +75,7 @@ fn new(kind: OperationKind) -> String {
 }
 
 /// An operation of a kind, as it is submitted.
-pub(in crate::api::openapi) fn operation(kind: OperationKind) -> ObjectBuilder {
+pub(crate) fn operation(kind: OperationKind) -> ObjectBuilder {
     let described = payloads::of(kind);
     let optional = |name, shape: ObjectBuilder| may(name, or_null(shape));
     closed([

@@ -1,0 +1,178 @@
+//! Named budgets of other upstreams: lists them, takes points from them, and records what the upstreams report.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::access::AuditAction;
+use guildhall_core::{
+    budget::{
+        Budget, BudgetDecision, BudgetError, BudgetMember, BudgetName, BudgetSnapshot, BudgetSource, Observation,
+        Points, SpendRecord,
+    },
+    time::UnixMs,
+};
+use serde_json::{Value, json};
+
+use crate::api::app_state::AppState;
+use crate::api::params::Params;
+use crate::api::problem::{ProblemResponse, ProblemType};
+use crate::api::{dto, errors, middleware, params};
+
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
+
+/// Default cost.
+const COST: Points = Points::whole(1);
+/// Default maximum delay.
+const WAIT: Duration = Duration::from_secs(5);
+/// Maximum of that: a day. Booked points have a limit of their own.
+const WAIT_MOST_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Hours of spend in a response: the default, and the maximum.
+const HOURS: u64 = 24;
+const HOURS_MOST: u64 = 366 * 24;
+
+pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    Params::query(&request).end()?;
+    let listed = served.ask_budgets(|budgets| async move { budgets.list().await }).await?;
+    let (listed, now) = (listed.map_err(|error| of_budget(&error))?, served.now());
+    let budgets: Vec<_> = listed.iter().map(|budget| shown(budget, now)).collect();
+    // There are never so many that they need pages.
+    Ok(HttpResponse::Ok().json(json!({"budgets": budgets, "next": null})))
+}
+
+pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let name = name(&request)?;
+    let mut asking = Params::query(&request);
+    let hours = asking.number("hours", 1, HOURS_MOST).unwrap_or(HOURS);
+    asking.end()?;
+    let found = served.ask_budgets(move |budgets| async move {
+        let shown = budgets.show(&name).await.map_err(|error| of_budget(&error))?;
+        let spend = budgets.last_hours(&name, hours).await.map_err(|error| errors::of_store(&error))?;
+        Ok::<_, ProblemResponse>((shown, spend))
+    });
+    let (budget, spend) = found.await??;
+    let mut body = shown(&budget, served.now());
+    body["spend"] = spend.iter().map(spent).collect::<Vec<_>>().into();
+    Ok(HttpResponse::Ok().json(body))
+}
+
+pub(crate) async fn acquire(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let name = name(&request)?;
+    let mut asking = Params::optional_body(&request)?;
+    let cost = asking.points("cost", Points::SMALLEST).unwrap_or(COST);
+    let wait = asking.number("max_wait_ms", 0, WAIT_MOST_MS).map_or(WAIT, Duration::from_millis);
+    asking.end()?;
+    let asked = served.ask_budgets(move |budgets| async move { budgets.acquire(&name, cost, wait).await }).await?;
+    let (allowed, delay, remaining) = match asked.map_err(|error| of_budget(&error))? {
+        BudgetDecision::Allowed { delay, remaining } => (true, Some(delay), remaining),
+        BudgetDecision::Refused { retry_after, remaining } => (false, retry_after, remaining),
+    };
+    Ok(HttpResponse::Ok().json(json!({
+        "allowed": allowed,
+        "delay_ms": delay.map(millis_up),
+        "remaining": remaining,
+    })))
+}
+
+pub(crate) async fn observe(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let name = name(&request)?;
+    let mut asking = Params::body(&request)?;
+    let seen = Observation {
+        available: asking.points("available", Points::ZERO),
+        maximum: asking.points("maximum", Points::SMALLEST),
+        restore_per_second: asking.points("restore_per_second", Points::ZERO),
+        retry_after: asking.number("retry_after_ms", 0, WAIT_MOST_MS).map(Duration::from_millis),
+        age: Duration::from_millis(asking.number("age_ms", 0, memory_ms()).unwrap_or(0)),
+    };
+    asking.end()?;
+    if (Observation { age: Duration::ZERO, ..seen }) == Observation::default() {
+        let says = "The request body is empty: give what the upstream reported, as available, maximum, \
+            restore_per_second or retry_after_ms.";
+        return Err(ProblemType::BadRequest.says(says));
+    }
+    let note =
+        middleware::caller_of(&request).note(AuditAction::BudgetsObserve, served.now()).on(&name).saying(told(&seen));
+    let book = served.book()?;
+    let observed = served.ask_budgets(move |budgets| async move {
+        // First, so that only possible changes are recorded.
+        budgets.prepare(&name, &seen).await.map_err(|error| of_budget(&error))?;
+        book.note(note).await?;
+        budgets.observe(&name, seen).await.map_err(|error| of_budget(&error))?;
+        budgets.show(&name).await.map_err(|error| of_budget(&error))
+    });
+    let budget = observed.await??;
+    Ok(HttpResponse::Ok().json(shown(&budget, served.now())))
+}
+
+/// A budget's name, from the path.
+fn name(request: &HttpRequest) -> Result<BudgetName, ProblemResponse> {
+    let given = params::named(request, "name")?;
+    BudgetName::new(&given).map_err(|error| {
+        let message = error.to_string();
+        ProblemType::BadRequest.says(format!("{message}.")).errors([("name".to_owned(), message)])
+    })
+}
+
+fn shown(budget: &BudgetSnapshot, now: UnixMs) -> Value {
+    let kept = match budget.kept {
+        BudgetSource::Alone => "alone",
+        BudgetSource::Together => "together",
+        BudgetSource::Meanwhile => "meanwhile",
+    };
+    let blocked = (!budget.blocked_for.is_zero()).then(|| dto::time(now + budget.blocked_for));
+    json!({
+        "name": budget.name,
+        "maximum": budget.limits.maximum,
+        "restore_per_second": budget.limits.restore_per_second,
+        "observed": budget.observed,
+        "available": budget.available,
+        "booked": budget.booked,
+        "blocked_until": blocked,
+        "kept": kept,
+    })
+}
+
+fn spent(spend: &SpendRecord) -> Value {
+    json!({"hour": dto::time(spend.hour.start()), "points": spend.points(), "calls": spend.calls})
+}
+
+/// A summary of what an upstream reported.
+fn told(seen: &Observation) -> String {
+    let points =
+        [("available", seen.available), ("maximum", seen.maximum), ("restore_per_second", seen.restore_per_second)];
+    let said = points.iter().filter_map(|(name, points)| points.map(|points| format!("{name} {points}")));
+    let wait = seen.retry_after.map(|wait| format!("retry_after_ms {}", wait.as_millis()));
+    said.chain(wait).collect::<Vec<_>>().join(", ")
+}
+
+/// Maximum age of a report.
+fn memory_ms() -> u64 {
+    u64::try_from(Budget::MEMORY.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Rounded up, so that a caller does not retry too early.
+fn millis_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+fn of_budget(error: &BudgetError) -> ProblemResponse {
+    let of_field = |field: &str| params::parameter(field, error.to_string());
+    match error {
+        BudgetError::Unknown(_) => ProblemType::NotFound.says(format!("{error}.")),
+        BudgetError::TooMany(_) => ProblemType::Conflict.says(format!("{error}; raise budgets.most.")),
+        BudgetError::CostAboveMaximum { maximum, .. } => ProblemType::BadRequest
+            .says(format!("{error}."))
+            .errors([("cost".to_owned(), error.to_string())])
+            .with("maximum", maximum.as_f64()),
+        BudgetError::MaximumZero => of_field("maximum"),
+        BudgetError::StaleObservation => of_field("age_ms"),
+        BudgetError::BadName(_) => of_field("name"),
+        BudgetError::BeyondShared(_) => ProblemType::BadRequest.says(format!("{error}.")),
+        BudgetError::Busy { .. } => ProblemType::Busy.says(format!("{error}.")),
+        BudgetError::OutOfReach { .. } | BudgetError::Ending => {
+            ProblemType::BudgetUnavailable.says(format!("{error}."))
+        }
+    }
+}
+
+/// The largest number of points, wherever a budget is stored.
+pub(crate) const POINTS_MOST: Points = BudgetMember::MOST;

@@ -1,0 +1,212 @@
+//! Submits, shows, cancels and retries operations.
+
+use std::time::Duration;
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
+    web::Data,
+};
+use guildhall_actors::ports::{DelayedBy, OperationFilter};
+use guildhall_actors::submission::{
+    AcceptedOperation, FieldError, OperationRequest, RetryResult, Submission, SubmissionError, key_problem,
+};
+use guildhall_core::policy::{Policy, submission_cost};
+use serde_json::{Value, json};
+
+use crate::api::app_state::AppState;
+use crate::api::errors::SubmissionShape;
+use crate::api::params::Params;
+use crate::api::prefer_wait::PreferWait;
+use crate::api::problem::{ProblemResponse, ProblemType};
+use crate::api::{dto, errors, middleware, params, prefer};
+
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
+
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+
+pub(crate) async fn submit_in_guild(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let guild = params::guild(&request)?;
+    accept(&request, &served, Some(guild)).await
+}
+
+pub(crate) async fn submit(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    accept(&request, &served, None).await
+}
+
+async fn accept(request: &HttpRequest, served: &AppState, guild: Option<u64>) -> HandlerResult {
+    let (shape, values) = match params::json(request)? {
+        Value::Object(object) if object.contains_key("operations") => {
+            (SubmissionShape::Many, params::only_list(object, "operations")?)
+        }
+        one => (SubmissionShape::One, vec![one]),
+    };
+    middleware::charge(request, served, submission_cost(values.len(), middleware::body_of(request).len() as u64))
+        .await?;
+    let wish = PreferWait::of(served, prefer::wait(request.headers()), values.len());
+    let mut operations: Vec<_> = values.into_iter().map(OperationRequest::read).collect();
+    if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
+        return Err(ProblemResponse::from(ProblemType::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
+    }
+    put_off(&mut operations, middleware::delay_of(request))?;
+    let submission = Submission { caller: middleware::caller_of(request), guild, operations };
+    let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
+    let accepted = accepted.map_err(|problem| {
+        let said =
+            |wrong: &[(usize, FieldError)]| wrong.first().map_or_else(String::new, |(_, one)| one.message.clone());
+        match &problem {
+            SubmissionError::Forbidden(lacks) => {
+                served.refused(&middleware::caller_of(request), format!("an operation that {}", said(lacks)));
+            }
+            SubmissionError::Elsewhere(wrong) => {
+                served.refused(&middleware::caller_of(request), format!("an operation: {}", said(wrong)));
+            }
+            SubmissionError::Empty
+            | SubmissionError::TooMany { .. }
+            | SubmissionError::Invalid(_)
+            | SubmissionError::NoGuild(_)
+            | SubmissionError::Store(_) => {}
+        }
+        errors::of_submission(problem, shape)
+    })?;
+    middleware::let_go_of_body(request);
+    if let Some(wish) = &wish
+        && let Some(answer) = wish.answer(served, shape, &accepted).await
+    {
+        return Ok(answer);
+    }
+    let mut answer = match (shape, accepted.as_slice()) {
+        (SubmissionShape::One, [one]) => answer_one(one),
+        (SubmissionShape::One | SubmissionShape::Many, all) => answer_many(all),
+    };
+    if let Some((name, value)) = wish.as_ref().map(PreferWait::applied)
+        && let Ok(value) = HeaderValue::from_str(&value)
+    {
+        answer.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+    Ok(answer)
+}
+
+/// Sets the key of a single operation from the header. Returns an error message if that is invalid.
+fn take_key(
+    headers: &HeaderMap,
+    shape: SubmissionShape,
+    operations: &mut [Result<OperationRequest, Vec<FieldError>>],
+) -> Option<String> {
+    let mut given = headers.get_all(IDEMPOTENCY_KEY);
+    let (first, second) = (given.next()?, given.next());
+    if second.is_some() {
+        return Some("is given more than once".to_owned());
+    }
+    if shape == SubmissionShape::Many {
+        return Some("is for a single operation; give each of several operations its own `key`".to_owned());
+    }
+    let Ok(key) = first.to_str() else { return key_problem("") };
+    if let Some(problem) = key_problem(key) {
+        return Some(problem);
+    }
+    if let [Ok(asked)] = operations {
+        match &asked.key {
+            Some(other) if other != key => return Some("differs from `key` in the body".to_owned()),
+            Some(_) | None => asked.key = Some(key.to_owned()),
+        }
+    }
+    None
+}
+
+/// Delays operations by as much as the rate limit of their caller requires.
+fn put_off(
+    operations: &mut [Result<OperationRequest, Vec<FieldError>>],
+    delay: Duration,
+) -> Result<(), ProblemResponse> {
+    for asked in operations.iter_mut().flatten() {
+        if delay > asked.delay {
+            (asked.delay, asked.delayed_by) = (delay, DelayedBy::Policy);
+        }
+        if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
+            let says = format!(
+                "Nothing was accepted: by the rate limit of this key, the operations would be due in {delay:?}, after \
+                 the deadline of one of them. Submit them later, with a later deadline, or several operations with one \
+                 request."
+            );
+            let told = ProblemType::TooManyRequests.says(says).with("policy", Policy::HeavyWaits.name());
+            return Err(told.after(delay.as_secs().max(1)));
+        }
+    }
+    Ok(())
+}
+
+fn answer_one(accepted: &AcceptedOperation) -> HttpResponse {
+    let mut response = if accepted.replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
+    if accepted.replayed {
+        response.insert_header(("Idempotency-Replayed", "true"));
+    }
+    response.insert_header((LOCATION, dto::place(accepted.id))).json(dto::accepted(accepted))
+}
+
+/// The status is 200 if no operation is new; each one in the list says whether it was replayed.
+fn answer_many(accepted: &[AcceptedOperation]) -> HttpResponse {
+    let replayed = accepted.iter().all(|accepted| accepted.replayed);
+    let mut response = if replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
+    if replayed {
+        response.insert_header(("Idempotency-Replayed", "true"));
+    }
+    response.json(dto::accepted_together(accepted))
+}
+
+pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let id = params::id(&request)?;
+    let caller = middleware::caller_of(&request);
+    let shown = served.ask(|desk| async move { desk.show(&caller, id).await }).await?;
+    let shown = shown.map_err(|error| errors::of_desk(&error))?;
+    Ok(HttpResponse::Ok().json(dto::operation(&shown)))
+}
+
+pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
+    let (limit, guild) = (asking.limit(), asking.guild());
+    let filter = OperationFilter {
+        state: asking.state(),
+        kind: asking.kind(),
+        parked: asking.truth("parked"),
+        deployment: asking.deployment(),
+        created_after: asking.time("created_after"),
+        created_before: asking.time("created_before"),
+        before: asking.cursor(),
+        // One more shows whether another page follows.
+        limit: limit + 1,
+        ..OperationFilter::default()
+    };
+    asking.end()?;
+    let caller = middleware::caller_of(&request);
+    let listed = served.ask(|desk| async move { desk.list(&caller, guild, filter).await }).await?;
+    let mut listed = listed.map_err(|error| errors::of_desk(&error))?;
+    let more = listed.len() > limit;
+    listed.truncate(limit);
+    Ok(HttpResponse::Ok().json(dto::operations(&listed, more)))
+}
+
+pub(crate) async fn cancel(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let id = params::id(&request)?;
+    let caller = middleware::caller_of(&request);
+    let cancelled = served.ask(|desk| async move { desk.cancel(&caller, id).await }).await?;
+    cancelled.map_err(|error| errors::of_desk(&error))?;
+    Ok(HttpResponse::Ok().json(json!({"id": id, "state": "cancelled", "href": dto::place(id)})))
+}
+
+pub(crate) async fn retry(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let id = params::id(&request)?;
+    let caller = middleware::caller_of(&request);
+    let retried = served.ask(|desk| async move { desk.retry(&caller, id).await }).await?;
+    let retried = retried.inspect_err(|error| served.refused_again(&middleware::caller_of(&request), error));
+    Ok(match retried.map_err(|error| errors::of_desk(&error))? {
+        RetryResult::Hastened { state } => {
+            let body = json!({"id": id, "state": state.name(), "redrive_of": null, "href": dto::place(id)});
+            HttpResponse::Accepted().insert_header((LOCATION, dto::place(id))).json(body)
+        }
+        RetryResult::Again { id: again } => {
+            let body = json!({"id": again, "state": "queued", "redrive_of": id, "href": dto::place(again)});
+            HttpResponse::Accepted().insert_header((LOCATION, dto::place(again))).json(body)
+        }
+    })
+}

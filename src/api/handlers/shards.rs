@@ -1,0 +1,157 @@
+//! Lists shards with their owners, and restarts them.
+
+use std::{collections::HashMap, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::access::AuditAction;
+use guildhall_actors::ports::{Instance, ShardView, StoredSession};
+use serde_json::{Value, json};
+
+use crate::api::app_state::AppState;
+use crate::api::params::Params;
+use crate::api::{errors, middleware, params};
+use crate::{
+    api::{
+        events::ManualIntervention,
+        problem::{ProblemResponse, ProblemType},
+    },
+    events::emit,
+};
+
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
+
+/// Default and maximum number of shards in a response.
+const PAGE: usize = 500;
+
+pub(crate) async fn list(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
+    let limit = asking.at_most(PAGE).unwrap_or(PAGE);
+    let from = asking.place("cursor").unwrap_or(0);
+    asking.end()?;
+    let from =
+        u32::try_from(from).map_err(|_| params::parameter("cursor", "must be `next` of the previous response"))?;
+    let (total, own, kept) = served
+        .ask_shards(|desk| async move {
+            let (own, kept) = tokio::join!(desk.board.shards(), desk.sessions.sessions());
+            (desk.board.total(), own, kept)
+        })
+        .await?;
+    let kept = kept.map_err(|error| errors::of_store(&error))?;
+    let owners = owners(&served).await?;
+    let own: HashMap<u32, ShardView> = own.into_iter().map(|view| (view.shard, view)).collect();
+    let kept: HashMap<u32, StoredSession> =
+        kept.into_iter().filter(|kept| kept.shards == total).map(|kept| (kept.shard, kept)).collect();
+    let last = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
+    let shards: Vec<_> = (from..last)
+        .map(|id| match own.get(&id) {
+            Some(view) => of_own(view, owners.own.as_deref()),
+            None => of_other(id, owners.of.get(&id).map(String::as_str), kept.get(&id)),
+        })
+        .collect();
+    let next = (last < total).then(|| last.to_string());
+    Ok(HttpResponse::Ok().json(json!({"shards": shards, "total": total, "next": next})))
+}
+
+/// The owners of shards.
+struct Owners {
+    of: HashMap<u32, String>,
+    /// This process.
+    own: Option<String>,
+}
+
+async fn owners(served: &AppState) -> Result<Owners, ProblemResponse> {
+    let instances = served.ask(|desk| async move { desk.instances().await }).await?;
+    let instances: Vec<Instance> = instances.map_err(|error| errors::of_desk(&error))?;
+    let own = instances.iter().find(|instance| instance.is_self).map(|instance| instance.id.to_string());
+    let has = |instance: &Instance| {
+        let id = instance.id.to_string();
+        instance.shards.iter().map(move |shard| (*shard, id.clone())).collect::<Vec<_>>()
+    };
+    Ok(Owners { of: instances.iter().flat_map(has).collect(), own })
+}
+
+fn of_own(view: &ShardView, instance: Option<&str>) -> Value {
+    json!({
+        "id": view.shard,
+        "state": view.state.name(),
+        "session": view.session,
+        "sequence": view.sequence,
+        "confirmed": view.confirmed,
+        "lag": view.confirmed.map(|confirmed| view.sequence.saturating_sub(confirmed)),
+        "latency_ms": view.latency.map(millis),
+        "instance": instance,
+        "resumes": view.resumes,
+        "identifies": view.identifies,
+    })
+}
+
+/// A shard of another process, as far as the store knows it.
+fn of_other(id: u32, instance: Option<&str>, kept: Option<&StoredSession>) -> Value {
+    json!({
+        "id": id,
+        "state": if instance.is_some() { "elsewhere" } else { "unclaimed" },
+        "session": kept.map(|kept| &kept.session),
+        "sequence": null,
+        "confirmed": kept.map(|kept| kept.confirmed),
+        "lag": null,
+        "latency_ms": null,
+        "instance": instance,
+        "resumes": null,
+        "identifies": null,
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) async fn restart(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    Params::optional_body(&request)?.end()?;
+    let given = params::named(&request, "id")?;
+    let id: u32 = given.parse().map_err(|_| params::parameter("id", "must be the number of a shard, from 0"))?;
+    let (total, has) = served
+        .ask_shards(move |desk| async move {
+            let own = desk.board.shards().await;
+            (desk.board.total(), own.iter().any(|view| view.shard == id))
+        })
+        .await?;
+    if id >= total {
+        return Err(ProblemType::NotFound.says(format!(
+            "There is no shard {id}: the bot has {total} shards, counted \
+            from 0."
+        )));
+    }
+    if !has {
+        return Err(elsewhere(id, &owners(&served).await?));
+    }
+    let caller = middleware::caller_of(&request);
+    let note = caller.note(AuditAction::ShardsRestart, served.now()).on(&id);
+    let book = served.book()?;
+    let restarted = served.ask_shards(move |desk| async move {
+        book.note(note).await?;
+        Ok::<bool, ProblemResponse>(desk.board.restart(id))
+    });
+    if !restarted.await?? {
+        return Err(elsewhere(id, &owners(&served).await?));
+    }
+    emit(ManualIntervention { action: AuditAction::ShardsRestart, target: &id, caller: &caller });
+    Ok(HttpResponse::Accepted().json(json!({"id": id, "restarting": true})))
+}
+
+/// Only the owner of a shard can restart it.
+fn elsewhere(id: u32, owners: &Owners) -> ProblemResponse {
+    match owners.of.get(&id).filter(|owner| owners.own.as_ref() != Some(*owner)) {
+        Some(owner) => ProblemType::Conflict
+            .says(format!(
+                "Process {owner} has shard {id}: send the request to that process, which `GET /v1/instances` \
+                lists."
+            ))
+            .with("instance", owner.as_str()),
+        None => ProblemType::Conflict
+            .says(format!(
+                "No process has shard {id} at the moment; it connects by itself as soon as a process has \
+                it."
+            ))
+            .with("instance", Value::Null),
+    }
+}

@@ -1,0 +1,175 @@
+//! State entries and dead events: `/v1/state` and `/v1/events/dead`.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::access::AuditAction;
+use guildhall_actors::ports::{EventStore, InboxEntry, OperationStore};
+use guildhall_actors::supervisor::EventsHandle;
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_core::state_key::{MAX_BYTES, check_reserved};
+use serde_json::{Value, json};
+
+use crate::api::app_state::AppState;
+use crate::api::params::Params;
+use crate::api::problem::{ProblemResponse, ProblemType};
+use crate::api::{dto, errors, middleware, params};
+
+type HandlerResult = Result<HttpResponse, ProblemResponse>;
+
+/// Maximum size of a value, in bytes of JSON.
+const VALUE_MOST: usize = 64 * 1024;
+/// Maximum lifetime of a value that expires: a year.
+const TTL_MOST_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
+
+/// The stores of state entries and events, and the event router.
+#[derive(Clone)]
+pub struct StateService {
+    /// Values are written here.
+    pub values: Arc<dyn OperationStore>,
+    /// Values are read here; it also stores events.
+    pub store: Arc<dyn EventStore>,
+    /// Receives revived events.
+    pub events: EventsHandle,
+    /// The current time.
+    pub clock: WallClock,
+}
+
+impl std::fmt::Debug for StateService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StateService").finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn show(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let key = key(&request)?;
+    let asked = vec![key.clone()];
+    let found = served.ask_shelf(|shelf| async move { shelf.store.values(asked, shelf.clock.now()).await }).await?;
+    let found = found.map_err(|error| errors::of_store(&error))?.pop().flatten().ok_or_else(|| absent(&key))?;
+    let value: Value = serde_json::from_str(&found).unwrap_or(Value::String(found));
+    Ok(HttpResponse::Ok().json(json!({ "key": key, "value": value })))
+}
+
+pub(crate) async fn put(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let key = key(&request)?;
+    let Value::Object(mut fields) = params::json(&request)? else {
+        return Err(ProblemType::BadRequest.says(
+            "The request body must be a JSON object: {\"value\": …, \"ttl_ms\": \
+            …}.",
+        ));
+    };
+    let value = fields.remove("value").unwrap_or_default();
+    let ttl = fields.remove("ttl_ms").unwrap_or_default();
+    let mut errors = Vec::new();
+    let written = value.to_string();
+    if value.is_null() {
+        errors.push(("value".to_owned(), "is required and must not be null; DELETE removes a value".to_owned()));
+    } else if written.len() > VALUE_MOST {
+        errors.push(("value".to_owned(), format!("must be at most {VALUE_MOST} bytes of JSON")));
+    }
+    let lasts = ttl.as_u64().filter(|ttl| (1..=TTL_MOST_MS).contains(ttl)).map(Duration::from_millis);
+    if lasts.is_none() && !ttl.is_null() {
+        errors.push(("ttl_ms".to_owned(), format!("must be a whole number from 1 to {TTL_MOST_MS}")));
+    }
+    for other in fields.keys().take(10) {
+        let shown: String = other.chars().take(64).collect();
+        errors.push((shown, "is unknown; expected one of: value, ttl_ms".to_owned()));
+    }
+    if !errors.is_empty() {
+        let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
+        return Err(ProblemType::BadRequest.says(format!("{}.", said.join("; "))).errors(errors));
+    }
+    set(&request, &served, key, Some((written, lasts))).await
+}
+
+pub(crate) async fn remove(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    set(&request, &served, key(&request)?, None).await
+}
+
+async fn set(
+    request: &HttpRequest,
+    served: &AppState,
+    key: String,
+    value: Option<(String, Option<Duration>)>,
+) -> HandlerResult {
+    let action = if value.is_some() { AuditAction::StatePut } else { AuditAction::StateDelete };
+    let note = middleware::caller_of(request).note(action, served.now()).on(&key);
+    let kept = served.ask_shelf(|shelf| async move {
+        let (value, lasts) = value.unzip();
+        let expires_at = lasts.flatten().map(|lasts| shelf.clock.now() + lasts);
+        Arc::clone(&shelf.values).noting(note).set_state(&key, value, expires_at).await
+    });
+    kept.await?.map_err(|error| errors::of_store(&error))?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// The key of a state entry, from the path.
+fn key(request: &HttpRequest) -> Result<String, ProblemResponse> {
+    let wrong = |message| params::parameter("key", message);
+    let key = params::named(request, "key")?;
+    if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
+        return Err(wrong(format!("must be 1 to {MAX_BYTES} bytes, without control characters")));
+    }
+    check_reserved(&key).map_err(|reserved| wrong(reserved.to_string()))?;
+    Ok(key)
+}
+
+fn absent(key: &str) -> ProblemResponse {
+    ProblemType::NotFound.says(format!("The key {key:?} has no value, or its value has expired."))
+}
+
+pub(crate) async fn dead(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let mut asking = Params::query(&request);
+    let (limit, before) = (asking.limit(), asking.place("before"));
+    asking.end()?;
+    // One more shows whether another page follows.
+    let listed = served.ask_shelf(|shelf| async move { shelf.store.dead_events(before, limit + 1).await }).await?;
+    let mut listed = listed.map_err(|error| errors::of_store(&error))?;
+    let more = listed.len() > limit;
+    listed.truncate(limit);
+    let next = listed.last().filter(|_| more).map(|entry| entry.place.to_string());
+    let events: Vec<_> = listed.iter().map(shown).collect();
+    Ok(HttpResponse::Ok().json(json!({ "events": events, "next": next })))
+}
+
+fn shown(entry: &InboxEntry) -> Value {
+    let mut event: Value = serde_json::from_str(&entry.event).unwrap_or_default();
+    // The token permits anyone to respond as the bot.
+    if let Some(token) = event.get_mut("interaction_token") {
+        *token = "(redacted)".into();
+    }
+    if let Some(token) = event.pointer_mut("/data/token") {
+        *token = "(redacted)".into();
+    }
+    json!({
+        "place": entry.place.to_string(),
+        "handler": &*entry.key.handler,
+        "event_type": entry.name,
+        "session": &*entry.key.session,
+        "seq": entry.key.seq.to_string(),
+        "why": entry.dead,
+        "attempts": entry.attempts,
+        "created_at": dto::time(entry.created_at),
+        "event": event,
+    })
+}
+
+pub(crate) async fn revive(request: HttpRequest, served: Data<AppState>) -> HandlerResult {
+    let given = params::named(&request, "place")?;
+    let place: i64 = given
+        .parse()
+        .map_err(|_| ProblemType::BadRequest.says("place must be a number from the list of dead events."))?;
+    let caller = middleware::caller_of(&request);
+    let revived = served.ask_shelf(|shelf| async move {
+        let note = caller.note(AuditAction::EventsRevive, shelf.clock.now()).on(&place);
+        let revived = shelf.store.revive(place, note).await;
+        if revived.as_ref().is_ok_and(|revived| *revived) {
+            shelf.events.revived();
+        }
+        revived
+    });
+    if !revived.await?.map_err(|error| errors::of_store(&error))? {
+        return Err(ProblemType::NotFound.says(format!("There is no dead event at place {place}.")));
+    }
+    Ok(HttpResponse::Accepted().json(json!({ "revived": true })))
+}

@@ -1,0 +1,185 @@
+//! Streams the changes of operations: `GET /v1/operations/stream`.
+//!
+//! ```text
+//!  store ──tick──▶ task ──what is after the cursor?──▶ store
+//!                   │ bounded channel, on the daemon's runtime
+//!                   ▼
+//!                 body ──chunks──▶ client ──Last-Event-ID──▶ the next task, here or in another process
+//! ```
+//!
+//! No state is stored for a client: it sends back its position, and the store knows what came after. So a stream may be
+//! aborted anywhere, and no change is lost except what the store itself has removed meanwhile, which is reported as a
+//! gap.
+
+mod frame;
+mod stream_limit;
+mod stream_task;
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::{BodySize, MessageBody},
+    http::{Method, header},
+    web::{Bytes, Data},
+};
+use guildhall_actors::ports::OperationFilter;
+use guildhall_actors::supervision::spawn_work_on;
+use guildhall_core::operation::ChangeCursor;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+pub(crate) use self::stream_limit::StreamLimit;
+use self::{stream_limit::StreamLimitReached, stream_task::StreamTask};
+use crate::api::app_state::AppState;
+use crate::api::params::{Params, parameter};
+use crate::api::{
+    abort::ConnectionAbort,
+    problem::{ProblemResponse, ProblemType},
+};
+use crate::api::{errors, middleware};
+
+/// Limits of streams.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamsConfig {
+    /// Maximum number of open streams.
+    pub most: usize,
+    /// Maximum number of open streams of one key.
+    pub most_per_key: usize,
+    /// How many operations one query reads for a stream.
+    pub page: usize,
+    /// How long a stream is silent before a keep-alive is sent.
+    pub keep_alive: Duration,
+    /// How long a client may take to read the next chunk.
+    pub stall: Duration,
+    /// Interval of checks whether the key is still valid.
+    pub check_key_every: Duration,
+    /// Interval of queries when no change is signalled.
+    pub look_every: Duration,
+    /// Minimum time between two queries of a stream, multiplied by the number of streams.
+    pub pace: Duration,
+    /// Minimum time between two queries of a stream, however few streams there are.
+    pub pace_least: Duration,
+}
+
+impl Default for StreamsConfig {
+    fn default() -> Self {
+        Self {
+            most: 64,
+            most_per_key: 16,
+            page: 200,
+            keep_alive: Duration::from_secs(15),
+            stall: Duration::from_secs(10),
+            check_key_every: Duration::from_millis(1_500),
+            look_every: Duration::from_secs(5),
+            pace: Duration::from_millis(5),
+            pace_least: Duration::from_millis(20),
+        }
+    }
+}
+
+/// Chunks that wait for a client to read them.
+const WAITING_MOST: usize = 4;
+
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+pub(crate) async fn open(request: HttpRequest, served: Data<AppState>) -> Result<HttpResponse, ProblemResponse> {
+    let caller = middleware::caller_of(&request);
+    let mut asking = Params::query(&request);
+    let guild = asking.guild();
+    let filter = OperationFilter {
+        tenant: caller.tenant.clone(),
+        among: caller.among(guild),
+        kind: asking.kind(),
+        state: asking.state(),
+        ..OperationFilter::default()
+    };
+    let asked = asking.named("last_event_id", "the `id` of an event of this stream", frame::read_cursor);
+    asking.end()?;
+    // A client that reconnects sends the header; the query is for clients that cannot set a header at first.
+    let from = last_event_id(&request)?.or(asked);
+    let mut response = HttpResponse::Ok();
+    response
+        .content_type("text/event-stream; charset=utf-8")
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        // Proxies must not buffer the response.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .force_close();
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    let changes = served.changes_for(&caller)?;
+    if *served.control.draining.borrow() {
+        return Err(ProblemType::Starting.says(
+            "The process is shutting down. Retry with another process, or with this one in \
+                a moment.",
+        ));
+    }
+    let seat = served.control.streams.seat(&caller.key).map_err(|full| match full {
+        StreamLimitReached::All(most) => ProblemType::Busy
+            .says(format!("{most} streams are open, which is the maximum (api.max_streams). Retry in a moment.")),
+        StreamLimitReached::Key(most) => ProblemType::Busy.says(format!(
+            "This key has {most} streams open, which is the maximum for one key. Close \
+                one, then retry."
+        )),
+    })?;
+    let frontier = match from {
+        Some(from) => from,
+        None => {
+            let changes = Arc::clone(&changes);
+            let seen = served.run(|| async move { changes.seen().await }).await?;
+            ChangeCursor::at(seen.map_err(|error| errors::of_store(&error))?)
+        }
+    };
+    let (out, chunks) = mpsc::channel(WAITING_MOST);
+    let (here, gone) = oneshot::channel();
+    let feed = StreamTask {
+        changes,
+        config: served.control.config.streams,
+        key: caller.key.parse().ok(),
+        filter,
+        frontier,
+        gap_told: None,
+        draining: served.control.draining.subscribe(),
+        out,
+        seat,
+        spoken: Instant::now(),
+        served: served.clone(),
+    };
+    // A stream that fails ends, and its client opens another.
+    spawn_work_on(&served.runtime, feed.run(gone, request.conn_data::<ConnectionAbort>().cloned()));
+    Ok(response.body(StreamBody { chunks, _here: here }))
+}
+
+fn last_event_id(request: &HttpRequest) -> Result<Option<ChangeCursor>, ProblemResponse> {
+    let Some(given) = request.headers().get(LAST_EVENT_ID) else { return Ok(None) };
+    let read = given.to_str().ok().and_then(frame::read_cursor);
+    read.map(Some).ok_or_else(|| parameter(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
+}
+
+/// The output of a stream task, as the body of a response.
+struct StreamBody {
+    chunks: mpsc::Receiver<Bytes>,
+    /// Nothing is ever sent: the drop itself is the signal.
+    _here: oneshot::Sender<Infallible>,
+}
+
+impl MessageBody for StreamBody {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        self.chunks.poll_recv(cx).map(|chunk| chunk.map(Ok))
+    }
+}

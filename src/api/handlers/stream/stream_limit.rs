@@ -1,0 +1,101 @@
+//! A limit on the number of streams.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    api::events::{StreamEnded, StreamsCounted},
+    events::emit,
+};
+
+/// The open streams.
+#[derive(Debug)]
+pub(crate) struct StreamLimit {
+    most: usize,
+    most_per_key: usize,
+    open: Mutex<HashMap<Arc<str>, usize>>,
+}
+
+/// Why a stream cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamLimitReached {
+    /// There are too many streams.
+    All(usize),
+    /// The key has too many streams.
+    Key(usize),
+}
+
+impl StreamLimit {
+    pub(crate) fn new(most: usize, most_per_key: usize) -> Self {
+        Self { most, most_per_key, open: Mutex::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+        // No code panics while it is locked.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of open streams.
+    pub(crate) fn count(&self) -> usize {
+        self.open().values().sum()
+    }
+
+    /// A permit for one more stream of this key.
+    pub(crate) fn seat(self: &Arc<Self>, key: &Arc<str>) -> Result<StreamPermit, StreamLimitReached> {
+        let mut open = self.open();
+        let (all, own) = (open.values().sum::<usize>(), open.get(key).copied().unwrap_or(0));
+        if all >= self.most {
+            return Err(StreamLimitReached::All(self.most));
+        }
+        if own >= self.most_per_key {
+            return Err(StreamLimitReached::Key(self.most_per_key));
+        }
+        open.insert(Arc::clone(key), own + 1);
+        emit(StreamsCounted { count: all + 1 });
+        Ok(StreamPermit { streams: Arc::clone(self), key: Arc::clone(key), why: "gone" })
+    }
+}
+
+/// A permit for one stream.
+#[derive(Debug)]
+pub(crate) struct StreamPermit {
+    streams: Arc<StreamLimit>,
+    key: Arc<str>,
+    /// Why the stream ends, if it ends now.
+    pub(crate) why: &'static str,
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut open = self.streams.open();
+        if let Some(own) = open.get_mut(&self.key) {
+            *own -= 1;
+            if *own == 0 {
+                open.remove(&self.key);
+            }
+        }
+        emit(StreamsCounted { count: open.values().sum() });
+        emit(StreamEnded { key: &self.key, why: self.why });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_and_a_key_takes_not_all_of_it() {
+        let streams = Arc::new(StreamLimit::new(3, 2));
+        let (one, two) = (Arc::from("one"), Arc::from("two"));
+        let first = streams.seat(&one).unwrap();
+        let _second = streams.seat(&one).unwrap();
+        assert_eq!(streams.seat(&one).unwrap_err(), StreamLimitReached::Key(2));
+        let _third = streams.seat(&two).unwrap();
+        assert_eq!(streams.seat(&two).unwrap_err(), StreamLimitReached::All(3));
+        drop(first);
+        assert_eq!(streams.count(), 2);
+        assert!(streams.seat(&two).is_ok());
+    }
+}

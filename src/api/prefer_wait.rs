@@ -1,0 +1,102 @@
+//! Responds to a submission when all of its operations are finished.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use actix_web::{HttpResponse, http::header::LOCATION};
+use guildhall_actors::ports::OperationDetails;
+use guildhall_actors::submission::{AcceptedOperation, WaitSlot};
+use guildhall_core::operation::OperationId;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::errors::SubmissionShape;
+use super::{dto, prefer};
+use crate::api::app_state::AppState;
+use crate::{api::events::WaitEnded, events::emit};
+
+/// A caller's preference to wait, and the slot for it.
+pub(crate) struct PreferWait {
+    wait: Duration,
+    until: Instant,
+    seat: WaitSlot,
+}
+
+impl PreferWait {
+    /// Accepts the preference of a caller, if there is a slot for it.
+    pub(crate) fn of(served: &AppState, wait: Option<Duration>, operations: usize) -> Option<Self> {
+        let wait = wait?;
+        let until = Instant::now() + wait;
+        let seat = served.following().ok().and_then(|following| following.waits.seat(operations));
+        if seat.is_none() {
+            emit(WaitEnded { result: "refused" });
+        }
+        Some(Self { wait, until, seat: seat? })
+    }
+
+    /// The response header for the applied preference.
+    pub(crate) fn applied(&self) -> (&'static str, String) {
+        prefer::applied(self.wait)
+    }
+
+    /// Waits; returns a response if all operations are finished by then.
+    pub(crate) async fn answer(
+        &self,
+        served: &AppState,
+        shape: SubmissionShape,
+        accepted: &[AcceptedOperation],
+    ) -> Option<HttpResponse> {
+        let mut draining = served.control.draining.subscribe();
+        let open = accepted.iter().filter(|accepted| !accepted.state.is_final()).map(|accepted| accepted.id);
+        let result = tokio::select! {
+            () = self.seat.until_ended(open) => "ended",
+            () = sleep_until(self.until) => "late",
+            _ = draining.wait_for(|draining| *draining) => "draining",
+        };
+        emit(WaitEnded { result });
+        if result != "ended" {
+            return None;
+        }
+        // If the operations cannot be read, the caller gets the usual response, with their location.
+        let shown = self.show(served, accepted).await?;
+        Some(self.respond(shape, accepted, &shown))
+    }
+
+    async fn show(
+        &self,
+        served: &AppState,
+        accepted: &[AcceptedOperation],
+    ) -> Option<HashMap<OperationId, OperationDetails>> {
+        let changes = Arc::clone(&served.following().ok()?.changes);
+        let ids = accepted.iter().map(|accepted| accepted.id).collect();
+        let shown = served.run(|| async move { changes.show_all(ids).await }).await.ok()?.ok()?;
+        Some(shown.into_iter().map(|shown| (shown.stored.operation.id, shown)).collect())
+    }
+
+    fn respond(
+        &self,
+        shape: SubmissionShape,
+        accepted: &[AcceptedOperation],
+        shown: &HashMap<OperationId, OperationDetails>,
+    ) -> HttpResponse {
+        let mut response = HttpResponse::Ok();
+        response.insert_header(self.applied());
+        if accepted.iter().all(|accepted| accepted.replayed) {
+            response.insert_header(("Idempotency-Replayed", "true"));
+        }
+        let mut all: Vec<Value> = accepted.iter().map(|accepted| whole(accepted, shown)).collect();
+        match (shape, accepted) {
+            (SubmissionShape::One, [only]) => {
+                response.insert_header((LOCATION, dto::place(only.id)));
+                response.json(all.pop())
+            }
+            (SubmissionShape::One | SubmissionShape::Many, _) => response.json(json!({"operations": all})),
+        }
+    }
+}
+
+/// An operation with its details. If only the idempotency key is still stored, there are few.
+fn whole(accepted: &AcceptedOperation, shown: &HashMap<OperationId, OperationDetails>) -> Value {
+    let mut whole = shown.get(&accepted.id).map_or_else(|| json!(dto::accepted(accepted)), dto::operation);
+    whole["replayed"] = accepted.replayed.into();
+    whole
+}

@@ -1,0 +1,266 @@
+//! Every route of the API, and the scope that it needs. There is no other list: the listener serves this one.
+
+use std::{future::Future, pin::Pin, sync::LazyLock};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{Method, header::HeaderValue},
+    web::Data,
+};
+use guildhall_core::{
+    access::Scope,
+    policy::Policy::{self, Heavy, HeavyWaits, Light},
+};
+
+use percent_encoding::percent_decode_str;
+
+use crate::api::app_state::AppState;
+use crate::api::handlers::{
+    audit, breakers, budgets, dead_letters, erase, guilds, instances, keys, limits, operations, reload, shards, state,
+    stream, usage,
+};
+use crate::api::problem::{ProblemResponse, ProblemType};
+
+/// Prefix of all paths.
+pub(crate) const ROOT: &str = "/v1";
+
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<HttpResponse, ProblemResponse>>>>;
+
+/// A route of the API.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// The method. GET includes HEAD.
+    pub method: &'static str,
+    /// The path below `/v1`, with names for its variable segments. `{…:.+}` matches the rest of the path.
+    pub path: &'static str,
+    /// The scope that a key needs.
+    pub needs: Scope,
+    /// The policy that a request counts for.
+    pub policy: Policy,
+    answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
+}
+
+impl Route {
+    /// Whether a request may contain many operations, and thus be larger than others.
+    pub(crate) fn takes_many(&self) -> bool {
+        self.method == "POST" && matches!(self.path, "/operations" | "/guilds/{guild_id}/operations")
+    }
+}
+
+const fn way(
+    method: &'static str,
+    path: &'static str,
+    needs: Scope,
+    policy: Policy,
+    answer: fn(HttpRequest, Data<AppState>) -> HandlerFuture,
+) -> Route {
+    Route { method, path, needs, policy, answer }
+}
+
+macro_rules! to {
+    ($handler:path) => {
+        |request, served| Box::pin($handler(request, served))
+    };
+}
+
+/// All routes.
+pub const WAYS: &[Route] = &[
+    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit_in_guild)),
+    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
+    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, to!(guilds::resume)),
+    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, to!(guilds::show)),
+    way("GET", "/events/dead", Scope::EventsRead, Light, to!(state::dead)),
+    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(state::revive)),
+    way("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(state::show)),
+    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::put)),
+    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(state::remove)),
+    way("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
+    way("GET", "/usage", Scope::OperationsRead, Light, to!(usage::show)),
+    way("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
+    way("POST", "/resume", Scope::FleetWrite, Light, to!(guilds::resume_all)),
+    way("GET", "/operations", Scope::OperationsRead, Light, to!(operations::list)),
+    way("POST", "/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit)),
+    way("GET", "/operations/stream", Scope::OperationsRead, Light, to!(stream::open)),
+    way("GET", "/operations/{id}", Scope::OperationsRead, Light, to!(operations::show)),
+    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, to!(operations::cancel)),
+    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, to!(operations::retry)),
+    way("GET", "/dead-letters", Scope::OperationsRead, Light, to!(dead_letters::list)),
+    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(dead_letters::redrive_all)),
+    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(dead_letters::discard_all)),
+    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(dead_letters::show)),
+    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(dead_letters::discard)),
+    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(dead_letters::redrive)),
+    way("GET", "/keys", Scope::Admin, Light, to!(keys::list)),
+    way("POST", "/keys", Scope::Admin, Light, to!(keys::create)),
+    way("GET", "/keys/{id}", Scope::Admin, Light, to!(keys::show)),
+    way("DELETE", "/keys/{id}", Scope::Admin, Light, to!(keys::revoke)),
+    way("POST", "/keys/{id}/rotate", Scope::Admin, Light, to!(keys::rotate)),
+    way("GET", "/audit", Scope::Audit, Light, to!(audit::list)),
+    way("POST", "/reload", Scope::Admin, Light, to!(reload::reload)),
+    way("POST", "/erase", Scope::Admin, Heavy, to!(erase::erase)),
+    way("GET", "/limits", Scope::FleetRead, Light, to!(limits::show)),
+    way("GET", "/limits/buckets", Scope::FleetRead, Light, to!(limits::buckets)),
+    way("GET", "/limits/top", Scope::FleetRead, Light, to!(limits::top)),
+    way("GET", "/breakers", Scope::FleetRead, Light, to!(breakers::list)),
+    way("POST", "/breakers/force", Scope::FleetWrite, Light, to!(breakers::force)),
+    way("POST", "/breakers/reset", Scope::FleetWrite, Light, to!(breakers::reset)),
+    way("GET", "/shards", Scope::FleetRead, Light, to!(shards::list)),
+    way("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, to!(shards::restart)),
+    way("GET", "/budgets", Scope::BudgetsRead, Light, to!(budgets::list)),
+    way("GET", "/budgets/{name}", Scope::BudgetsRead, Light, to!(budgets::show)),
+    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, to!(budgets::acquire)),
+    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, to!(budgets::observe)),
+];
+
+/// A segment of a path.
+#[derive(Debug)]
+enum PathSegment {
+    /// A fixed segment.
+    Plain(&'static str),
+    /// A variable segment.
+    Named,
+    /// The rest of the path.
+    Rest,
+}
+
+impl PathSegment {
+    fn read(part: &'static str) -> Self {
+        match part {
+            _ if !part.starts_with('{') => Self::Plain(part),
+            _ if part.ends_with(":.+}") => Self::Rest,
+            _ => Self::Named,
+        }
+    }
+}
+
+/// A path with its routes, one a method.
+#[derive(Debug)]
+pub(crate) struct PathTemplate {
+    /// The path, with names for its variable segments.
+    pub(crate) name: String,
+    parts: Vec<PathSegment>,
+    ways: Vec<&'static Route>,
+    allow: HeaderValue,
+}
+
+impl PathTemplate {
+    fn new(path: &'static str, ways: Vec<&'static Route>) -> Self {
+        let methods: Vec<_> =
+            ways.iter().map(|way| if way.method == "GET" { "GET, HEAD" } else { way.method }).collect();
+        let allow = HeaderValue::from_str(&methods.join(", ")).expect("invariant: methods are plain words");
+        let parts = path.split('/').skip(1).map(PathSegment::read);
+        let parts = [PathSegment::Plain(&ROOT[1..])].into_iter().chain(parts).collect();
+        Self { name: format!("{ROOT}{}", path.replace(":.+", "")), parts, ways, allow }
+    }
+
+    /// The value of the variable segment, empty if there is none; `None` if the path does not match.
+    fn fits<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let (mut left, mut named) = (path, "");
+        for part in &self.parts {
+            left = left.strip_prefix('/')?;
+            let end = if matches!(part, PathSegment::Rest) { left.len() } else { left.find('/').unwrap_or(left.len()) };
+            let (given, rest) = left.split_at(end);
+            left = rest;
+            match part {
+                PathSegment::Plain(plain) if is(given, plain) => {}
+                PathSegment::Named | PathSegment::Rest if !given.is_empty() => named = given,
+                PathSegment::Plain(_) | PathSegment::Named | PathSegment::Rest => return None,
+            }
+        }
+        left.is_empty().then_some(named)
+    }
+}
+
+/// Whether a segment of a path, which may be percent-encoded, equals this.
+fn is(given: &str, plain: &str) -> bool {
+    given == plain || (given.contains('%') && percent_decode_str(given).eq(plain.bytes()))
+}
+
+/// All path templates, in the order of the list: the first match is used.
+static PLACES: LazyLock<Vec<PathTemplate>> = LazyLock::new(|| {
+    let mut places: Vec<(&str, Vec<&Route>)> = Vec::new();
+    for way in WAYS {
+        match places.iter_mut().find(|(path, _)| *path == way.path) {
+            Some((_, ways)) => ways.push(way),
+            None => places.push((way.path, vec![way])),
+        }
+    }
+    places.into_iter().map(|(path, ways)| PathTemplate::new(path, ways)).collect()
+});
+
+/// The route of a request. Its scope and its handler come from the same entry, so that no handler is reached without
+/// its check.
+#[derive(Clone, Debug)]
+pub(crate) struct RouteMatch {
+    place: Option<&'static PathTemplate>,
+    way: Option<&'static Route>,
+    /// The value of the variable segment, still percent-encoded.
+    pub(crate) named: String,
+}
+
+impl RouteMatch {
+    /// Finds the route of a request. GET includes HEAD.
+    pub(crate) fn of(path: &str, method: &Method) -> Self {
+        let fitting = PLACES.iter().find_map(|place| place.fits(path).map(|named| (place, named)));
+        let Some((place, named)) = fitting else { return Self { place: None, way: None, named: String::new() } };
+        let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
+        let way = place.ways.iter().copied().find(|way| way.method == method);
+        Self { place: Some(place), way, named: named.to_owned() }
+    }
+
+    /// The route, if there is one.
+    pub(crate) fn way(&self) -> Option<&'static Route> {
+        self.way
+    }
+
+    /// The pattern of the path, out of a fixed set.
+    pub(crate) fn route(&self) -> &'static str {
+        self.place.map_or("none", |place| place.name.as_str())
+    }
+
+    /// Answers a request with the handler of its route.
+    pub(crate) async fn answer(
+        &self,
+        request: HttpRequest,
+        served: Data<AppState>,
+    ) -> Result<HttpResponse, ProblemResponse> {
+        match (self.way, self.place) {
+            (Some(way), _) => (way.answer)(request, served).await,
+            (None, Some(place)) => Ok(ProblemType::not_allowed(place.allow.clone())),
+            (None, None) => Err(ProblemType::NotFound.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(method: &str, path: &str) -> (&'static str, Option<Scope>, String) {
+        let found = RouteMatch::of(path, &Method::from_bytes(method.as_bytes()).unwrap());
+        (found.route(), found.way().map(|way| way.needs), found.named)
+    }
+
+    #[test]
+    fn a_path_leads_to_the_same_place_however_it_is_written() {
+        for path in ["/v1/audit", "/v1/a%75dit", "/%761/%61%75%64%69%74"] {
+            assert_eq!(found("GET", path), ("/v1/audit", Some(Scope::Audit), String::new()), "{path}");
+        }
+        for path in
+            ["/v1/audit/", "/v1//audit", "/v1/%2Faudit", "/v1/audi%", "/v1/audi%7", "/v1", "/v1/", "", "/v2/audit"]
+        {
+            assert_eq!(found("GET", path), ("none", None, String::new()), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_first_that_fits_is_taken_and_a_name_is_for_one_part_unless_it_says_otherwise() {
+        let needs = Some(Scope::OperationsRead);
+        assert_eq!(found("GET", "/v1/operations/stream"), ("/v1/operations/stream", needs, String::new()));
+        assert_eq!(found("HEAD", "/v1/operations/%31"), ("/v1/operations/{id}", needs, "%31".to_owned()));
+        assert_eq!(found("GET", "/v1/operations/1/more").0, "none");
+        assert_eq!(found("GET", "/v1/state/a/b%2Fc").2, "a/b%2Fc");
+        assert_eq!(found("GET", "/v1/state/").0, "none");
+        assert_eq!(found("PATCH", "/v1/state/a"), ("/v1/state/{key}", None, "a".to_owned()));
+    }
+}

@@ -1,0 +1,90 @@
+//! Calls that a user waits for: each is retried until Discord responds, or the time is up.
+
+use std::time::Duration;
+
+use guildhall_actors::gate::{CallOutcome, RequestBody, RestRequest, RestResponse};
+use guildhall_core::{command::CommandScope, lane::Lane, response::ResponseClass};
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::sync_error::{DAILY_CREATES, SyncError, refusal};
+use crate::daemon::command_gate::CommandGate;
+use crate::discord::rest::raw;
+use crate::events::{CommandSyncDelayed, emit};
+
+/// Wait before the first retry; it doubles with every retry.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// Waits up to this are not reported.
+const UNTOLD: Duration = Duration::from_secs(1);
+
+/// Calls for the commands of one scope, with one deadline for all of them.
+pub(crate) struct RetryingClient<'a> {
+    gate: &'a CommandGate,
+    scope: CommandScope,
+    deadline: Instant,
+}
+
+impl<'a> RetryingClient<'a> {
+    pub(crate) fn new(gate: &'a CommandGate, scope: CommandScope, within: Duration) -> Self {
+        Self { gate, scope, deadline: Instant::now() + within }
+    }
+
+    /// Makes an idempotent call, and returns Discord's response.
+    pub(crate) async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, SyncError> {
+        let answered = self.answer(method, path, body).await?;
+        if answered.class != ResponseClass::Success {
+            return Err(refusal(&answered, self.scope));
+        }
+        serde_json::from_slice(&answered.body).map_err(|_| SyncError::Unreadable)
+    }
+
+    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<RestResponse, SyncError> {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let (why, after) = match self.gate.call(self.request(method.clone(), path, body)).await {
+                CallOutcome::Answered(answered) => match answered.class {
+                    // A daily limit, whatever its status: it is not waited for.
+                    _ if answered.code == Some(DAILY_CREATES) => return Ok(answered),
+                    ResponseClass::RateLimited { retry_after, .. } => ("it returned 429".to_owned(), Some(retry_after)),
+                    ResponseClass::Blocked { retry_after } => ("it blocks this IP address".to_owned(), retry_after),
+                    ResponseClass::ServerError => (format!("it returned {}", answered.status.as_u16()), None),
+                    ResponseClass::Success
+                    | ResponseClass::Unauthorized
+                    | ResponseClass::InteractionEnded
+                    | ResponseClass::Forbidden
+                    | ResponseClass::NotFound
+                    | ResponseClass::Rejected => return Ok(answered),
+                },
+                CallOutcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
+                CallOutcome::Unknown(unknown) => (unknown.to_string(), None),
+            };
+            let pause = after.unwrap_or(wait);
+            if Instant::now() + pause >= self.deadline {
+                return Err(SyncError::NoAnswer { why, again_in: after });
+            }
+            if pause > UNTOLD {
+                emit(CommandSyncDelayed { why: &why, pause });
+            }
+            sleep(pause).await;
+            wait *= 2;
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Option<&Value>) -> RestRequest {
+        let mut headers = HeaderMap::new();
+        let body = body.map_or(RequestBody::Empty, |body| {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            RequestBody::Whole(body.to_string().into())
+        });
+        let request = raw(method, path, headers, body, self.gate.credential());
+        let mut request = request.expect("invariant: built from plain words and numbers");
+        request.lane = Lane::Interactive;
+        request.max_wait = self.deadline.saturating_duration_since(Instant::now());
+        if let CommandScope::Guild(guild) = self.scope {
+            request.guild = Some(guild);
+        }
+        request
+    }
+}

@@ -1,0 +1,161 @@
+//! Assembles event handling: the handlers, the services that they call, and the threads that they run on.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_rt::Arbiter;
+use guildhall_actors::crash::CrashStore;
+use guildhall_actors::gate::Gate;
+use guildhall_actors::ports::{EventStore, StoredSession, WebhookClient};
+use guildhall_actors::shard::FlowLimit;
+use guildhall_actors::submission::OperationService;
+use guildhall_actors::supervision;
+use guildhall_actors::supervision::Part;
+use guildhall_actors::supervisor::{EventPorts, EventsConfig, EventsHandle, PreparedEvents};
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_core::{
+    event::handler::{EventHandlers, HandlerAction},
+    operation::Backoff,
+};
+use url::Url;
+
+use super::RestComponent;
+use crate::{
+    api::ComponentHandle,
+    discord::RestInteractionResponder,
+    settings::Settings,
+    webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
+};
+
+/// Wait before the store is queried again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Why a webhook cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// Its URL or its secrets are invalid.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Its URL cannot be parsed.
+    #[error("the webhook URL of handler `{handler}` is invalid: {why}; use a URL such as https://brain.example/events")]
+    Url {
+        /// The handler.
+        handler: Arc<str>,
+        /// What is wrong with the URL.
+        why: url::ParseError,
+    },
+    /// A secret is invalid.
+    #[error("a webhook secret of handler `{handler}` is invalid: {why}")]
+    Secret {
+        /// The handler.
+        handler: Arc<str>,
+        /// What is wrong with the secret.
+        why: String,
+    },
+}
+
+/// Event handling of this process.
+#[derive(Debug)]
+pub struct EventsComponent {
+    events: EventsHandle,
+    /// Separate threads: a busy router would delay the guilds.
+    router: Arbiter,
+    guilds: Arbiter,
+}
+
+impl EventsComponent {
+    /// Prepares event handling of a bot with `shards` shards.
+    #[expect(clippy::too_many_arguments, reason = "each is a separate dependency")]
+    pub(crate) fn prepare(
+        settings: &Settings,
+        handlers: EventHandlers,
+        store: Arc<dyn EventStore>,
+        crashes: Arc<dyn CrashStore>,
+        rest: &RestComponent,
+        desk: Arc<OperationService>,
+        shards: u32,
+        clock: &WallClock,
+    ) -> Result<PreparedEvents, WebhookError> {
+        let brain = webhooks(&handlers, &rest.gate, clock)?;
+        let answers = RestInteractionResponder::new(rest.gate.clone(), settings.interactions.within);
+        let outside = EventPorts { handlers, store, crashes, brain, answers: Arc::new(answers), desk, watch: None };
+        let allowance = FlowLimit { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
+        Ok(EventsHandle::prepare(outside, clock.clone(), config(settings, shards), allowance))
+    }
+
+    /// Starts to route events. Must be called within an actix system.
+    #[must_use]
+    pub fn start(prepared: PreparedEvents) -> Self {
+        let (router, guilds) = (supervision::arbiter(Part::RouterThread), supervision::arbiter(Part::EventThread));
+        let events = EventsHandle::start_on(prepared, &router.handle(), &guilds.handle());
+        Self { events, router, guilds }
+    }
+
+    /// The handle of event handling.
+    pub fn events(&self) -> &EventsHandle {
+        &self.events
+    }
+
+    /// Waits until all received events are handled. `false` if that takes longer than `timeout`; those events are
+    /// delivered again.
+    pub async fn drain(&self, within: Duration) -> bool {
+        self.events.drain(within).await
+    }
+
+    /// Stops its threads.
+    pub fn stop(self) {
+        self.router.stop();
+        self.guilds.stop();
+    }
+}
+
+/// Loads the stored sessions; retries until the store responds. `part` reports what it is waiting for.
+pub(crate) async fn sessions(store: &dyn EventStore, part: &ComponentHandle) -> Vec<StoredSession> {
+    loop {
+        match store.sessions().await {
+            Ok(sessions) => return sessions,
+            Err(error) => part.not_ready(&format!("cannot load the sessions to resume yet: {error}")),
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// The client of the handlers' webhooks.
+pub(crate) fn webhooks(
+    handlers: &EventHandlers,
+    gate: &Gate,
+    clock: &WallClock,
+) -> Result<Arc<dyn WebhookClient>, WebhookError> {
+    let config = WebhookConfig { clock: clock.clone(), ..WebhookConfig::default() };
+    let webhooks = Webhooks::new(targets(handlers)?, &config, gate.breaker().clone())?;
+    Ok(Arc::new(webhooks))
+}
+
+fn targets(handlers: &EventHandlers) -> Result<Vec<Target>, WebhookError> {
+    let mut targets = Vec::new();
+    for handler in handlers {
+        let HandlerAction::Webhook(webhook) = &handler.does else { continue };
+        let name = || Arc::clone(&handler.name);
+        let url = Url::parse(&webhook.url).map_err(|why| WebhookError::Url { handler: name(), why })?;
+        let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();
+        let secrets = secrets.map_err(|why| WebhookError::Secret { handler: name(), why: why.to_string() })?;
+        let (allow_private, answers) = (webhook.allow_private, webhook.answers);
+        targets.push(Target { handler: name(), url, secrets, allow_private, answers });
+    }
+    Ok(targets)
+}
+
+fn config(settings: &Settings, shards: u32) -> EventsConfig {
+    let (set, defaults) = (&settings.handlers, EventsConfig::default());
+    EventsConfig {
+        shards,
+        slow: set.slow,
+        within: set.timeout,
+        answer_within: settings.interactions.within,
+        defer: settings.interactions.defer,
+        ephemeral: settings.interactions.ephemeral,
+        attempts: set.attempts,
+        backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
+        inbox_most: usize::try_from(set.inbox_most).unwrap_or(usize::MAX),
+        ..defaults
+    }
+}

@@ -1,0 +1,85 @@
+//! Readiness of the shared limits, as the gate reports it.
+
+use std::{sync::Arc, time::Duration};
+
+use guildhall_actors::gate::{Gate, GateView};
+use guildhall_actors::supervision::Part;
+use guildhall_actors::{failpoint, supervision};
+use guildhall_core::{invalid::FleetSnapshot, limit::shared::SharingMode, response::Credential};
+use tokio::task::JoinHandle;
+
+use crate::api::ComponentHandle;
+
+/// Intervals between two checks of the gate: until calls can be sent, and after that.
+const AT_FIRST: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_secs(1);
+
+/// Reports the state of the gate until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RedisComponent(JoinHandle<()>);
+
+impl RedisComponent {
+    /// Waits until calls can be sent, and reports the state of the gate from now on.
+    pub(crate) async fn start(gate: &Arc<Gate>, part: ComponentHandle) -> Self {
+        tell(gate, &part, AT_FIRST, Until::Ready).await;
+        let gate = Arc::clone(gate);
+        Self(supervision::spawn(Part::RedisHealth, async move { tell(&gate, &part, LATER, Until::TheEnd).await }))
+    }
+}
+
+impl Drop for RedisComponent {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    Ready,
+    TheEnd,
+}
+
+/// Reports the state of the gate repeatedly.
+async fn tell(gate: &Gate, part: &ComponentHandle, every: Duration, until: Until) {
+    let mut tick = tokio::time::interval(every);
+    loop {
+        tick.tick().await;
+        if until == Until::TheEnd {
+            failpoint::message(Part::RedisHealth);
+        }
+        // The gate ends only with the process.
+        let Some(view) = gate.observe().await else { return };
+        match missing(&view) {
+            Some(reason) => part.not_ready(reason),
+            None => {
+                part.ready();
+                if until == Until::Ready {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Why nothing can be sent; `None` if calls can be sent.
+fn missing(view: &GateView) -> Option<&'static str> {
+    // Calls without the bot's token do not matter for readiness.
+    let bots = view.limits.credentials.iter().filter(|limit| matches!(limit.credential, Credential::Application(_)));
+    for mode in bots.filter_map(|limit| limit.shared.as_ref()).map(|shared| shared.mode) {
+        match mode {
+            SharingMode::Shared | SharingMode::Share | SharingMode::Open => {}
+            SharingMode::Unreached => return Some("Redis has not been reached yet"),
+            SharingMode::Joining => return Some("joining the processes that share the limits"),
+            SharingMode::Waiting => {
+                return Some("Redis is unavailable; waiting until this process can safely use its share of the limit");
+            }
+            SharingMode::Closed => return Some("Redis is unavailable, and nothing is sent without it"),
+        }
+    }
+    let invalid = &view.breakers.invalid_requests;
+    let is_short = |fleet: &FleetSnapshot| fleet.lent == 0 && invalid.in_flight == 0;
+    invalid.shared.as_ref().is_some_and(is_short).then_some(
+        "no part of the budget of invalid requests is lent to this \
+        process yet",
+    )
+}

@@ -1,0 +1,109 @@
+//! A small HTTP client: the demo calls the daemon as a bot's brain would.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    Method, Request, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+
+use crate::settings::SecretValue;
+
+/// Timeout of a request, long enough for a busy machine.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Maximum size of a response: all of the simulator's guilds, or a page of operations.
+const ANSWER_MOST: usize = 16 * 1024 * 1024;
+
+/// No response was received.
+#[derive(Debug, thiserror::Error)]
+#[error("no response from {url}: {why}")]
+pub struct DemoHttpError {
+    url: String,
+    why: String,
+}
+
+/// A client of one server.
+pub(crate) struct HttpClient {
+    address: SocketAddr,
+    key: Option<SecretValue>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpClient").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct DemoResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+}
+
+impl DemoResponse {
+    /// The body as JSON; `null` if it is not JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+}
+
+impl HttpClient {
+    pub(crate) fn new(address: SocketAddr, key: Option<SecretValue>) -> Self {
+        Self { address, key, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<DemoResponse, DemoHttpError> {
+        self.exchange(Method::GET, path, None, Bytes::new()).await
+    }
+
+    /// Posts JSON, with an idempotency key for the whole request if given.
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        key: Option<&str>,
+        body: &Value,
+    ) -> Result<DemoResponse, DemoHttpError> {
+        self.exchange(Method::POST, path, key, body.to_string().into()).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        idempotency: Option<&str>,
+        body: Bytes,
+    ) -> Result<DemoResponse, DemoHttpError> {
+        let url = format!("http://{}{path}", self.address);
+        let failed = |why: String| DemoHttpError { url: url.clone(), why };
+        let mut request = Request::builder().method(method).uri(&url).header(CONTENT_TYPE, "application/json");
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, format!("Bearer {}", key.expose()));
+        }
+        if let Some(key) = idempotency {
+            request = request.header("Idempotency-Key", key);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
+        let answer = async {
+            let answer = self.client.request(request).await.map_err(|error| failed(error.to_string()))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_MOST).collect().await;
+            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            Ok(DemoResponse { status, text: String::from_utf8_lossy(&body).into_owned() })
+        };
+        let timeout = tokio::time::timeout(WITHIN, answer).await;
+        timeout.unwrap_or_else(|_| Err(failed(format!("timed out after {} s", WITHIN.as_secs()))))
+    }
+}

@@ -1,0 +1,285 @@
+//! Checks of the state outside the process: the store and Redis.
+
+use std::{
+    fs::OpenOptions,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use guildhall_actors::wall_clock::WallClock;
+use guildhall_core::{state_key::GATE, time::UnixMs};
+
+use super::Finding;
+use crate::{
+    discord::application_of,
+    redis::{self, RedisConfig},
+    settings::{Settings, StoreSettings, StoreUrl},
+    store::{
+        self, ProcessEnd, StoreProbe,
+        migrate::{Compatibility, MigrationStatus},
+    },
+};
+
+/// Processes that ended longer ago cause no warning.
+const LATELY: Duration = Duration::from_secs(24 * 3_600);
+
+/// A slower response causes a warning.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// A clock difference of at most this is ignored.
+const CLOCK_OK_MS: u64 = 2_000;
+
+/// Checks that the store is available and compatible with this program; returns what was read from it.
+pub(crate) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -> Option<StoreProbe> {
+    let url = &settings.store.url;
+    if let StoreUrl::Sqlite(path) = url
+        && let Some(why) = unwritable(path)
+    {
+        tell(Finding::fail(
+            "store",
+            format!("{url}: {why}"),
+            "allow this user to write there, or set store.url to another file",
+        ));
+        return None;
+    }
+    let token = settings.discord.token.as_ref();
+    let application = token.and_then(application_of).unwrap_or(1);
+    match store::look(&settings.store, &format!("{GATE}{application}")).await {
+        Ok(None) => {
+            tell(Finding::ok("store", format!("{url} does not exist yet; `guildhall serve` creates it")));
+            None
+        }
+        Ok(Some(looked)) => {
+            let seen = format!("{url}, {}, responded in {} ms", looked.engine, looked.took.as_millis());
+            tell(fits(&settings.store, &seen, &looked.steps));
+            if let Some(bound) = store::file_bound(&settings.store) {
+                let origin = if bound.derived { "derived from the free disk space" } else { "store.max_bytes" };
+                tell(Finding::ok("store", format!("its file may grow to {} bytes ({origin})", bound.bytes)));
+            }
+            tell(restarts(&looked.process_ends, WallClock::system().now()));
+            if looked.took > SLOW {
+                let advice = "every accepted operation waits for the store: move it closer to this machine, or find \
+                    out what else uses it";
+                tell(Finding::warn(
+                    "store",
+                    format!("slow: it took {} ms to respond", looked.took.as_millis()),
+                    advice,
+                ));
+            }
+            if let Some(finding) = judge_clock(looked.clock_ahead_ms) {
+                tell(finding);
+            }
+            Some(looked)
+        }
+        Err(error) => {
+            let says = error.to_string();
+            let (seen, advice) = says.split_once("; ").unwrap_or((&says, "check store.url"));
+            tell(Finding::fail("store", format!("{url}: {seen}"), advice));
+            None
+        }
+    }
+}
+
+/// Checks whether parts have recently ended processes of this store.
+fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
+    const CHECK: &str = "restarts";
+    let lately = ends.iter().filter(|end| now.since(end.at) < LATELY).count();
+    match ends.first() {
+        None => Finding::ok(CHECK, "no part has ended a process"),
+        Some(ProcessEnd { instance, part, cause, at }) => {
+            let ago = now.since(*at).as_secs() / 60;
+            let seen =
+                format!("{lately} processes ended by a part in 24 h; last: {part} {cause}, {instance}, {ago} min ago");
+            if lately == 0 {
+                return Finding::ok(CHECK, seen);
+            }
+            let advice = "search the log of that process for `part ended`, and see \
+                docs/runbooks/GuildhallCrashLoop.md";
+            Finding::warn(CHECK, seen, advice)
+        }
+    }
+}
+
+/// Compares this machine's clock with the database's; returns a warning if they differ.
+fn judge_clock(ahead_ms: i64) -> Option<Finding> {
+    let (off, which) = (ahead_ms.unsigned_abs(), if ahead_ms > 0 { "ahead of" } else { "behind" });
+    if off <= CLOCK_OK_MS {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+    let seen = format!("this machine's clock is {:.1} s {which} the database's", off as f64 / 1e3);
+    let advice = "synchronize the clocks of both machines (chrony, systemd-timesyncd): operations are stored by the \
+        database's clock, and logs and metrics of this machine do not match it";
+    Some(Finding::warn("store", seen, advice))
+}
+
+/// Checks whether the schema of a store is compatible with this program.
+fn fits(settings: &StoreSettings, seen: &str, steps: &[MigrationStatus]) -> Finding {
+    for step in steps {
+        let name = &step.name;
+        match step.fit() {
+            Compatibility::Pending | Compatibility::Applied | Compatibility::Newer => {}
+            Compatibility::Changed { stored, known } => {
+                let seen = format!("{seen}; migration {name} was applied with other SQL (hash {stored}, not {known})");
+                return Finding::fail("store", seen, "run the version of guildhall that applied it");
+            }
+            Compatibility::Incompatible { .. } => {
+                let seen = format!("{seen}; it has migration {name}, which this version cannot work with");
+                return Finding::fail("store", seen, "run the version of guildhall that applied it, or a newer one");
+            }
+        }
+    }
+    let newer = steps.iter().filter(|step| step.fit() == Compatibility::Newer).count();
+    if newer > 0 {
+        let seen = format!("{seen}; it has {newer} compatible migrations of a newer version");
+        return Finding::warn("store", seen, "finish the upgrade: run the newer version everywhere");
+    }
+    let missing = steps.iter().filter(|step| !step.applied).count();
+    match (missing, settings.migrate) {
+        (0, _) => Finding::ok("store", format!("{seen}; its schema is up to date")),
+        (missing, true) => {
+            Finding::ok("store", format!("{seen}; {missing} migrations are pending; `guildhall serve` applies them"))
+        }
+        (missing, false) => {
+            let advice = "run `guildhall migrate up`, or set store.migrate = true";
+            Finding::fail(
+                "store",
+                format!("{seen}; {missing} migrations are pending, and store.migrate is false"),
+                advice,
+            )
+        }
+    }
+}
+
+/// Why a file cannot be written. Does not write to it.
+fn unwritable(path: &Path) -> Option<String> {
+    if path.exists() {
+        let error = OpenOptions::new().append(true).open(path).err()?;
+        return Some(error.to_string());
+    }
+    let mut folder: PathBuf = path.parent().map(Path::to_owned).unwrap_or_default();
+    while !folder.as_os_str().is_empty() && !folder.exists() {
+        folder.pop();
+    }
+    let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+    let error = tempfile::tempfile_in(&folder).err()?;
+    Some(format!("cannot create files in {}: {error}", folder.display()))
+}
+
+/// Checks whether Redis is available, and whether it can lose its data.
+pub(crate) async fn redis(settings: &Settings, tell: &mut impl FnMut(Finding)) {
+    let Some(config) = RedisConfig::new(&settings.redis) else {
+        let seen = match &settings.store.url {
+            StoreUrl::Sqlite(_) => "not configured: the process of this store has the whole rate limit",
+            StoreUrl::Postgres { .. } => "not configured: the processes of this store divide the rate limit",
+        };
+        return tell(Finding::skip("redis", seen));
+    };
+    let (url, patience) = (config.url.clone(), config.timeout);
+    let looked = match redis::look(config).await {
+        Ok(looked) => looked,
+        Err(error) => {
+            let advice = "check redis.url and redis.ca_file; without Redis a daemon uses its share of the limit for a \
+                while, and one that never reached Redis sends nothing";
+            return tell(Finding::fail("redis", format!("{url}: {error}"), advice));
+        }
+    };
+    let seen =
+        format!("{}, Redis {}, responded in {:.1} ms", looked.node, looked.version, looked.took.as_secs_f64() * 1e3);
+    tell(if looked.took > SLOW.min(patience / 2) {
+        let advice = format!(
+            "move it closer to this machine: each call to Discord waits for it, and redis.timeout_ms is {}",
+            patience.as_millis()
+        );
+        Finding::warn("redis", seen, advice)
+    } else {
+        Finding::ok("redis", seen)
+    });
+    tell(eviction(&looked));
+    tell(persistence(&looked));
+}
+
+fn eviction(looked: &redis::RedisProbe) -> Finding {
+    const CHECK: &str = "redis eviction";
+    let policy = &looked.policy;
+    match (policy.as_str(), looked.memory_most) {
+        ("noeviction", _) => Finding::ok(CHECK, "maxmemory-policy is noeviction"),
+        (_, 0) => Finding::ok(CHECK, format!("maxmemory-policy is {policy}, and its memory is not limited")),
+        (_, bytes) => Finding::warn(
+            CHECK,
+            format!(
+                "maxmemory-policy is {policy}: above {bytes} bytes it evicts the list of processes that share the \
+                limit"
+            ),
+            "set maxmemory-policy to noeviction, or use a separate Redis with enough memory",
+        ),
+    }
+}
+
+fn persistence(looked: &redis::RedisProbe) -> Finding {
+    const CHECK: &str = "redis persistence";
+    if looked.is_disk_broken {
+        let advice = "find out why it cannot write to its disk: with its default settings it then refuses every write";
+        return Finding::fail(CHECK, "the last save failed", advice);
+    }
+    let appends = if looked.appends { "appendonly is on" } else { "appendonly is off" };
+    Finding::ok(
+        CHECK,
+        format!(
+            "{appends}; persistence is not needed: Guildhall detects that Redis has lost its data, \
+        and the limit is still enforced"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::CheckStatus;
+
+    fn looked() -> redis::RedisProbe {
+        redis::RedisProbe {
+            node: "a:1".to_owned(),
+            version: "7.0.0".to_owned(),
+            took: Duration::from_millis(1),
+            policy: "allkeys-lru".to_owned(),
+            memory_most: 0,
+            appends: false,
+            is_disk_broken: false,
+        }
+    }
+
+    #[test]
+    fn a_redis_that_forgets_is_told_of_once_it_can_be_full() {
+        assert_eq!(eviction(&looked()).verdict, CheckStatus::Ok);
+        let bounded = eviction(&redis::RedisProbe { memory_most: 1_000_000, ..looked() });
+        assert!(bounded.verdict == CheckStatus::Warn && bounded.seen.contains("allkeys-lru"), "{bounded:?}");
+        let kept = redis::RedisProbe { memory_most: 1_000_000, policy: "noeviction".to_owned(), ..looked() };
+        assert_eq!(eviction(&kept).verdict, CheckStatus::Ok);
+        assert_eq!(persistence(&redis::RedisProbe { is_disk_broken: true, ..looked() }).verdict, CheckStatus::Fail);
+    }
+
+    #[test]
+    fn a_process_that_a_part_ended_is_a_warning_for_a_day() {
+        let end = ProcessEnd {
+            instance: "a-1".to_owned(),
+            part: "token_bucket".to_owned(),
+            cause: "panicked at a.rs:1:2".to_owned(),
+            at: UnixMs::new(0),
+        };
+        assert_eq!(restarts(&[], UnixMs::new(1)).verdict, CheckStatus::Ok);
+        let warned = restarts(std::slice::from_ref(&end), UnixMs::new(120_000));
+        assert!(warned.verdict == CheckStatus::Warn, "{warned:?}");
+        assert!(warned.seen.contains("token_bucket panicked at a.rs:1:2, a-1, 2 min ago"), "{warned:?}");
+        assert_eq!(restarts(&[end], UnixMs::new(90_000_000)).verdict, CheckStatus::Ok);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_told_before_anything_tries_to() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(unwritable(&folder.path().join("a/b/c.db")), None);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no file is left behind");
+        assert!(unwritable(Path::new("/proc/nowhere/c.db")).unwrap().contains("/proc"));
+        assert_eq!(unwritable(Path::new("c.db")), None);
+    }
+}

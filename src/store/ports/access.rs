@@ -1,0 +1,100 @@
+//! Implements the ports for API keys, audit records and erasure on [`Store`].
+
+use std::sync::Arc;
+
+use guildhall_actors::access::{
+    AuditFilter, AuditRecord, DataSubject, ErasureCursor, ErasureStep, ErasureStore, StoredAuditRecord,
+};
+use guildhall_actors::ports::{
+    AddKeyResult, ApiKey, GeneratedAdminKey, KeyFilter, KeyStore, NewApiKey, RevokeResult, RotateResult, StoreFuture,
+};
+use guildhall_core::{access::KeyId, time::UnixMs};
+
+use crate::store::ports::operations::{answer, look};
+use crate::store::read::access;
+use crate::store::write::{Job, JobResult};
+use crate::store::{Store, admin_key};
+
+impl KeyStore for Store {
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
+    fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>> {
+        Box::pin(self.read(admin_key::read(&self.shared.reading)))
+    }
+
+    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<ApiKey>> {
+        Box::pin(self.read(access::key(&self.shared.reading, id)))
+    }
+
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<ApiKey>> {
+        Box::pin(async move { self.read(access::find_keys(&self.shared.reading, &ids)).await })
+    }
+
+    fn key_ids(&self, since: UnixMs, limit: usize) -> StoreFuture<'_, Vec<KeyId>> {
+        Box::pin(self.read(access::key_ids(&self.shared.reading, since, limit)))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<ApiKey>> {
+        Box::pin(async move {
+            let mut keys = look!(self, |view| access::keys(&view, &filter)).await?;
+            keys.retain(|key| self.is_own(&key.made.tenant));
+            Ok(keys)
+        })
+    }
+
+    fn add_key(&self, key: NewApiKey, note: AuditRecord) -> StoreFuture<'_, AddKeyResult> {
+        Box::pin(async move { Ok(answer!(self.with_note(note), Job::AddKey(key), KeyAdded)) })
+    }
+
+    fn revoke_key(&self, id: KeyId, note: AuditRecord) -> StoreFuture<'_, RevokeResult> {
+        Box::pin(async move {
+            let job = Job::RevokeKey(id, note.at);
+            Ok(answer!(self.with_note(note), job, KeyRevoked))
+        })
+    }
+
+    fn rotate_key(
+        &self,
+        old: KeyId,
+        new: NewApiKey,
+        until: UnixMs,
+        note: AuditRecord,
+    ) -> StoreFuture<'_, RotateResult> {
+        Box::pin(async move { Ok(answer!(self.with_note(note), Job::RotateKey { old, new, until }, KeyRotated)) })
+    }
+
+    fn note(&self, note: AuditRecord) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.with_note(note).write(Job::Note).await.map(drop) })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<StoredAuditRecord>> {
+        Box::pin(async move {
+            let mut rows = look!(self, |view| access::audit(&view, &filter)).await?;
+            rows.retain(|row| self.is_own(&row.note.tenant));
+            Ok(rows)
+        })
+    }
+
+    fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::SweepAccess(before), SweptEvents)) })
+    }
+}
+
+impl ErasureStore for Store {
+    fn erase(
+        &self,
+        subject: DataSubject,
+        from: ErasureCursor,
+        note: Option<AuditRecord>,
+    ) -> StoreFuture<'_, ErasureStep> {
+        Box::pin(async move {
+            let job = Job::Erase(subject, from);
+            Ok(match note {
+                Some(note) => answer!(self.with_note(note), job, Erased),
+                None => answer!(self, job, Erased),
+            })
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Implements the ports for events and shards on [`Store`].
+
+use std::sync::Arc;
+
+use guildhall_actors::access::AuditRecord;
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{
+    CommitResult, EventStore, HandlerCommit, IdentifyDecision, IdentifyRequest, InboxDisposition, InboxEntry, InboxKey,
+    StoreFuture, StoredSession,
+};
+use guildhall_actors::shard::{ClaimedShards, DesiredShards, ShardClaim, ShardStore};
+use guildhall_core::{interaction::ReceivedInteraction, time::UnixMs};
+
+use crate::store::Store;
+use crate::store::ports::operations::answer;
+use crate::store::read::events;
+use crate::store::write::{Job, JobResult};
+
+impl EventStore for Store {
+    fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>> {
+        Box::pin(self.read(events::sessions(&self.shared.reading)))
+    }
+
+    fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::KeepSessions(sessions)).await.map(drop) })
+    }
+
+    fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
+        let session = session.to_owned();
+        Box::pin(async move { self.read(events::handled_after(&self.shared.reading, &session, seq)).await })
+    }
+
+    fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>> {
+        if done.is_empty() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        Box::pin(async move { Ok(answer!(self, Job::Commit(done), Committed)) })
+    }
+
+    fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
+        Box::pin(self.read(events::inbox(&self.shared.reading, after, limit)))
+    }
+
+    fn put_off(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::PutOff(key, later, now), Found)) })
+    }
+
+    fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
+        Box::pin(self.read(events::dead(&self.shared.reading, before, limit)))
+    }
+
+    fn revive(&self, place: i64, note: AuditRecord) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            let job = Job::Revive(place, note.at);
+            Ok(answer!(self.with_note(note), job, Found))
+        })
+    }
+
+    fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::SweepEvents(before), SweptEvents)) })
+    }
+
+    fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision> {
+        Box::pin(async move { Ok(answer!(self, Job::Identify(ask), Identified)) })
+    }
+
+    fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::RecordInteractions(received)).await.map(drop) })
+    }
+
+    fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
+        Box::pin(async move { self.read(events::values(&self.shared.reading, &keys, self.expiry(now))).await })
+    }
+}
+
+impl ShardStore for Store {
+    fn claim_shards(&self, wanted: DesiredShards) -> StoreFuture<'_, ClaimedShards> {
+        Box::pin(async move { Ok(answer!(self, Job::ClaimShards(wanted), Shards)) })
+    }
+
+    fn release_shards(&self, claims: Vec<ShardClaim>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::ReleaseShards(claims)).await.map(drop) })
+    }
+
+    fn shard_right(&self, claim: ShardClaim) -> LeaseGuard {
+        self.shared.members.shard_right(claim)
+    }
+}

@@ -1,0 +1,293 @@
+//! Implements the port for operations on [`Store`].
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, PoisonError},
+};
+
+use guildhall_actors::access::{AuditRecord, DEFAULT_TENANT};
+use guildhall_actors::lease_guard::LeaseGuard;
+use guildhall_actors::ports::{
+    Claim, ClaimFrom, DeadLetter, DeadLetterFilter, Fence, Instance, NewOperation, OperationDetails, OperationFilter,
+    OperationPage, OperationStore, OperationUpdate, PauseTarget, ResolvedReference, Retention, StateWrite, StoreError,
+    StoreFuture, StoreUsage, SubmitError, SubmitResult, SweepSummary, UnresolvedReference, UpdateResult,
+};
+use guildhall_core::{
+    access::Owner,
+    interaction::{ReceivedInteraction, TokenDigest},
+    operation::{ManagedKind, OperationId, OperationState, Queue, payload::Location},
+    time::UnixMs,
+    usage::UsageScope,
+};
+use tokio::{sync::oneshot, time::timeout};
+
+use crate::events::emit;
+use crate::store::Store;
+use crate::store::error::EngineError;
+use crate::store::events::StoreFailed;
+use crate::store::read::{
+    access, dead_letters, instances, interactions, locations, operations, resolve, totals, usage,
+};
+use crate::store::rows::kept;
+use crate::store::write::{Job, JobRequest, JobResult};
+
+impl Store {
+    /// Sends a job to the writer and waits for its result.
+    pub(in crate::store) async fn write(&self, job: Job) -> Result<JobResult, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let note = self.note.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let request = JobRequest { job, note, tenant: self.tenant.clone(), reply };
+        let sent = timeout(self.shared.timeout, self.shared.requests.send(request)).await;
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(closed()),
+            Err(_) => {
+                let says = "the number of pending writes has reached store.max_waiting; send fewer writes, or find out \
+                    why the store is slow";
+                return Err(StoreError::Unavailable(says.to_owned()));
+            }
+        }
+        let answer = answer.await.unwrap_or_else(|_| Err(closed()))?;
+        if let Some(note) = self.note.as_ref().filter(|_| answer.is_change()) {
+            // The record is stored once.
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(answer)
+    }
+
+    /// Whether the caller may see a row of this tenant. A second check: queries and row-level security already exclude
+    /// other tenants' rows.
+    pub(crate) fn is_own(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|own| own == tenant)
+    }
+
+    /// Runs a read, with the timeout of the store.
+    pub(in crate::store) async fn read<T>(
+        &self,
+        reading: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, StoreError> {
+        let Ok(read) = timeout(self.shared.timeout, reading).await else {
+            let says = "a read took longer than store.timeout_ms";
+            emit(StoreFailed { what: "read", why: "late", says });
+            return Err(StoreError::Unavailable(says.to_owned()));
+        };
+        read.map_err(|trouble| {
+            let told = trouble.tell();
+            emit(StoreFailed { what: "read", why: trouble.meaning().name(), says: &told.to_string() });
+            told
+        })
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("it is closed because the process is about to end".to_owned())
+}
+
+/// Runs a job and unwraps the result variant that belongs to it.
+macro_rules! answer {
+    ($store:expr, $job:expr, $variant:ident) => {
+        match $store.write($job).await? {
+            JobResult::$variant(answer) => answer,
+            other => unreachable!("invariant: a job returns its own result variant, not {other:?}"),
+        }
+    };
+}
+
+/// Reads through the view of the caller.
+macro_rules! look {
+    ($store:expr, |$view:ident| $question:expr) => {
+        $store.read(async {
+            let $view = $store.view().await?;
+            let found = $question.await?;
+            $view.end().await?;
+            Ok(found)
+        })
+    };
+}
+
+pub(crate) use {answer, look};
+
+impl OperationStore for Store {
+    fn noting(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore> {
+        Arc::new(self.with_note(note))
+    }
+
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
+    fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
+    }
+
+    fn whose(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>> {
+        Box::pin(async move { self.read(locations::whose(&self.shared.reading, &asked)).await })
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner> {
+        Box::pin(async move {
+            self.write(Job::Learn(location, guild)).await?;
+            let tenant = match guild {
+                Some(guild) => self.tenant(guild).await?,
+                None => None,
+            };
+            Ok(Owner { guild, tenant: tenant.as_deref().unwrap_or(DEFAULT_TENANT).to_owned() })
+        })
+    }
+
+    fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>> {
+        Box::pin(async move { self.read(interactions::received(&self.shared.reading, &tokens)).await })
+    }
+
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError> {
+        Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
+    }
+
+    fn lease(&self) -> LeaseGuard {
+        self.shared.members.lease()
+    }
+
+    fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard {
+        self.shared.members.right(queue, fence)
+    }
+
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        let members = &self.shared.members;
+        queues.iter().copied().filter(|queue| !members.is_ours(queue.number())).collect()
+    }
+
+    fn claim(&self, mut from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        if let ClaimFrom::Queues(queues) = &mut from {
+            queues.retain(|queue| self.shared.members.is_ours(queue.number()));
+            if queues.is_empty() {
+                return Box::pin(std::future::ready(Ok(Vec::new())));
+            }
+        }
+        Box::pin(async move { Ok(answer!(self, Job::Claim(from), Claimed)) })
+    }
+
+    fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::Release(queue, fence), Released)) })
+    }
+
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage> {
+        Box::pin(async move {
+            let mut page = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
+            page.operations.retain(|stored| self.is_own(&stored.operation.tenant));
+            if self.tenant.is_some() {
+                // Their tenant may be one of the values that cannot be read.
+                page.unreadable.clear();
+            }
+            Ok(page)
+        })
+    }
+
+    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(async move { Ok(answer!(self, Job::Join(queue, now, limit), Joined).next) })
+    }
+
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+        Box::pin(async move { look!(self, |view| operations::scheduled(&view, queue, limit)).await })
+    }
+
+    fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>> {
+        Box::pin(async move { Ok(answer!(self, Job::Record(changes), Recorded)) })
+    }
+
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>> {
+        Box::pin(async move { self.read(resolve::resolve(&self.shared.reading, guild, &wanted)).await })
+    }
+
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        Box::pin(async move { self.read(resolve::bound(&self.shared.reading, kind, &ids)).await })
+    }
+
+    fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize> {
+        Box::pin(async move { Ok(answer!(self, Job::ReleaseHeld(now, limit), MadeDue)) })
+    }
+
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.read(totals::next_due(&self.shared.reading)))
+    }
+
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>> {
+        Box::pin(async move {
+            let shown = look!(self, |view| operations::show(&view, id)).await?;
+            Ok(shown.filter(|shown| self.is_own(&shown.stored.operation.tenant)))
+        })
+    }
+
+    fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>> {
+        Box::pin(async move {
+            let mut listed = look!(self, |view| operations::list(&view, &filter)).await?;
+            listed.retain(|shown| self.is_own(&shown.stored.operation.tenant));
+            Ok(listed)
+        })
+    }
+
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Cancel(id, now), Moved)) })
+    }
+
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Hasten(id, now), Moved)) })
+    }
+
+    fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+        Box::pin(async move {
+            let mut listed = look!(self, |view| dead_letters::list(&view, &filter)).await?;
+            listed.retain(|letter| self.is_own(&letter.tenant));
+            Ok(listed)
+        })
+    }
+
+    fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        Box::pin(async move { answer!(self, Job::Redrive(batch), Redriven) })
+    }
+
+    fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::Discard(filter), Discarded)) })
+    }
+
+    fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::Pause(what, paused)).await.map(drop) })
+    }
+
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
+        Box::pin(look!(self, |view| totals::paused(&view, self.tenant.as_deref())))
+    }
+
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
+        Box::pin(self.read(instances::instances(
+            &self.shared.reading,
+            self.shared.members.me(),
+            self.shared.clocks.now(),
+        )))
+    }
+
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
+        Box::pin(self.read(totals::depths(&self.shared.reading)))
+    }
+
+    fn usage(&self, scopes: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage> {
+        let (limits, max_bytes) = (self.shared.limits, self.shared.max_bytes);
+        Box::pin(async move { self.read(usage::usage(&self.shared.reading, limits, max_bytes, scopes)).await })
+    }
+
+    fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, SweepSummary> {
+        Box::pin(async move { Ok(answer!(self, Job::Sweep(retention, now), Swept)) })
+    }
+
+    fn state(&self, key: &str) -> StoreFuture<'_, Option<String>> {
+        let key = kept(key);
+        Box::pin(async move {
+            self.read(totals::state(&self.shared.reading, &key, self.expiry(self.shared.clocks.now()))).await
+        })
+    }
+
+    fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()> {
+        let job = Job::SetState(StateWrite { key: key.to_owned(), value, expires_at });
+        Box::pin(async move { self.write(job).await.map(drop) })
+    }
+}
