@@ -1,14 +1,12 @@
-//! The actix shells over [`guildhall_core`], and the ports to the outside world.
+//! Actix actors over the state machines of [`guildhall_core`], and the ports to the outside world.
 //!
 //! ```text
 //!   message ─▶ actor ─▶ machine (core) ─▶ effects ─▶ actor ─▶ port (trait) ─▶ adapter (guildhall)
 //! ```
 //!
-//! An actor owns one machine, carries messages to it and does what it says: nothing is decided here. What an
-//! actor needs from outside (a store, Discord's REST API, a lease) is a small trait of this crate that the
-//! `guildhall` crate implements, so that a test runs every actor in one `LocalSet` under paused time.
-//!
-//! The actors arrive with the machines that they carry.
+//! An actor owns one machine, passes messages to it, and executes the effects that it returns; the machine decides.
+//! What an actor needs from outside (a store, Discord's REST API, a lease) is a small trait of this crate that the
+//! `guildhall` crate implements, so a test runs every actor in one `LocalSet` with paused time.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,4 +1,4 @@
-//! The port to where several processes count the requests of one caller together.
+//! Port to the store in which several processes count the requests of one caller together.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use guildhall_core::policy::Rate;
 
-/// What there is to find out.
+/// Pending result of [`SharedPolicies::take`].
 pub type SharedPolicyFuture<'a> = Pin<Box<dyn Future<Output = Option<Duration>> + Send + 'a>>;
 
-/// Requests that processes count together.
+/// Request counts that processes share.
 pub trait SharedPolicies: Send + Sync {
-    /// Takes `cost` tokens of a caller's bucket for a request that may wait for so long, unless that would be too long; see
-    /// [`Rate::verdict`]. Gives how long the bucket needed to be full before that; nothing, if nobody knows, and whoever asks
-    /// has to count alone.
+    /// Takes `cost` tokens from a caller's bucket for a request that may wait for `max_wait`, unless it would have to
+    /// wait longer; see [`Rate::verdict`]. Returns how long the bucket needed to become full before that. `None` if
+    /// that is unknown; then the caller must count locally.
     fn take<'a>(
         &'a self,
         policy: &'static str,

@@ -1,4 +1,4 @@
-//! The wall clock: what is kept over a restart is told by it.
+//! The wall clock, for times that survive a restart.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use guildhall_core::time::UnixMs;
 use tokio::time::Instant;
 
-/// Tells the time of day. Cheap to clone.
+/// A source of the current time. Cheap to clone.
 #[derive(Clone)]
 pub struct WallClock(Source);
 
@@ -30,13 +30,13 @@ impl fmt::Debug for WallClock {
 }
 
 impl WallClock {
-    /// The machine's clock.
+    /// The clock of the system.
     #[must_use]
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// A clock that shows `at` now, and goes on with the runtime's time: it stands still when that does.
+    /// A clock that shows `at` now, and advances with the time of the runtime.
     #[must_use]
     pub fn anchored(at: UnixMs) -> Self {
         Self(Source::Anchored { origin: Instant::now(), at })
@@ -48,7 +48,7 @@ impl WallClock {
         Self(Source::Provided(Arc::new(now)))
     }
 
-    /// The present time.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> UnixMs {
         match &self.0 {
@@ -57,7 +57,7 @@ impl WallClock {
                 let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
             }
-            // Rounded down: what is due at a moment must not seem due before it.
+            // Rounded down, so that nothing seems due too early.
             Source::Anchored { origin, at } => {
                 let passed = u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX);
                 UnixMs::new(at.millis().saturating_add(passed))
@@ -65,7 +65,7 @@ impl WallClock {
         }
     }
 
-    /// How long it is until then; nothing if that is past.
+    /// How long until `at`; zero if it is past.
     #[must_use]
     pub fn until(&self, at: UnixMs) -> Duration {
         at.since(self.now())

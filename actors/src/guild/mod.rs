@@ -1,4 +1,4 @@
-//! What runs for one guild: its events, one at a time and in order, and its operations.
+//! Actors of one guild: its events, handled one at a time and in order, and its operations.
 
 pub(crate) mod events;
 pub(crate) mod operations;

@@ -1,4 +1,4 @@
-//! The port to operations as they change, for whoever follows them or waits for them.
+//! Port to the feed of changed operations.
 
 use std::sync::Arc;
 
@@ -10,45 +10,45 @@ use crate::ports::{OperationDetails, OperationFilter, StoreFuture};
 /// An operation that has changed.
 #[derive(Clone, Debug)]
 pub struct ChangedOperation {
-    /// The number of the change that touched it last.
+    /// Number of its last change.
     pub change: u64,
-    /// What it is now, without its tries.
+    /// Its current state, without its attempts.
     pub shown: OperationDetails,
 }
 
-/// What there is after a frontier, all of it as it was at one moment.
+/// Changes after a cursor, in a consistent snapshot.
 #[derive(Clone, Debug)]
 pub struct ChangePage {
-    /// How much could be seen.
+    /// Range of visible changes.
     pub seen: VisibleChanges,
-    /// The highest change of all operations that were forgotten.
+    /// The highest change of all deleted operations.
     pub forgotten: Option<u64>,
-    /// Operations that have changed, in [the order](ChangeCursor::order) in which they have to be told.
+    /// Changed operations, in [the order](ChangeCursor::order) in which they must be reported.
     pub changed: Vec<ChangedOperation>,
-    /// Whether there may be more than these.
+    /// Whether there may be more.
     pub more: bool,
 }
 
-/// Operations as they change. Every change that was kept is found here, whichever process made it, for as long as its
-/// operation is kept and does not change again.
+/// Feed of changed operations. Every stored change appears here, whichever process made it, until its operation is
+/// deleted or changes again.
 pub trait ChangeFeed: Send + Sync {
-    /// The same as a tenant sees them: whatever is followed or shown through it is that tenant's.
+    /// The same feed restricted to a tenant.
     fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn ChangeFeed>;
 
-    /// Ticks when something may have changed. A change of another process may tick late, or not at all: look now and then
-    /// without it.
+    /// Ticks when something may have changed. A change of another process may tick late, or not at all: also poll at a
+    /// long interval.
     fn ticks(&self) -> watch::Receiver<u64>;
 
-    /// How much can be seen now.
+    /// Range of changes that are visible now.
     fn seen(&self) -> StoreFuture<'_, VisibleChanges>;
 
-    /// What there is after a frontier, of the operations that a filter names: so many at most. `before` and `limit` of the
-    /// filter are not looked at.
+    /// A limited number of changes after a cursor, of the operations that match a filter. `before` and `limit` of the
+    /// filter are ignored.
     fn follow(&self, from: ChangeCursor, filter: OperationFilter, most: usize) -> StoreFuture<'_, ChangePage>;
 
-    /// Those of these operations that are done, or were forgotten since.
+    /// Those of these operations that are finished or deleted.
     fn ended(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>>;
 
-    /// These operations with their tries, in no order; those that are kept.
+    /// These operations with their attempts, in any order. Unknown ids are skipped.
     fn show_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationDetails>>;
 }

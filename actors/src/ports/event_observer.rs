@@ -1,10 +1,10 @@
-//! The port to whoever wants to see every event done.
+//! Port to an observer of completed events.
 
 use guildhall_core::event::Event;
 
-/// Sees every event that its handlers are done with, those of a guild in the order in which they were handled. It is called
-/// where guilds run, so it must not block: all of them wait for it.
+/// Observes every event that all its handlers have finished. Events of a guild come in the order in which they were
+/// handled. It is called on the thread of the guilds, so it must not block.
 pub trait EventObserver: Send + Sync {
-    /// These are done.
+    /// These events are completed.
     fn done(&self, events: &mut dyn Iterator<Item = &Event>);
 }

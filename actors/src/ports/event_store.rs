@@ -1,4 +1,4 @@
-//! The port to where sessions are kept, and what was done with which event.
+//! Port to the store of gateway sessions and handled events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,193 +13,192 @@ use crate::access::AuditRecord;
 use crate::ports::{NewOperation, StoreFuture, SubmitError, SubmitResult};
 use crate::shard::ShardClaim;
 
-/// A gateway session, as far as it is confirmed.
+/// A gateway session and its confirmed position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSession {
-    /// Which shard.
+    /// Number of the shard.
     pub shard: u32,
-    /// Of how many. A session of another number of shards is of no use.
+    /// Number of shards. A session cannot be resumed with another number of shards.
     pub shards: u32,
-    /// What Discord calls it.
+    /// Session id.
     pub session: Arc<str>,
-    /// Where it can be resumed.
+    /// URL to resume it.
     pub resume_url: Option<String>,
-    /// Every event up to this one was handled.
+    /// Every event up to this sequence number was handled.
     pub confirmed: u64,
-    /// When it was last written.
+    /// Time of the last write.
     pub at: UnixMs,
-    /// The fence of the claim that it is kept under; what is kept under one that was lost changes nothing. Nothing where it
-    /// is read.
+    /// Fence of the claim for this write. A write with a stale fence changes nothing. `None` when it is read.
     pub under: Option<u64>,
 }
 
 /// A value that a handler sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateWrite {
-    /// Its key.
+    /// Key of the value.
     pub key: String,
     /// The value, as JSON; `None` removes it.
     pub value: Option<String>,
-    /// When it ends.
+    /// Time of expiry.
     pub expires_at: Option<UnixMs>,
 }
 
-/// Whom an event waits for.
+/// Identifies an event for one handler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InboxKey {
-    /// The session that it came with.
+    /// Session of the event.
     pub session: Arc<str>,
-    /// Its number there.
+    /// Sequence number of the event.
     pub seq: u64,
-    /// The handler.
+    /// Name of the handler.
     pub handler: Arc<str>,
 }
 
 impl InboxKey {
-    /// The trace that the event began.
+    /// The trace that the event started.
     #[must_use]
     pub fn trace(&self) -> TraceContext {
-        // Which shard it came by says nothing of which event it is.
+        // The shard is not part of the event's identity.
         trace(&EventOrigin { session: Arc::clone(&self.session), shard: 0, seq: self.seq })
     }
 }
 
-/// An event that waits for a handler, apart from its session: the session is confirmed past it.
+/// An event that waits for a handler. Its session is confirmed past it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxEntry {
-    /// Which event, for whom.
+    /// The event and its handler.
     pub key: InboxKey,
-    /// Its place: within its lane, those with a lower one go first. The store gives it.
+    /// Its position: within a lane, lower positions come first. The store assigns it.
     pub place: i64,
-    /// The lane in which it stands: events of one lane are handled in order.
+    /// Its lane. Events of one lane are handled in order.
     pub lane: i64,
-    /// What it is called.
+    /// Name of the event.
     pub name: String,
-    /// The event as a webhook is sent it, whole, as JSON.
+    /// The complete body for a webhook, as JSON.
     pub event: String,
-    /// How often the handler was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Not before.
+    /// Time of the next attempt.
     pub eligible_at: UnixMs,
-    /// Why it was given up, if it was: it is a dead letter then, and waits for a person.
+    /// Why it is dead, if it is. A dead event needs manual review.
     pub dead: Option<String>,
-    /// When it was put there.
+    /// Time of creation.
     pub created_at: UnixMs,
 }
 
 /// What becomes of an inbox entry that could not be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InboxDisposition {
-    /// It is tried again.
+    /// It is retried.
     Again {
-        /// Not before.
+        /// Time of the next attempt.
         at: UnixMs,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// What went wrong.
+        /// The failure.
         why: String,
     },
-    /// It is given up.
+    /// It is dead.
     Dead {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// Why.
+        /// The failure.
         why: String,
     },
 }
 
-/// What is to be kept of one event and one handler. All of it is kept at once, or nothing; and nothing if the handler has
-/// been done with the event before.
+/// Result of one handler for one event. It is stored completely, or not at all; and not at all if the handler has
+/// finished with the event before.
 #[derive(Clone, Debug)]
 pub struct HandlerCommit {
-    /// Which event, and whose row.
+    /// The event and its handler.
     pub key: InboxKey,
-    /// What the handler gave: accepted together with the row.
+    /// Operations of the handler, accepted in the same transaction.
     pub operations: Vec<NewOperation>,
     /// Values that it set.
     pub set: Vec<StateWrite>,
-    /// The event waits in the inbox instead: the handler is not done with it, but its session need not wait.
+    /// Puts the event into the inbox instead: the handler has not finished with it, but its session need not wait.
     pub inbox: Option<InboxEntry>,
-    /// It came from the inbox, and is removed there.
+    /// Whether the event came from the inbox, and is removed there.
     pub from_inbox: bool,
-    /// When.
+    /// Time of the commit.
     pub at: UnixMs,
-    /// The claim of the shard that the event came with, if it came with one.
+    /// Claim of the shard of the event, if it came from a shard.
     pub under: Option<ShardClaim>,
 }
 
-/// What became of one [`HandlerCommit`].
+/// Result of one [`HandlerCommit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitResult {
-    /// It was kept: what became of each operation.
+    /// It is stored, with the result of each operation.
     Done(Vec<SubmitResult>),
-    /// The handler has its row already, or the shard is another process's, who does it: nothing was changed.
+    /// Nothing was changed: the handler has finished before, or another process owns the shard.
     Before,
-    /// The operations cannot be accepted, and nothing was kept.
+    /// The operations were not accepted, and nothing was stored.
     Refused(SubmitError),
 }
 
-/// How IDENTIFYs are counted: all processes of a bot count together.
+/// A request to identify. All processes of a bot count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdentifyRequest {
     /// `shard_id % max_concurrency`.
     pub bucket: u32,
-    /// The least time between two of a bucket.
+    /// Minimum time between two requests of a bucket.
     pub spacing: Duration,
-    /// How many within a day.
+    /// Maximum number in a day.
     pub a_day: u32,
-    /// The present time.
+    /// The current time.
     pub now: UnixMs,
 }
 
 /// Whether a shard may identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentifyDecision {
-    /// It may, now; it has been counted.
+    /// It may identify now. It is counted.
     Now,
-    /// Not before then: another of its bucket has just done so.
+    /// It must wait: another shard of its bucket has just identified.
     Wait(Duration),
-    /// The day's budget is used up; in so long there is one again.
+    /// The daily limit is used up; how long until it is reset.
     Spent(Duration),
 }
 
-/// Where sessions are kept, and what was done with which event. What it says it has kept survives a `kill -9`.
+/// Stores sessions and handled events. What it has stored survives a `kill -9`.
 pub trait EventStore: Send + Sync {
-    /// All sessions of the bot that are known.
+    /// All stored sessions of the bot.
     fn sessions(&self) -> StoreFuture<'_, Vec<StoredSession>>;
 
-    /// Keeps how far sessions are confirmed, and forgets the rows of what they are confirmed past. Of a session that is known,
-    /// `confirmed` never goes back. Another session of the same shard takes the place of the one before; what was handled of
-    /// that one is forgotten.
+    /// Stores confirmed positions, and deletes handled events up to them. `confirmed` of a stored session never
+    /// decreases. Another session of the same shard replaces the previous one, whose handled events are deleted.
     fn keep_sessions(&self, sessions: Vec<StoredSession>) -> StoreFuture<'_, ()>;
 
-    /// Which handlers are done with which events of a session, of those after a number.
+    /// Handlers that have finished with events of a session after `seq`.
     fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>>;
 
-    /// Keeps what handlers have done, each for itself: one answer each.
+    /// Stores results of handlers, each separately. Returns one result each.
     fn commit(&self, done: Vec<HandlerCommit>) -> StoreFuture<'_, Vec<CommitResult>>;
 
-    /// Entries of the inbox that are not dead, in order, those after a place.
+    /// Inbox entries that are not dead, in order, after a position.
     fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
-    /// What becomes of an entry that could not be handled. `false` if there is no such entry.
+    /// Stores what becomes of an entry that could not be handled. `false` if there is no such entry.
     fn put_off(&self, key: InboxKey, later: InboxDisposition, now: UnixMs) -> StoreFuture<'_, bool>;
 
-    /// Dead entries, the newest first, those before a place.
+    /// Dead entries before a position, the newest first.
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
-    /// Makes a dead entry wait again, now and at the end of its lane; `false` if there is none.
+    /// Makes a dead entry wait again, at the end of its lane. `false` if there is none.
     fn revive(&self, place: i64, note: AuditRecord) -> StoreFuture<'_, bool>;
 
-    /// Removes dead entries that died before then, and rows of sessions that nobody has any more, a small batch; how many.
+    /// Deletes a small batch of dead entries that died before this time, and of rows of sessions that no shard has.
+    /// Returns their number.
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64>;
 
-    /// Asks whether a shard may identify, and counts it if so.
+    /// Decides whether a shard may identify, and counts it if so.
     fn identify(&self, ask: IdentifyRequest) -> StoreFuture<'_, IdentifyDecision>;
 
     /// Records received interactions, so that operations may respond to them. Idempotent.
     fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()>;
 
-    /// Values by their keys, those that have not ended: one answer each.
+    /// Values of these keys that have not expired. Returns one result each.
     fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>>;
 }

@@ -1,4 +1,4 @@
-//! The port to what an operation does in Discord.
+//! Port to the executor of operations.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,131 +15,131 @@ use crate::guild::Journal;
 use crate::lease_guard::LeaseGuard;
 use crate::ports::Binding;
 
-/// Something being done.
+/// Pending call to the executor.
 pub type ExecutorFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An operation that is to be done now.
+/// An operation to execute now.
 #[derive(Clone, Debug)]
 pub struct Execution {
-    /// Which.
+    /// Id of the operation.
     pub id: OperationId,
     /// Its guild.
     pub guild: Option<u64>,
-    /// Whose it is.
+    /// Tenant of the operation.
     pub tenant: Arc<str>,
-    /// Whose channels it may name.
+    /// Which channels it may use.
     pub bounds: Bounds,
     /// The id of the API key that submitted it.
     pub caller: Arc<str>,
     /// The scopes that it was accepted with.
     pub scopes: ScopeSet,
-    /// What to do, with ids only: every reference is resolved, but for the `key` of what an `ensure_…` is about.
+    /// What to do, with ids only: every reference is resolved, except the `key` of an `ensure_…`.
     pub payload: Payload,
-    /// What the key of an `ensure_…` stands for, if it stands for something: its id, and a message's channel.
+    /// Object of the key of an `ensure_…`, if there is one: its id, and the channel of a message.
     pub bound: Option<(u64, Option<u64>)>,
-    /// What earlier executions have done of it. It is not done again.
+    /// Steps of earlier executions. They are not repeated.
     pub progress: Progress,
-    /// Its sign.
+    /// Marker that identifies its effect.
     pub marker: Marker,
     /// For Discord's audit log; the marker is added to it.
     pub reason: Option<String>,
     /// How urgent it is.
     pub lane: Lane,
-    /// How long to wait for a turn.
+    /// How long to wait for a permit.
     pub max_wait: Duration,
-    /// When a call of it was first about to be sent; now, if none was.
+    /// When a call was first about to be sent; now, if there was none.
     pub intent_at: UnixMs,
-    /// The right to do it, which every call has to carry.
+    /// Lease of the queue. Every call must carry it.
     pub right: LeaseGuard,
-    /// Where it is written that a call is about to be sent. Every call with an effect carries its hook.
+    /// Records that a call is about to be sent. Every call with an effect carries its hook.
     pub journal: Journal,
-    /// The part of a trace that this try is.
+    /// Span of this attempt.
     pub trace: Option<TraceContext>,
 }
 
-/// What came of doing it.
+/// Result of an execution.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecutionResult {
-    /// It is done.
+    /// It succeeded.
     Done(ExecutionOutput),
-    /// The next call did not leave this process, or a limit refused it: no attempt is used. What was done before it is in the
-    /// journal.
+    /// The next call was not sent, or a limit refused it: no attempt is used. Earlier steps are in the journal.
     Held {
-        /// How long to wait; nothing if waiting does not help by itself.
+        /// How long to wait; `None` if a wait does not help by itself.
         retry_after: Option<Duration>,
-        /// Whether others would be held, too.
+        /// Whether other operations are delayed too.
         hold: HoldScope,
-        /// A short word, for metrics.
+        /// A short name, for metrics.
         reason: &'static str,
-        /// Why, for people.
+        /// The message for people.
         why: String,
-        /// The status, if it was Discord that refused.
+        /// The status, if Discord refused it.
         status: Option<u16>,
     },
-    /// It failed and took no effect: its class says whether for good.
+    /// It failed without effect. Its class says whether it is permanent.
     Failed(Failure),
-    /// It may have taken effect: a call was not answered, or answered in a way that does not tell. `Ambiguous` if sending it
-    /// again could take effect twice, else `Transient`.
+    /// It may have taken effect: a call has no response, or one that does not tell. `Ambiguous` if sending it again
+    /// could take effect twice, else `Transient`.
     Unknown(Failure),
 }
 
-/// Who is held.
+/// Which operations are delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldScope {
-    /// This route, bucket or resource alone: others may pass after a while.
+    /// Only those of this route, bucket or resource: others may pass after a while.
     Route,
-    /// The caller that submitted it: operations of others may pass at once.
+    /// Those of the caller: operations of others may pass at once.
     Caller,
-    /// Everything: a breaker, a ban, the global limit. Passing would not help.
+    /// All: a breaker, a ban, the global limit. Others must not pass.
     All,
 }
 
-/// What an operation did.
+/// Output of an operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecutionOutput {
-    /// What its caller is told, as JSON.
+    /// The result for its caller, as JSON.
     pub result: serde_json::Value,
-    /// The object that it made or saw to, for those who refer to the operation.
+    /// The object that it created or ensured, for operations that refer to this one.
     pub made: Option<u64>,
-    /// Objects that are known by their keys from now on.
+    /// Keys to bind to objects.
     pub bind: Vec<Binding>,
-    /// Objects that are gone.
+    /// Objects that no longer exist.
     pub unbind: Vec<(ManagedKind, u64)>,
-    /// The status of the answer that settled it.
+    /// The status of the final response.
     pub status: Option<u16>,
 }
 
-/// What came of looking for something that may have been done.
+/// Result of a search for the effect of an earlier attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReconcileResult {
-    /// It was done, and this is it.
+    /// It took effect, with this output.
     Found(ExecutionOutput),
-    /// It was not done, for certain or as far as Discord can tell. It may be sent again.
+    /// It did not take effect, as far as Discord reports. It may be sent again.
     Absent,
-    /// Nobody can tell: only a person can. Why, for that person.
+    /// The outcome cannot be determined: it needs review. The message for the reviewer.
     Unclear(String),
-    /// Discord was asked, and gave no answer that tells.
+    /// Discord was queried without a usable response.
     Failed(String),
-    /// The question could not be asked now.
+    /// Discord could not be queried now.
     Held {
         /// How long to wait.
         retry_after: Duration,
-        /// Whether others would be held, too.
+        /// Whether other operations are delayed too.
         hold: HoldScope,
-        /// Why, for people.
+        /// The message for people.
         why: String,
     },
 }
 
-/// What does operations: the adapter to Discord.
+/// Executes operations: the adapter to Discord.
 pub trait OperationExecutor: Send + Sync {
-    /// Does it, once. Every call with an effect carries the hook of `work.journal`.
+    /// Executes an operation once. Every call with an effect carries the hook of its journal.
     fn perform(&self, work: Execution) -> ExecutorFuture<'_, ExecutionResult>;
 
-    /// Looks for what an earlier try may have done. Changes nothing. [`ReconcileResult::Absent`] means that it may be sent again.
+    /// Searches for the effect of an earlier attempt. Changes nothing. [`ReconcileResult::Absent`] means that it may be
+    /// sent again.
     fn reconcile(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult>;
 
-    /// Checks whether the effect is in place of an operation that will not be sent again. Changes nothing.
-    /// [`ReconcileResult::Absent`] means that it is not.
+    /// Checks whether an operation that will not be sent again has taken effect. Changes nothing.
+    /// [`ReconcileResult::Absent`] means that it has not.
     fn verify(&self, work: Execution) -> ExecutorFuture<'_, ReconcileResult>;
 }

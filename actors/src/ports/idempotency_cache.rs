@@ -1,4 +1,4 @@
-//! The port to what remembers idempotency keys for a while, so that a repeat need not pass the store's writer.
+//! Port to a cache of idempotency keys, so that a repeated submission need not wait for the store's writer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,24 +7,24 @@ use guildhall_core::operation::OperationId;
 
 use crate::ports::IdempotencyKey;
 
-/// What a key was used for.
+/// The operation of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyRecord {
-    /// Of kind, guild and payload: SHA-256.
+    /// SHA-256 of kind, guild and payload.
     pub payload_hash: [u8; 32],
     /// The operation that was accepted.
     pub id: OperationId,
 }
 
-/// A question to the cache under way.
+/// Pending lookup.
 pub type CacheFuture<'a> = Pin<Box<dyn Future<Output = Option<IdempotencyRecord>> + Send + 'a>>;
 
-/// Remembers what the store has kept. The store has the last word: what a cache does not know, forgot or cannot say is asked
-/// of the store, and so nothing breaks without one.
+/// Caches idempotency keys of the store. The store is authoritative: a key that the cache does not have is looked up
+/// there, so nothing fails without a cache.
 pub trait IdempotencyCache: Send + Sync {
-    /// What a key was used for, as far as the cache can tell. Answers soon, or with nothing.
+    /// The operation of a key, if it is cached. Returns quickly, or with `None`.
     fn get<'a>(&'a self, key: &'a IdempotencyKey) -> CacheFuture<'a>;
 
-    /// Remembers keys, in its own time and if it can. Never waits.
+    /// Adds keys in the background, if possible. Never blocks.
     fn put(&self, used: Vec<(IdempotencyKey, IdempotencyRecord)>);
 }

@@ -1,4 +1,4 @@
-//! The port to what answers interactions at once, past the store: Discord waits three seconds.
+//! Port to the first responses to interactions, which do not pass the store: Discord waits three seconds.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,36 +8,36 @@ use guildhall_core::event::Interaction;
 use guildhall_core::trace::TraceContext;
 use serde_json::Value;
 
-/// An answer on its way.
+/// Pending response.
 pub type RespondFuture = Pin<Box<dyn Future<Output = ResponseResult> + Send>>;
 
-/// What is told an interaction at once.
+/// First response to an interaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InitialResponse {
-    /// That an answer is on its way; whether it will be for one pair of eyes only.
+    /// The response follows later.
     Deferred {
-        /// For whoever asked alone.
+        /// Whether only the user sees it.
         ephemeral: bool,
     },
-    /// The answer itself, as Discord takes it: `{"type": 4, "data": {…}}`.
+    /// The response in Discord's format: `{"type": 4, "data": {…}}`.
     Whole(Value),
 }
 
-/// What came of it.
+/// Result of sending a first response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseResult {
-    /// Discord knows.
+    /// Discord accepted it.
     Now,
-    /// Discord was told before.
+    /// The interaction has a response already.
     Before,
-    /// The interaction is over: nobody waits any more.
+    /// The interaction has expired.
     TooLate,
-    /// Discord could not be told.
+    /// It could not be sent.
     Failed(String),
 }
 
-/// Whoever tells Discord.
+/// Sends first responses to Discord.
 pub trait InteractionResponder: Send + Sync {
-    /// Tells Discord at once, however often that takes within the time there is, as a part of this trace.
+    /// Sends a first response, with retries within the time that Discord allows, in this trace.
     fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, trace: TraceContext) -> RespondFuture;
 }

@@ -1,4 +1,4 @@
-//! The port to where operations are kept.
+//! Port to the store of operations.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,217 +22,217 @@ use uuid::Uuid;
 use crate::access::AuditRecord;
 use crate::lease_guard::LeaseGuard;
 
-/// A call to the store under way.
+/// Pending call to the store.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// Why the store did not do what it was asked.
+/// Why a call to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be reached, is full or is busy: nothing was changed, or nobody knows. Trying again may help.
+    /// It is unreachable, full or busy. Nothing was changed, or that is unknown. A retry may help.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// What it holds cannot be read. Trying again does not help.
-    #[error("the store holds something that cannot be read: {0}")]
+    /// Its data cannot be read. A retry does not help.
+    #[error("the store contains data that cannot be read: {0}")]
     Corrupt(String),
 }
 
-/// Why operations were not accepted. Nothing of the batch was kept.
+/// Why operations were not accepted. None of the batch was stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The store could not keep them. If the connection broke in the middle they may have been kept all the same; the same
-    /// idempotency key finds that out.
+    /// The store failed. If the connection was lost, they may be stored nevertheless; a retry with the same idempotency
+    /// key is safe.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A key of the batch was used before, for something else.
+    /// A key of the batch was used before, for another payload.
     #[error("the idempotency key of operation {index} was used for another payload, by operation {id}")]
     KeyReused {
-        /// Which of the batch, from 0.
+        /// Index in the batch, from 0.
         index: usize,
-        /// Which operation the key belongs to.
+        /// The operation of the key.
         id: OperationId,
     },
-    /// There is no room in a queue.
-    #[error("{queue:?} holds {pending} operations that are not done, and takes no more than {most}")]
+    /// A queue is full.
+    #[error("{queue:?} is full: it has {pending} unfinished operations, the maximum is {most}; retry later")]
     Full {
-        /// Which.
+        /// The queue.
         queue: Queue,
-        /// How many it holds.
+        /// Number of unfinished operations.
         pending: u64,
-        /// How many it may hold.
+        /// Maximum number.
         most: u64,
     },
-    /// The share of the caller or its tenant is full, or the store is.
+    /// The share of the caller or its tenant is used up, or the store is full.
     #[error(transparent)]
     OverBound(#[from] UsageBoundExceeded),
-    /// The guild belongs to another tenant than the caller.
-    #[error("operation {index} is about a guild that belongs to somebody else")]
+    /// The guild belongs to another tenant.
+    #[error("operation {index} is for a guild of another tenant")]
     NotYours {
-        /// Which of the batch, from 0.
+        /// Index in the batch, from 0.
         index: usize,
     },
     /// An operation that is referred to does not exist in this guild.
     #[error("operation {index} refers to operation {id}, which this guild does not have")]
     NoSuchOperation {
-        /// Which of the batch, from 0.
+        /// Index in the batch, from 0.
         index: usize,
-        /// What it refers to.
+        /// The operation that it refers to.
         id: OperationId,
     },
 }
 
-/// Says once what was accepted: a caller's key, within the caller's own scope.
+/// Makes a submission idempotent: a key within the scope of its caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey {
-    /// Whose key.
+    /// Scope of the key.
     pub scope: Arc<str>,
     /// The key.
     pub key: String,
 }
 
-/// An operation that is about to be accepted.
+/// An operation to accept.
 #[derive(Clone, Debug)]
 pub struct NewOperation {
-    /// What it is called.
+    /// Id of the operation.
     pub id: OperationId,
-    /// Whose it is. If that is nobody, it is whose its guild is.
+    /// Tenant of the operation. If it is empty, the tenant of its guild.
     pub tenant: Arc<str>,
     /// The queue that it joins, within its tenant.
     pub queue: QueueKey,
-    /// Which guild it is about, if any.
+    /// Guild of the operation, if any.
     pub guild: Option<u64>,
     /// The id of the API key that submitted it; `admin` for the operator's, `handler:<name>` for a handler.
     pub caller: Arc<str>,
-    /// Whose channels it may name.
+    /// Which channels it may use.
     pub bounds: Bounds,
     /// The scopes that it was accepted with.
     pub scopes: ScopeSet,
-    /// What it does.
+    /// Kind of the operation.
     pub kind: OperationKind,
     /// Its payload, as [`guildhall_core::operation::Payload`] writes it.
     pub payload: String,
-    /// Of kind, guild and payload: SHA-256.
+    /// SHA-256 of kind, guild and payload.
     pub payload_hash: [u8; 32],
     /// How urgent it is.
     pub lane: Lane,
-    /// How often it may be tried.
+    /// Maximum number of attempts.
     pub max_attempts: u32,
-    /// Not before. If this is later than `created_at` it is scheduled, and joins its queue then.
+    /// Earliest start. If this is later than `created_at`, the operation is scheduled, and joins its queue then.
     pub eligible_at: UnixMs,
     /// Why `eligible_at` is later than `created_at`, if it is.
     pub delayed_by: DelayedBy,
-    /// Not after.
+    /// Latest start.
     pub deadline_at: Option<UnixMs>,
-    /// Which deployment it belongs to; those of one never pass each other.
+    /// Deployment of the operation. Operations of one deployment never pass each other.
     pub deployment: Option<OperationId>,
-    /// The trace it belongs to, and the part of it that asked for it.
+    /// Its trace, and the span that submitted it.
     pub trace: Option<TraceContext>,
     /// For Discord's audit log.
     pub reason: Option<String>,
-    /// Its caller's key, if it has one.
+    /// Idempotency key of its caller, if any.
     pub idempotency: Option<IdempotencyKey>,
-    /// The operations that its payload refers to. They are kept for as long as it is not done.
+    /// Operations that its payload refers to. They are retained until it is finished.
     pub refers_to: Vec<OperationId>,
-    /// The operation that this one does again, if it does.
+    /// The operation that this one redrives, if any.
     pub redrive_of: Option<OperationId>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_at: UnixMs,
 }
 
-/// Who made an operation due later than it was accepted.
+/// Why an operation is due later than it was accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelayedBy {
-    /// Its caller.
+    /// Its caller requested it.
     #[default]
     Caller,
     /// A policy, because its caller submits more than the policy allows at once.
     Policy,
 }
 
-/// What became of one operation of an accepted batch.
+/// Result for one operation of an accepted batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubmitResult {
-    /// It was kept.
+    /// It is stored.
     Accepted {
-        /// Its place in its queue; 0 for a scheduled one, which has none yet.
+        /// Its position in its queue; 0 if it is scheduled, because it has none yet.
         seq: u64,
         /// Its queue.
         queue: Queue,
         /// `Queued` or `Scheduled`.
         state: OperationState,
     },
-    /// Its key was used before, for the same: this is what that became. The operation itself may be long forgotten.
+    /// Its key was used before for the same payload: the first operation. It may be deleted already.
     Existing {
-        /// The first operation.
+        /// Id of the first operation.
         id: OperationId,
-        /// What became of it.
+        /// Its state.
         state: OperationState,
-        /// What came of it, as JSON.
+        /// Its result, as JSON.
         result: Option<String>,
     },
 }
 
-/// Grows each time a queue changes hands. Writes with an old one change nothing.
+/// Increases with every owner of a queue. Writes with an older fence change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Fence(pub u64);
 
-/// Which queues to take.
+/// Which queues to claim.
 #[derive(Clone, Debug)]
 pub enum ClaimFrom {
-    /// Those that have something due and nobody looks after, the ones that wait longest first.
+    /// Due queues without an owner, the longest due first.
     Due {
-        /// The present time.
+        /// The current time.
         now: UnixMs,
-        /// How many at most.
+        /// Maximum number.
         limit: usize,
     },
-    /// These, whether something is due or not.
+    /// These, due or not.
     Queues(Vec<Queue>),
 }
 
-/// A queue that is this process's own from now on.
+/// A claimed queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which.
+    /// The queue.
     pub queue: Queue,
-    /// What every write has to carry.
+    /// Fence for every write.
     pub fence: Fence,
-    /// Whether a person has paused it. It is not claimed as due while it is.
+    /// Whether it is paused. A paused queue is not claimed as due.
     pub paused: bool,
 }
 
-/// A page of a queue's operations that are not done.
+/// A page of unfinished operations of a queue.
 #[derive(Clone, Debug, Default)]
 pub struct OperationPage {
-    /// The operations, in order. Scheduled ones are not among them.
+    /// The operations, in order, without scheduled ones.
     pub operations: Vec<StoredOperation>,
-    /// Those among them that cannot be read, in order. They count towards the limit.
+    /// Those that cannot be read, in order. They count towards the limit.
     pub unreadable: Vec<UnreadableOperation>,
     /// When the first scheduled operation of the queue is due.
     pub scheduled: Option<UnixMs>,
 }
 
-/// An operation that is not done and whose row cannot be read: it was damaged, or a newer version wrote it.
+/// An unfinished operation whose row cannot be read: it is damaged, or a newer version wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableOperation {
-    /// Which.
+    /// Id of the operation.
     pub id: OperationId,
     /// Its guild.
     pub guild: Option<u64>,
-    /// Its place in its queue.
+    /// Its position in its queue.
     pub seq: u64,
-    /// How many attempts were used, as far as that can be read.
+    /// Number of attempts, if that can be read.
     pub attempts: u32,
-    /// How often it was delayed, as far as that can be read.
+    /// Number of delays, if that can be read.
     pub delays: u32,
-    /// Unless it is certain that no call of it has left.
+    /// `false` only if it is certain that no call was sent.
     pub may_have_been_sent: bool,
     /// What cannot be read.
     pub problem: String,
 }
 
 impl UnreadableOperation {
-    /// What it ends with, so that the rest of its queue continues.
+    /// Its final state and failure, so that the rest of its queue continues.
     #[must_use]
     pub fn verdict(&self) -> (OperationState, Failure) {
         let problem = &self.problem;
@@ -242,7 +242,7 @@ impl UnreadableOperation {
         };
         if self.may_have_been_sent {
             let advice =
-                "Its call may have been sent: check in Discord whether it happened, and submit it again if not";
+                "Its call may have been sent: check in Discord whether it took effect, and submit it again if not";
             (OperationState::NeedsReview, failure(advice))
         } else {
             let advice =
@@ -252,26 +252,26 @@ impl UnreadableOperation {
     }
 }
 
-/// An operation that is not done, as its guild reads it.
+/// An unfinished operation, as its guild reads it.
 #[derive(Clone, Debug)]
 pub struct StoredOperation {
     /// What was accepted. `idempotency` and `refers_to` are left empty, and `queue` is the existing one.
     pub operation: NewOperation,
-    /// Its place in its queue; 0 for a scheduled one, which has none yet.
+    /// Its position in its queue; 0 if it is scheduled, because it has none yet.
     pub seq: u64,
-    /// What has become of it.
+    /// Its state.
     pub state: OperationState,
-    /// How many attempts were used.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How often it was delayed.
+    /// Number of delays.
     pub delays: u32,
     /// Whether others may pass it.
     pub parked: bool,
-    /// When a call of it was first about to be sent, unless it is certain that none had an effect.
+    /// When a call was first about to be sent, unless it is certain that none had an effect.
     pub intent: Option<UnixMs>,
-    /// What it has done so far, if it takes several calls.
+    /// Completed steps of an operation with several calls.
     pub progress: Progress,
-    /// Why it waits, or why it failed before.
+    /// Why it waits, or the last failure.
     pub error: Option<Failure>,
     /// Set if an attempt may have taken effect.
     pub unknown_outcome: Option<UnknownOutcome>,
@@ -280,160 +280,160 @@ pub struct StoredOperation {
 /// An attempt at an operation may have taken effect. Stored until the operation ends, so that it never ends `dead` unchecked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownOutcome {
-    /// When the first such attempt began.
+    /// When the first such attempt started.
     pub since: UnixMs,
     /// When the check of the outcome became due, while there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_since: Option<UnixMs>,
-    /// How many times Discord was asked for the outcome without an answer.
+    /// Number of checks of the outcome that failed.
     #[serde(default)]
     pub failed_checks: u32,
-    /// Set if it is not sent again: what it ends with if the check finds no effect.
+    /// Set if it is not sent again: its failure if the check finds no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_with: Option<Failure>,
 }
 
 impl UnknownOutcome {
-    /// The outcome of an attempt that began then is unknown.
+    /// The outcome of an attempt that started at `since` is unknown.
     #[must_use]
     pub const fn new(since: UnixMs) -> Self {
         Self { since, checked_since: None, failed_checks: 0, ends_with: None }
     }
 }
 
-/// The word that a call of an operation is about to be sent. It is stored until the operation is done, with the time of the first
-/// such call, unless it is certain that no call had an effect.
+/// Change of an intent. An intent says that a call may have been sent. It is stored until the operation is finished,
+/// with the time of the first such call, unless it is certain that no call had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntentUpdate {
-    /// Nothing changes.
+    /// It does not change.
     Keep,
-    /// A call is about to be sent for the first time. One that is stored already stays as it is.
+    /// A call is about to be sent for the first time. An existing intent stays as it is.
     Open(UnixMs),
     /// No call had an effect.
     Close,
 }
 
-/// The progress of an operation, to be stored in place of what is stored.
+/// The progress of an operation, which replaces the stored one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressUpdate {
     /// As JSON.
     pub json: String,
-    /// By how many bytes it is longer than what is stored.
+    /// How many bytes longer it is than the stored one.
     pub grown: usize,
 }
 
-/// One try, for people who want to know what happened.
+/// One attempt, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
-    /// Which, from 1. A delay is no try, and has the number of the one before it.
+    /// Its number, from 1. A delay is not an attempt, and has the number of the attempt before it.
     pub n: u32,
-    /// When it began.
+    /// Time of the start.
     pub started_at: UnixMs,
-    /// When it ended.
+    /// Time of the end.
     pub ended_at: UnixMs,
-    /// The status of Discord's answer, if there was one.
+    /// The status of Discord's response, if there was one.
     pub status: Option<u16>,
-    /// What kind of outcome: `succeeded`, or the name of a [`guildhall_core::operation::FailureClass`].
+    /// Class of the outcome: `succeeded`, or the name of a [`guildhall_core::operation::FailureClass`].
     pub class: String,
-    /// What happened, for people.
+    /// The message for people.
     pub detail: Option<String>,
 }
 
-/// An object of Discord that is known by a key, or was made by an operation.
+/// A Discord object that is bound to a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Binding {
-    /// What it is.
+    /// Kind of the object.
     pub kind: ManagedKind,
     /// Its key in its guild.
     pub key: String,
-    /// Its id.
+    /// Discord id of the object.
     pub discord_id: u64,
-    /// The channel that a message is in.
+    /// The channel of a message.
     pub channel: Option<u64>,
-    /// How it came to be known: `created` or `adopted`.
+    /// How the key was bound: `created` or `adopted`.
     pub origin: &'static str,
 }
 
-/// What is to be kept of an operation. All of it is kept at once, or nothing.
+/// An update of an operation. It is stored completely, or not at all.
 #[derive(Clone, Debug)]
 pub struct OperationUpdate {
     /// Its queue.
     pub queue: Queue,
-    /// The right to write there.
+    /// Fence of the queue.
     pub fence: Fence,
-    /// Which operation. One that is done is not changed any more.
+    /// Id of the operation. A finished operation is not changed.
     pub id: OperationId,
     /// Its guild, for the bindings.
     pub guild: Option<u64>,
-    /// What has become of it. `Dead` also makes a dead letter; a final state ends its idempotency key's wait.
+    /// New state. `Dead` also creates a dead letter; a final state starts the retention of its idempotency key.
     pub state: OperationState,
-    /// Attempts used so far.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Delays so far.
+    /// Number of delays.
     pub delays: u32,
-    /// When it may go on.
+    /// Time of the next start.
     pub eligible_at: UnixMs,
     /// Whether others may pass it.
     pub parked: bool,
-    /// Why it waits or failed.
+    /// Why it waits, or the failure.
     pub error: Option<Failure>,
-    /// What came of it, as JSON.
+    /// Its result, as JSON.
     pub result: Option<String>,
-    /// The object that it made, for those that refer to the operation.
+    /// The object that it created, for operations that refer to this one.
     pub made: Option<u64>,
-    /// Whether it is about to be sent.
+    /// Change of the intent.
     pub intent: IntentUpdate,
-    /// What it has done so far, if that has changed.
+    /// Completed steps, if they changed.
     pub progress: Option<ProgressUpdate>,
-    /// A try that ended.
+    /// An attempt that ended.
     pub attempt: Option<Attempt>,
-    /// What is known of attempts that may have taken effect, if that changes.
+    /// State of the unknown outcome, if it changed.
     pub unknown_outcome: Option<UnknownOutcome>,
-    /// Objects that are known from now on. A key that was known is known for this object now.
+    /// Keys to bind to objects. An existing key is bound to the new object.
     pub bind: Vec<Binding>,
-    /// Objects that are gone.
+    /// Objects that no longer exist.
     pub unbind: Vec<(ManagedKind, u64)>,
-    /// The present time.
+    /// The current time.
     pub at: UnixMs,
 }
 
-/// What became of a change.
+/// Result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    /// It is kept.
+    /// It is stored.
     Done,
-    /// The queue belongs to somebody else. Stop.
+    /// The queue belongs to another process. Stop.
     Fenced,
-    /// The operation is done, by somebody else's word: it was cancelled.
+    /// The operation is finished: it was cancelled.
     Gone,
 }
 
-/// What a reference stands for.
+/// A reference to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnresolvedReference {
     /// A managed object.
     Key(ManagedKind, String),
-    /// What this operation made.
+    /// The object that this operation created.
     Operation(OperationId),
 }
 
-/// What there is for a [`UnresolvedReference`].
+/// Result for an [`UnresolvedReference`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedReference {
-    /// This object; and for a message the channel that it is in.
+    /// An existing object.
     Object {
         /// Its id.
         id: u64,
-        /// The channel that a message is in.
+        /// The channel of a message.
         channel: Option<u64>,
     },
-    /// Nothing yet: the operation is not done.
+    /// The operation is not finished.
     Pending,
-    /// Nothing, ever: there is no such key or operation, or it made nothing. Its state, if it has one.
+    /// There is no such key or operation, or it created nothing. The state of the operation, if it exists.
     Nothing(Option<OperationState>),
 }
 
-/// What is paused or goes on.
+/// What to pause or resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseTarget {
     /// Every queue.
@@ -445,47 +445,47 @@ pub enum PauseTarget {
 /// What a scheduled or queued operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The time that its caller gave.
+    /// The time that its caller requested.
     Delay,
-    /// The time that a policy gave.
+    /// The time that a policy set.
     Policy,
-    /// This operation, which it refers to and which is scheduled itself.
+    /// This scheduled operation, which it refers to.
     Scheduled(OperationId),
-    /// This operation of its queue, which is before it.
+    /// This operation, which is before it in its queue.
     Behind(OperationId),
     /// Its guild is paused.
     Paused,
-    /// Everything is paused.
+    /// All queues are paused.
     AllPaused,
-    /// A process that takes its queue.
+    /// A process to claim its queue.
     Owner,
-    /// Nothing: it is the next of its queue.
+    /// Nothing: it is next in its queue.
     Turn,
 }
 
-/// Everything about one operation, for people.
+/// All data of one operation, for people.
 #[derive(Clone, Debug)]
 pub struct OperationDetails {
     /// As its guild reads it, with `idempotency` filled in.
     pub stored: StoredOperation,
-    /// What came of it, as JSON.
+    /// Its result, as JSON.
     pub result: Option<String>,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: UnixMs,
-    /// When it was done.
+    /// Time at which it finished.
     pub finished_at: Option<UnixMs>,
-    /// Its tries, the first first. Empty in lists.
+    /// Its attempts, in order. Empty in lists.
     pub attempts: Vec<Attempt>,
-    /// What it waits for, if it is scheduled or queued. Not known in streams.
+    /// What it waits for, if it is scheduled or queued. Unknown in streams.
     pub waits_for: Option<WaitReason>,
 }
 
-/// Which operations to list. The newest come first.
+/// Selects operations. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct OperationFilter {
-    /// Whose.
+    /// Tenant of the operations.
     pub tenant: Option<Arc<str>>,
-    /// Of these guilds alone.
+    /// Only of these guilds.
     pub among: Option<Vec<u64>>,
     /// In this state.
     pub state: Option<OperationState>,
@@ -495,121 +495,121 @@ pub struct OperationFilter {
     pub parked: Option<bool>,
     /// Of this deployment.
     pub deployment: Option<OperationId>,
-    /// Accepted then or later.
+    /// Accepted at this time or later.
     pub created_after: Option<UnixMs>,
-    /// Accepted before then.
+    /// Accepted before this time.
     pub created_before: Option<UnixMs>,
-    /// Only those accepted before this one.
+    /// Only operations accepted before this one.
     pub before: Option<OperationId>,
-    /// How many at most.
+    /// Maximum number.
     pub limit: usize,
 }
 
-/// An operation that was given up.
+/// An operation that failed permanently.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
-    /// The operation. Its letter goes by the same name.
+    /// Id of the operation, and of its dead letter.
     pub id: OperationId,
-    /// Whose guild it is.
+    /// Tenant of the operation.
     pub tenant: Arc<str>,
-    /// Where it stood in line.
+    /// Queue of the operation.
     pub queue: Queue,
-    /// Which guild it was about.
+    /// Guild of the operation.
     pub guild: Option<u64>,
     /// The id of the API key that submitted it.
     pub caller: Arc<str>,
-    /// Whose channels it might name.
+    /// Which channels it may use.
     pub bounds: Bounds,
     /// The scopes that it was accepted with.
     pub scopes: ScopeSet,
-    /// What it should have done.
+    /// Kind of the operation.
     pub kind: OperationKind,
     /// Its payload.
     pub payload: String,
-    /// Why it was given up.
+    /// Why it failed.
     pub error: Failure,
-    /// How many attempts were used.
+    /// Number of attempts.
     pub attempts: u32,
     /// For Discord's audit log.
     pub reason: Option<String>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created_at: UnixMs,
-    /// When it was given up.
+    /// Time of the failure.
     pub died_at: UnixMs,
-    /// The operation that it did again, if it did.
+    /// The operation that it redrove, if any.
     pub redrive_of: Option<OperationId>,
-    /// The operation that does it again, if one does.
+    /// The operation that redrives it, if any.
     pub redriven_as: Option<OperationId>,
 }
 
-/// Which dead letters. The newest come first.
+/// Selects dead letters. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct DeadLetterFilter {
-    /// Whose.
+    /// Tenant of the dead letters.
     pub tenant: Option<Arc<str>>,
-    /// This one alone.
+    /// Only this one.
     pub id: Option<OperationId>,
-    /// Of these guilds alone.
+    /// Only of these guilds.
     pub among: Option<Vec<u64>>,
     /// Of this kind.
     pub kind: Option<OperationKind>,
-    /// Given up for this class of failure, by its name.
+    /// Of this class of failure, by its name.
     pub class: Option<String>,
-    /// Given up with words that hold this, whether in capitals or not.
+    /// With a failure message that contains this text, ignoring case.
     pub says: Option<String>,
-    /// Given up then or later.
+    /// Failed at this time or later.
     pub died_after: Option<UnixMs>,
-    /// Given up before then.
+    /// Failed before this time.
     pub died_before: Option<UnixMs>,
-    /// Only those that nothing does again yet, or only others.
+    /// Only those that are redriven, or only others.
     pub redriven: Option<bool>,
     /// Only those before this one.
     pub before: Option<OperationId>,
-    /// How many at most.
+    /// Maximum number.
     pub limit: usize,
 }
 
 /// A process that shares the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// What it goes by in the store.
+    /// Id of the instance.
     pub id: Uuid,
-    /// What people call it.
+    /// Name of the instance, for people.
     pub name: String,
-    /// Whether it is the one that was asked.
+    /// Whether it is this process.
     pub is_self: bool,
-    /// When it came.
+    /// Time of the start.
     pub started_at: UnixMs,
-    /// How long ago it last said that it lives.
+    /// Time since its last heartbeat.
     pub lag: Duration,
-    /// How long it counts as alive without saying so again; nothing if it is alone, and needs no lease.
+    /// Remaining time of its lease without another heartbeat; `None` if it is the only process and needs no lease.
     pub lease_left: Option<Duration>,
-    /// Whether it has just started, and takes no queues before it can send.
+    /// Whether it has just started, and claims no queues until it can send.
     pub arriving: bool,
-    /// Whether it is about to end.
+    /// Whether it is shutting down.
     pub leaving: bool,
-    /// How many queues it looks after.
+    /// Number of its queues.
     pub queues: u64,
-    /// The highest fence of those.
+    /// The highest fence of its queues.
     pub highest_fence: Option<u64>,
-    /// The shards that it has, in order.
+    /// Its shards, in order.
     pub shards: Vec<u32>,
 }
 
-/// How long things are kept once they are done.
+/// Retention of finished data.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Operations that succeeded or were cancelled.
     pub completed: Duration,
     /// Operations that are dead.
     pub failed: Duration,
-    /// Dead letters, and operations that need a person.
+    /// Dead letters, and operations that need review.
     pub dead_letters: Duration,
-    /// Idempotency keys, from when their operation was done.
+    /// Idempotency keys, from the end of their operation.
     pub idempotency: Duration,
 }
 
-/// How much one sweep removed.
+/// Number of rows that one sweep deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepSummary {
     /// Operations.
@@ -618,163 +618,165 @@ pub struct SweepSummary {
     pub letters: u64,
     /// Idempotency keys.
     pub keys: u64,
-    /// State entries that had run out.
+    /// Expired state entries.
     pub state: u64,
     /// Recorded interactions whose token had expired.
     pub interactions: u64,
-    /// Recorded interactions that were removed before they expired, since there were too many.
+    /// Recorded interactions that were deleted before they expired, because there were too many.
     pub interactions_dropped: u64,
 }
 
-/// What a scope uses of its share of the store.
+/// Usage of a scope, and its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScopeUsage {
-    /// Which.
+    /// The scope.
     pub scope: UsageScope,
-    /// What it uses.
+    /// Its usage.
     pub used: Usage,
-    /// What it may use.
+    /// Its limit.
     pub limit: UsageLimit,
 }
 
-/// What is used of the store.
+/// Usage of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// By scope, in order of their names.
+    /// Usage by scope, in order of their names.
     pub scopes: Vec<ScopeUsage>,
-    /// Bytes in use of a file of bounded size, what new operations may fill, and how large it may grow.
+    /// Usage of the database file, if its size is limited.
     pub file: Option<FileUsage>,
 }
 
-/// What is used of a file of bounded size.
+/// Usage of a file with limited size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileUsage {
     /// Bytes in use.
     pub used: u64,
-    /// Past this, no new operations are accepted.
+    /// Above this, no new operations are accepted.
     pub accepts_until: u64,
-    /// How large it may grow.
+    /// Maximum size in bytes.
     pub most: u64,
 }
 
-/// Where operations are kept. What it says it has kept survives a `kill -9` of this process, and the machine's loss of
-/// power as far as the machine keeps its promises.
+/// Stores operations. What it has stored survives a `kill -9` of this process, and a power failure if the disks keep
+/// their guarantees.
 pub trait OperationStore: Send + Sync {
-    /// The same store for one errand: the first change that is made through it leaves this note, in the same commit.
+    /// The same store for one request: the first change through it also stores this audit record, in the same commit.
     fn noting(self: Arc<Self>, note: AuditRecord) -> Arc<dyn OperationStore>;
 
-    /// The same store as a tenant sees it: whatever is asked through it, or changed, is that tenant's.
+    /// The same store restricted to a tenant.
     fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore>;
 
-    /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
+    /// Stores a batch, completely or not at all. Operations whose key was used before for the same payload are not
+    /// stored again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<SubmitResult>, SubmitError>;
 
-    /// Takes queues that nobody looks after, and that no other process should rather have. Those are not among the answer,
-    /// nor those that somebody else looks after. What was taken for an answer that got lost is given back by itself.
+    /// Claims queues without an owner that are not assigned to another process. Others are not in the result. Claims of
+    /// a lost response are released automatically.
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
 
-    /// The right of this process to act for any queue at all: it ends with its lease.
+    /// Lease of this process. It ends when the process loses its membership.
     fn lease(&self) -> LeaseGuard;
 
-    /// The right to act for a queue that was claimed with this fence. It ends with the process's lease, and when the queue is
-    /// somebody else's. A store that serves one process alone never takes it away.
+    /// Lease of a queue that was claimed with this fence. It ends with the lease of the process, and when another
+    /// process owns the queue. In a store with a single process it never ends.
     fn right(&self, queue: Queue, fence: Fence) -> LeaseGuard;
 
-    /// Those of these queues that another process should look after, since there is one that they belong to more.
+    /// Those of these queues that are assigned to another process.
     fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue>;
 
-    /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
+    /// Releases a queue: it is due again when its next operation is. `false` if another process owned it already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
 
-    /// The operations of a queue that are not done and not scheduled, in order, those after a place in it.
+    /// Unfinished operations of a queue in order, without scheduled ones, after a position.
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, OperationPage>;
 
-    /// Gives scheduled operations of a queue that are due their places in it, at most so many: by when they are due, those of
-    /// one time in the order of acceptance, and none before an operation that it refers to. When the next one is due.
+    /// Moves at most `limit` due scheduled operations into their queue: by due time, then in order of acceptance, and
+    /// none before an operation that it refers to. Returns when the next one is due.
     ///
-    /// Any process may call this at any time. Nobody holds a scheduled operation in memory, so it needs no fence.
+    /// Any process may call this at any time. Scheduled operations are not in the memory of a guild, so it needs no
+    /// fence.
     fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>>;
 
-    /// How many operations of a queue are scheduled. Counts up to `limit`.
+    /// Number of scheduled operations of a queue. Counts up to `limit`.
     fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64>;
 
-    /// Keeps changes, all of them or none; one answer each. One with a stale fence is not kept, and neither is one of an
-    /// operation that is done.
+    /// Stores updates, all or none. Returns one result each. An update with a stale fence or of a finished operation is
+    /// not stored.
     fn record(&self, changes: Vec<OperationUpdate>) -> StoreFuture<'_, Vec<UpdateResult>>;
 
-    /// What references stand for, one answer each.
+    /// Resolves references. Returns one result each.
     fn resolve(&self, guild: Option<u64>, wanted: Vec<UnresolvedReference>) -> StoreFuture<'_, Vec<ResolvedReference>>;
 
-    /// Which of these objects have a key or were made by an operation, whichever guild or user it was for: for telling
-    /// strangers from our own.
+    /// Which of these objects are bound to a key or were created by an operation of any guild or user: to tell our own
+    /// objects from others.
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
 
-    /// When the next queue that nobody looks after has something due.
+    /// When the next queue without an owner is due.
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>>;
 
-    /// Makes queues due that nobody looks after and in which an operation waits for the gate
-    /// ([`Failure::held_by`]), so many at most; how many.
+    /// Makes at most `limit` queues due that have no owner and in which an operation waits for the gate
+    /// ([`Failure::held_by`]). Returns their number.
     fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize>;
 
-    /// One operation, with its tries. What a key's operation left behind is found by [`OperationStore::submit`] alone.
+    /// One operation, with its attempts. The result of a deleted operation is available only through
+    /// [`OperationStore::submit`] with its key.
     fn show(&self, id: OperationId) -> StoreFuture<'_, Option<OperationDetails>>;
 
     /// Operations, the newest first.
     fn list(&self, filter: OperationFilter) -> StoreFuture<'_, Vec<OperationDetails>>;
 
-    /// Takes an operation back, if nothing of it is under way: the state that it is in now, and the queue that should hear of
-    /// it.
+    /// Cancels an operation, if no call of it can be in flight. Returns its state, and the queue to notify.
     fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>>;
 
-    /// Makes an operation that waits due now; its state, and the queue that should hear of it. A scheduled one joins its queue,
+    /// Makes a waiting operation due now. Returns its state, and the queue to notify. A scheduled one joins its queue,
     /// unless an operation that it refers to is scheduled.
     fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(OperationState, Queue)>>;
 
     /// Dead letters, the newest first.
     fn letters(&self, filter: DeadLetterFilter) -> StoreFuture<'_, Vec<DeadLetter>>;
 
-    /// Accepts operations that do dead letters (or operations that need a person) again, and notes on each letter which one
-    /// does: those of the batch whose letter nothing does again yet. The operations that were kept.
+    /// Accepts operations that redrive dead letters or operations that need review, and records them there. Skips those
+    /// that are already redriven. Returns the accepted operations.
     fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError>;
 
-    /// Throws dead letters away, the oldest first; how many.
+    /// Deletes dead letters, the oldest first. Returns their number.
     fn discard(&self, filter: DeadLetterFilter) -> StoreFuture<'_, u64>;
 
-    /// Pauses queues or lets them go on; a paused one is not claimed as due.
+    /// Pauses or resumes queues. A paused queue is not claimed as due.
     fn pause(&self, what: PauseTarget, paused: bool) -> StoreFuture<'_, ()>;
 
-    /// Whose a guild is, if anybody has had to do with it.
+    /// Tenant of a guild, if it is known.
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>>;
 
-    /// Whose these are, as far as it is known; one answer each. What is not known of a channel or a webhook, Discord knows; a
-    /// guild that nobody has is the default tenant's.
+    /// Owners of these locations, as far as they are known. Returns one result each. For an unknown channel or webhook,
+    /// ask Discord; an unknown guild belongs to the default tenant.
     fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Owner>>>;
 
-    /// Keeps which guild a channel or a webhook belongs to, or that it belongs to none, and tells whose it is. Discord never
-    /// moves one to another guild.
+    /// Stores the guild of a channel or webhook, or that it has none, and returns its owner. Discord never moves one to
+    /// another guild.
     fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Owner>;
 
     /// The recorded interactions with these tokens. Expired ones may be among them.
     fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>>;
 
-    /// What is paused: everything, and which queues by themselves.
+    /// Which queues are paused: all, and which ones individually.
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)>;
 
     /// The processes that share the store, the oldest first.
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>>;
 
-    /// How many operations are in each state that is not final, and how many dead letters there are, by name.
+    /// Number of operations in each state that is not final, and of dead letters, by name.
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>>;
 
-    /// What these scopes use, in their order; without a list, all that use something, as far as there are not too many.
+    /// Usage of these scopes, in their order; without a list, of all scopes with usage, up to a limit.
     fn usage(&self, scopes: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage>;
 
-    /// Removes what was kept long enough, a small batch of each at most; call again while it removes something.
+    /// Deletes expired data, a small batch of each kind. Call it again while it deletes something.
     fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, SweepSummary>;
 
-    /// A value that outlives the process.
+    /// A value that survives the process.
     fn state(&self, key: &str) -> StoreFuture<'_, Option<String>>;
 
-    /// Keeps a value; `None` removes it.
+    /// Stores a value; `None` deletes it.
     fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()>;
 }

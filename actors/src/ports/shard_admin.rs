@@ -1,30 +1,30 @@
-//! The port to the shards of this process: how each is, and connecting one anew.
+//! Port to the shards of this process: their state, and how to restart one.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a shard is doing.
+/// State of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShardState {
     /// It has a session that receives events.
     Connected,
-    /// It makes a connection, and has not been greeted.
+    /// It is connecting, and has not received HELLO.
     Connecting,
-    /// It begins a session, or waits for its turn to.
+    /// It starts a session, or waits until it may.
     Identifying,
-    /// It goes on with its session, and is told what it has missed.
+    /// It resumes its session, and receives missed events.
     Resuming,
-    /// It waits before it connects again: for a while, or for room for what comes.
+    /// It waits before it connects again: for a backoff, or for room for events.
     Waiting,
 }
 
 impl ShardState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 5] = [Self::Connected, Self::Connecting, Self::Identifying, Self::Resuming, Self::Waiting];
 
-    /// Its name.
+    /// Name of the state.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,36 +40,36 @@ impl ShardState {
 /// A shard of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardView {
-    /// Its number.
+    /// Number of the shard.
     pub shard: u32,
-    /// What it does.
+    /// Its state.
     pub state: ShardState,
-    /// What Discord calls its session, if it has had one.
+    /// Its session id, if it has had a session.
     pub session: Option<Arc<str>>,
-    /// The number of the last event that it has read.
+    /// Sequence number of the last event that it has read.
     pub sequence: u64,
-    /// Every event up to this one was handled; nothing if that is not known.
+    /// Every event up to this one was handled. `None` if that is unknown.
     pub confirmed: Option<u64>,
-    /// How long Discord took to answer the last heartbeat; nothing before the first.
+    /// Round-trip time of the last heartbeat. `None` before the first.
     pub latency: Option<Duration>,
-    /// How often it has resumed a session since this process has it.
+    /// How often it has resumed a session in this process.
     pub resumes: u64,
-    /// How often it has begun one.
+    /// How often it has started a session in this process.
     pub identifies: u64,
 }
 
-/// How the shards of this process are.
+/// Pending list of shards.
 pub type ShardsFuture<'a> = Pin<Box<dyn Future<Output = Vec<ShardView>> + Send + 'a>>;
 
 /// The shards of this process.
 pub trait ShardAdmin: Send + Sync {
-    /// How many shards the bot has in all.
+    /// Number of shards of the bot.
     fn total(&self) -> u32;
 
-    /// Those of this process, by their numbers.
+    /// The shards of this process, by number.
     fn shards(&self) -> ShardsFuture<'_>;
 
-    /// Closes a shard's connection so that its session lives on, and makes another one that resumes it. `false` if this
+    /// Closes the connection of a shard without ending its session, and resumes it on a new connection. `false` if this
     /// process does not have the shard.
     fn restart(&self, shard: u32) -> bool;
 }

@@ -35,8 +35,8 @@ pub struct StateSnapshotStore {
 }
 
 impl StateSnapshotStore {
-    /// Creates the store for an application's gate. Processes that share an operation store should each have a `seat`;
-    /// otherwise only the last write counts. The seat must be the same after a restart.
+    /// Creates the store for an application's gate. Processes that share an operation store should each have a distinct
+    /// process name; otherwise only the last write counts. The name must be the same after a restart.
     #[must_use]
     pub fn new(store: Arc<dyn OperationStore>, application: u64, seat: Option<&str>) -> Self {
         let key = match seat {

@@ -1,4 +1,4 @@
-//! The port to a bot's brain: a program of somebody else's, behind an address, that is told of events and answers what to do.
+//! Port to the brain: the bot's own code behind a URL. It receives events and responds with what to do.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,64 +8,63 @@ use std::time::Duration;
 use guildhall_core::trace::TraceContext;
 use serde_json::Value;
 
-/// A call under way.
+/// Pending call.
 pub type WebhookCallFuture<'a> = Pin<Box<dyn Future<Output = Result<WebhookResponse, WebhookCallError>> + Send + 'a>>;
 
-/// What a brain is sent, already written out.
+/// Serialized body of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookBody {
-    /// Names this event for this handler: the same each time it is sent.
+    /// Identifies the event for this handler. It is the same for each attempt.
     pub id: String,
     /// The event, as JSON.
     pub json: Arc<str>,
 }
 
-/// Which brain, and how long it may take.
+/// Parameters of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookCall {
-    /// The handler's name.
+    /// Name of the handler.
     pub handler: Arc<str>,
-    /// How long it may take in all.
+    /// Timeout of the call.
     pub within: Duration,
-    /// The part of the event's trace that the handler is.
+    /// Span of the handler in the trace of the event.
     pub trace: TraceContext,
 }
 
-/// What a brain answered. An empty answer is all of it empty.
+/// Response of a webhook. An empty response has no content.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WebhookResponse {
-    /// Operations in the event's guild, as `POST /v1/guilds/{id}/operations` takes them.
+    /// Operations in the event's guild, in the format of `POST /v1/guilds/{id}/operations`.
     pub operations: Vec<Value>,
-    /// The answer to an interaction: a message, or for the synchronous path also choices or a modal.
+    /// The response to an interaction: a message, or choices or a modal if it is not deferred.
     pub reply: Option<Value>,
-    /// Values to keep: key, value, and for how long.
+    /// Values to store: key, value, and time to live.
     pub set: Vec<(String, Value, Option<Duration>)>,
-    /// The handler is not to be called again for this key for so long.
+    /// Key for which the handler must not be called again, and for how long.
     pub cooldown: Option<(String, Duration)>,
 }
 
-/// Why a brain did not answer, or not so that it can be used.
+/// Why a call failed, or its response cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookCallError {
-    /// It may answer next time: it cannot be reached, took too long, answered 5xx, 429 or 408, or its breaker is open.
+    /// A retry may succeed: it is unreachable, timed out, responded with 5xx, 429 or 408, or its breaker is open.
     #[error("{why}")]
     Later {
-        /// What went wrong.
+        /// The failure.
         why: String,
-        /// Not before so long, if it said so.
+        /// Minimum delay before a retry, if it responded with one.
         retry_after: Option<Duration>,
     },
-    /// It would answer the same next time: 3xx, 4xx, too much, not JSON, not what an answer holds, an address that is not
-    /// allowed.
+    /// A retry would fail too: 3xx, 4xx, a response that is too large or invalid, or a URL that is not allowed.
     #[error("{why}")]
     Never {
-        /// What is wrong, and what to do.
+        /// The failure, and what to do about it.
         why: String,
     },
 }
 
-/// Whoever is told of events.
+/// Calls webhooks.
 pub trait WebhookClient: Send + Sync {
-    /// Tells it, and waits for the answer.
+    /// Sends an event, and waits for the response.
     fn ask(&self, asks: WebhookCall, body: WebhookBody) -> WebhookCallFuture<'_>;
 }

@@ -1,13 +1,13 @@
-//! Waiting for the end of operations.
+//! Waits for the completion of operations.
 //!
 //! ```text
-//!  callers ──seat, ids──▶ Waits ──which of all these have ended?──▶ Changes
-//!     ▲                     │ ▲ one question for all, when something has changed
+//!  callers ──slot, ids──▶ CompletionWaiters ──which of these are finished?──▶ ChangeFeed
+//!     ▲                     │ ▲ one query for all, when something has changed
 //!     └──────── done ───────┘ └─ tick
 //! ```
 //!
-//! However many wait, one task asks, and only after something has changed; now and then without that, since the word of
-//! another process may get lost.
+//! One task queries for all waiters, and only after a change. It also queries at a long interval, because the
+//! notification of another process may be lost.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,16 +25,16 @@ use crate::supervision::{self, Part};
 use crate::telemetry::emit;
 use crate::telemetry::submission::WaitersCounted;
 
-/// The bounds of waiting.
+/// Limits of waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionConfig {
-    /// Callers that wait at once.
+    /// Maximum number of waiting callers.
     pub callers_most: usize,
-    /// Operations that they wait for, all together.
+    /// Maximum number of operations that they wait for in total.
     pub operations_most: usize,
-    /// The least time between two questions to the store.
+    /// Minimum interval between two queries.
     pub every: Duration,
-    /// How long nothing has to be heard before it is asked anyway.
+    /// Maximum interval between two queries, if there is no change.
     pub at_least_every: Duration,
 }
 
@@ -49,18 +49,18 @@ impl Default for CompletionConfig {
     }
 }
 
-/// Knows who waits for what.
+/// Lets callers wait for operations.
 pub struct CompletionWaiters {
     room: Arc<WaiterRegistry>,
     looks_out: JoinHandle<()>,
 }
 
-/// Where they wait.
+/// The waiters, shared with the task.
 struct WaiterRegistry {
     changes: Arc<dyn ChangeFeed>,
     config: CompletionConfig,
     waiting: Mutex<WaiterTable>,
-    /// Somebody has begun to wait.
+    /// Notified when a waiter is added.
     begun: Notify,
 }
 
@@ -68,7 +68,7 @@ struct WaiterRegistry {
 struct WaiterTable {
     callers: HashMap<u64, Waiter>,
     by_operation: HashMap<OperationId, HashSet<u64>>,
-    /// Seats that are taken, and the operations that they are for.
+    /// Number of slots in use, and of the operations that they are for.
     seats: usize,
     operations: usize,
     next: u64,
@@ -86,7 +86,7 @@ impl fmt::Debug for CompletionWaiters {
 }
 
 impl CompletionWaiters {
-    /// Begins to look out, on the runtime that this is called on.
+    /// Starts the task on the current runtime.
     #[must_use]
     pub fn start(changes: Arc<dyn ChangeFeed>, config: CompletionConfig) -> Self {
         let room = Arc::new(WaiterRegistry { changes, config, waiting: Mutex::default(), begun: Notify::new() });
@@ -94,7 +94,8 @@ impl CompletionWaiters {
         Self { room, looks_out }
     }
 
-    /// Room to wait for so many operations; nothing if too many wait already. To be taken before they are submitted.
+    /// Reserves a slot to wait for so many operations. `None` if too many wait already. Reserve it before the
+    /// operations are submitted.
     #[must_use]
     pub fn seat(&self, operations: usize) -> Option<WaitSlot> {
         let config = &self.room.config;
@@ -117,7 +118,7 @@ impl Drop for CompletionWaiters {
 
 impl WaiterRegistry {
     fn waiting(&self) -> MutexGuard<'_, WaiterTable> {
-        // Nobody panics while holding it.
+        // No code panics while it holds the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,12 +133,12 @@ impl WaiterRegistry {
         WaiterGuard { room: self, place }
     }
 
-    /// All that is waited for.
+    /// All operations with waiters.
     fn sought(&self) -> Vec<OperationId> {
         self.waiting().by_operation.keys().copied().collect()
     }
 
-    /// These have ended: whoever waited for the last of them is told.
+    /// Removes finished operations, and notifies the callers that wait for no others.
     fn on_ended(&self, ended: &[OperationId]) {
         let mut waiting = self.waiting();
         for id in ended {
@@ -148,7 +149,7 @@ impl WaiterRegistry {
                     caller.left.is_empty()
                 }) && let Some(caller) = waiting.callers.remove(&caller)
                 {
-                    // Whoever has stopped waiting does not care.
+                    // The caller may have stopped waiting.
                     let _ = caller.done.send(());
                 }
             }
@@ -170,8 +171,8 @@ impl WaiterTable {
     }
 }
 
-/// Room to wait for some operations.
-#[must_use = "nobody else has the room while this is kept"]
+/// A slot to wait for operations.
+#[must_use = "the slot is released when this is dropped"]
 pub struct WaitSlot {
     room: Arc<WaiterRegistry>,
     operations: usize,
@@ -184,7 +185,8 @@ impl fmt::Debug for WaitSlot {
 }
 
 impl WaitSlot {
-    /// Waits until all of these have ended, however long that takes. Those past the seat's room are not waited for.
+    /// Waits until all of these operations are finished, however long that takes. Operations beyond the size of the
+    /// slot are ignored.
     pub async fn until_ended(&self, ids: impl IntoIterator<Item = OperationId>) {
         let left: HashSet<OperationId> = ids.into_iter().take(self.operations).collect();
         if left.is_empty() {
@@ -194,7 +196,7 @@ impl WaitSlot {
         let _place = self.room.enter(left, done);
         self.room.begun.notify_one();
         if ended.await.is_err() {
-            // Nobody looks out any more: the process is about to end.
+            // The task has ended: the process is about to end.
             std::future::pending::<()>().await;
         }
     }
@@ -209,7 +211,7 @@ impl Drop for WaitSlot {
     }
 }
 
-/// Is forgotten by whoever stops waiting.
+/// Removes its waiter when it is dropped.
 struct WaiterGuard<'a> {
     room: &'a WaiterRegistry,
     place: u64,
@@ -221,7 +223,7 @@ impl Drop for WaiterGuard<'_> {
     }
 }
 
-/// Asks what has ended, for all at once, for as long as it is let.
+/// Queries which operations are finished, for all waiters together, until it is aborted.
 async fn look_out(room: Arc<WaiterRegistry>) {
     let CompletionConfig { every, at_least_every, .. } = room.config;
     let mut ticks = room.changes.ticks();
@@ -232,15 +234,15 @@ async fn look_out(room: Arc<WaiterRegistry>) {
             continue;
         }
         failpoint::message(Part::CompletionWaiters);
-        // What changes from here on is asked for next time.
+        // Later changes cause another query.
         ticks.borrow_and_update();
-        // A store that cannot tell is asked again.
+        // A failed query is repeated.
         if let Ok(ended) = room.changes.ended(sought).await {
             room.on_ended(&ended);
         }
         sleep(every).await;
         tokio::select! {
-            // Without ticks it is asked now and then.
+            // Without ticks, it queries at the maximum interval.
             Ok(()) = ticks.changed() => {}
             () = room.begun.notified() => {}
             () = sleep(at_least_every) => {}
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
     use crate::ports::{ChangePage, OperationDetails, OperationFilter, StoreError, StoreFuture};
 
-    /// Knows what has ended, and how often it was asked.
+    /// Records finished operations, and counts queries.
     struct Ledger {
         ended: Mutex<HashSet<OperationId>>,
         asked: AtomicUsize,
@@ -294,7 +296,7 @@ mod tests {
         }
 
         fn follow(&self, _: ChangeCursor, _: OperationFilter, _: usize) -> StoreFuture<'_, ChangePage> {
-            Box::pin(async { Err(StoreError::Unavailable("nobody follows here".to_owned())) })
+            Box::pin(async { Err(StoreError::Unavailable("not supported here".to_owned())) })
         }
 
         fn ended(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>> {
@@ -350,9 +352,9 @@ mod tests {
         assert!(timeout(Duration::from_secs(20), all).await.is_err());
         let asked = ledger.asked.load(Ordering::Relaxed);
         assert!((5..=15).contains(&asked), "{asked} times in 20 seconds");
-        assert!(waits.room.sought().is_empty(), "whoever has stopped waiting is forgotten");
+        assert!(waits.room.sought().is_empty(), "waiters that stopped are removed");
         sleep(Duration::from_secs(60)).await;
-        assert!(ledger.asked.load(Ordering::Relaxed) <= asked + 1, "nobody waits, and nobody asks");
+        assert!(ledger.asked.load(Ordering::Relaxed) <= asked + 1, "no queries without waiters");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A store, brains and a Discord that can be looked into, for tests.
+//! In-memory event store, fake brain and fake responder, for tests.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -35,11 +35,11 @@ struct Tables {
     crashed: Vec<CrashedInput>,
     places: i64,
     calls: usize,
-    /// The process ends at this call, before or after it has done what it should.
+    /// The process ends at this call, before or after the call takes effect.
     killed_at: Option<(usize, bool)>,
 }
 
-/// Keeps everything in memory, longer than a process lives.
+/// In-memory store that survives processes.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     tables: Arc<Mutex<Tables>>,
@@ -66,7 +66,7 @@ impl Memory {
         self.tables().operations.clone()
     }
 
-    /// What operations say, as `content` of their payloads, in order.
+    /// The `content` of all submitted messages, in order.
     pub(crate) fn said(&self) -> Vec<String> {
         let content = |operation: &NewOperation| {
             let payload: Value = serde_json::from_str(&operation.payload).unwrap();
@@ -83,7 +83,7 @@ impl Memory {
         self.tables().sessions.get(&shard).cloned()
     }
 
-    /// A handler was done with an event of a session that is not confirmed past it.
+    /// Marks an event that is not confirmed as handled by a handler.
     pub(crate) fn was_handled(&self, session: &str, seq: u64, handler: &str) {
         self.tables().handled.insert((Arc::from(session), seq, Arc::from(handler)));
     }
@@ -92,7 +92,7 @@ impl Memory {
         self.tables().inbox.values().cloned().collect()
     }
 
-    /// An input ended processes so often.
+    /// Records that an input ended processes.
     pub(crate) fn crash(&self, input: Input, crashes: u32) {
         let (part, cause) = ("event_router".to_owned(), "panicked at x.rs:1".to_owned());
         self.tables().crashed.push(CrashedInput { input, crashes, part, cause });
@@ -257,16 +257,16 @@ impl EventStore for Memory {
     }
 }
 
-/// What a brain does when it is asked.
+/// Scripted reaction of a brain to a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Mood {
     Says(WebhookResponse),
     Fails(WebhookCallError),
-    /// It answers when the test says so.
+    /// It responds when the test resumes it.
     Hangs,
 }
 
-/// A brain that does what it is told, event by event, and then says what it was sent.
+/// A brain with a script for each event. Without one, it responds with a message that contains the sequence number.
 #[derive(Clone, Default)]
 pub(crate) struct Fake {
     moods: Arc<Mutex<HashMap<u64, VecDeque<Mood>>>>,
@@ -279,7 +279,7 @@ impl Fake {
         self.moods.lock().unwrap().insert(seq, moods.into_iter().collect());
     }
 
-    /// The events that it was asked about, in order.
+    /// Sequence numbers of the events that it was called with, in order.
     pub(crate) fn asked(&self) -> Vec<u64> {
         self.asked.lock().unwrap().iter().map(|(seq, _)| *seq).collect()
     }
@@ -293,7 +293,7 @@ impl Fake {
     }
 }
 
-/// A message that says this.
+/// A response that sends a message with this content.
 pub(crate) fn says(content: &str) -> WebhookResponse {
     let payload = serde_json::json!({ "channel_id": "5", "content": content });
     WebhookResponse {
@@ -322,7 +322,7 @@ impl WebhookClient for Fake {
     }
 }
 
-/// What Discord was told of interactions, and what it says to that.
+/// Records first responses, and returns scripted results.
 #[derive(Clone, Default)]
 pub(crate) struct Phone {
     pub(crate) told: Arc<Mutex<Vec<(u64, InitialResponse)>>>,
@@ -332,14 +332,15 @@ pub(crate) struct Phone {
 
 impl InteractionResponder for Phone {
     fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, _: TraceContext) -> RespondFuture {
-        assert!(!self.panics || matches!(first, InitialResponse::Deferred { .. }), "this one breaks its guild");
+        assert!(!self.panics || matches!(first, InitialResponse::Deferred { .. }), "this interaction crashes its \
+            guild");
         self.told.lock().unwrap().push((interaction.id, first));
         let answer = self.answers.lock().unwrap().pop_front().unwrap_or(ResponseResult::Now);
         Box::pin(async move { answer })
     }
 }
 
-/// A process and what outlives it.
+/// The state that survives processes, and their configuration.
 #[derive(Clone, Default)]
 pub(crate) struct World {
     pub(crate) store: Memory,
@@ -349,7 +350,7 @@ pub(crate) struct World {
     pub(crate) handlers: EventHandlers,
 }
 
-/// The session that tests have, unless they say another.
+/// The default session of tests.
 pub(crate) const SESSION: &str = "s1";
 
 impl World {
@@ -358,7 +359,7 @@ impl World {
         Self { handlers, ..Self::default() }
     }
 
-    /// Begins a process, and the ends of its shards' feeds.
+    /// Starts a process. Returns its handle, and the senders of its shards.
     pub(crate) async fn start(&self) -> (EventsHandle, HashMap<u32, ShardSender>) {
         let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
         let outside = EventPorts {
@@ -385,7 +386,7 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("it never came to pass: {what}");
+        panic!("condition never became true: {what}");
     }
 }
 
@@ -393,7 +394,7 @@ pub(crate) fn begin(feed: &ShardSender, session: &str) {
     begin_of(0, feed, session);
 }
 
-/// The same of another shard than the first.
+/// Starts a session of this shard.
 pub(crate) fn begin_of(shard: u32, feed: &ShardSender, session: &str) {
     let session: Arc<str> = Arc::from(session);
     feed.tell(ShardMessage::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
@@ -414,12 +415,12 @@ pub(crate) fn command(seq: u64, guild: u64, kind: u8) -> Event {
     frame(SESSION, seq, "INTERACTION_CREATE", &interaction(seq, guild, kind))
 }
 
-/// The same, over HTTP.
+/// The same over HTTP.
 pub(crate) fn posted(seq: u64, guild: u64, kind: u8) -> Event {
     read_interaction(interaction(seq, guild, kind).to_string(), UnixMs::new(1_700_000_000_000)).unwrap()
 }
 
-/// The id of an interaction that was created when tests take place.
+/// Id of an interaction that is created at the time of the tests.
 pub(crate) const fn live_id(seq: u64) -> u64 {
     ((1_700_000_000_000 - 1_420_070_400_000) << 22) + seq
 }
@@ -431,7 +432,7 @@ pub(crate) fn live_command(seq: u64, kind: u8) -> Event {
     frame(SESSION, seq, "INTERACTION_CREATE", &data)
 }
 
-/// The same, over HTTP.
+/// The same over HTTP.
 pub(crate) fn live_posted(seq: u64, kind: u8) -> Event {
     let mut data = interaction(seq, 1, kind);
     data["id"] = live_id(seq).to_string().into();
@@ -454,7 +455,7 @@ fn frame(session: &str, seq: u64, kind: &str, d: &Value) -> Event {
     }
 }
 
-/// What the store answers to an operation that it has accepted.
+/// The store's result for an accepted operation.
 fn accepted(operation: &NewOperation) -> SubmitResult {
     let queue = operation.queue.queue(&operation.tenant);
     SubmitResult::Accepted { seq: 1, queue, state: guildhall_core::operation::OperationState::Queued }

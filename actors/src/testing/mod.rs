@@ -1,4 +1,4 @@
-//! Stores, a Discord and faults in memory, for tests of this crate.
+//! In-memory stores, fake Discord and fault injection, for tests of this crate.
 
 pub(crate) mod events;
 pub(crate) mod operations;

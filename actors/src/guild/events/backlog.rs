@@ -22,7 +22,7 @@ pub(crate) struct InboxBacklog {
 
 #[derive(Default)]
 struct Entries {
-    /// By lane and [handler queue](HandlerRegistry::line).
+    /// By lane and handler queue.
     waiting: HashMap<(i64, usize), usize>,
     keys: HashSet<InboxKey>,
     calls: HashMap<InboxKey, (usize, WebhookTask)>,

@@ -1,4 +1,4 @@
-//! Events that ended processes: kept as dead events, so that what follows them is handled.
+//! Events that ended processes: stored as dead events, so that later events are handled.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,20 +18,20 @@ use crate::telemetry::emit;
 use crate::telemetry::events::EventDeadLettered;
 use crate::wall_clock::WallClock;
 
-/// The handler of a dead event whose frame could not be read, or that no handler wants. No handler can have this name.
+/// Handler of a dead event whose frame could not be read, or that matches no handler. No handler can have this name.
 pub(crate) const UNREAD: &str = "(unread)";
 
-/// What an event is called that is not read.
+/// Name of an event that is not read.
 const NAME: EventName = EventName::Known("gateway.unread");
 
-/// An event whose frame is not read: it ended processes. Its text is the whole frame.
+/// Creates an event from a frame that is not read, because it ended processes. Its text is the whole frame.
 #[must_use]
 pub fn unread_event(frame: String, origin: EventOrigin, received_at: UnixMs) -> Event {
     let whole = 0..frame.len();
     Event {
         origin,
         name: NAME,
-        // Never shed.
+        // Never dropped under load.
         class: EventClass::Change,
         guild: None,
         channel: None,
@@ -42,7 +42,7 @@ pub fn unread_event(frame: String, origin: EventOrigin, received_at: UnixMs) -> 
     }
 }
 
-/// Events and inbox entries that ended processes, and how they are set aside.
+/// Events and inbox entries that ended processes, and how to set them aside.
 pub(crate) struct CrashedEvents {
     store: DurableEventStore,
     handlers: Arc<HandlerRegistry>,
@@ -86,7 +86,7 @@ impl CrashedEvents {
         self.store.forget_crash(input).await;
     }
 
-    /// What is stored of an event that is set aside: a dead event for each of its handlers but those that are done with it.
+    /// Commits for an event that is set aside: a dead event for each of its handlers that has not finished with it.
     pub(crate) fn dead_events(&self, unread: &Event, crashed: &CrashedInput, done: &[usize]) -> Vec<HandlerCommit> {
         if !crashed.resists() {
             // Reading it may be what ended the processes.
@@ -98,7 +98,7 @@ impl CrashedEvents {
         vec![self.dead_unread(unread, crashed)]
     }
 
-    /// `None` if it is no event, or no handler wants it.
+    /// `None` if the frame is not an event, or matches no handler.
     fn dead_for_handlers(&self, unread: &Event, crashed: &CrashedInput, done: &[usize]) -> Option<Vec<HandlerCommit>> {
         let EventOrigin { session, shard, .. } = &unread.origin;
         let frame = event::read(unread.text.data().to_owned(), *shard, session, unread.received_at);
@@ -118,7 +118,7 @@ impl CrashedEvents {
         )
     }
 
-    /// The frame as it came, as a JSON string; without it if setting it aside ended processes, too.
+    /// A dead event with the frame as a JSON string, or with null if setting it aside ended processes too.
     fn dead_unread(&self, unread: &Event, crashed: &CrashedInput) -> HandlerCommit {
         let data = if crashed.resists() { Value::Null } else { Value::from(unread.text.data()) };
         let data = data.to_string();

@@ -1,4 +1,4 @@
-//! Events that ended processes become dead events, and what follows them is handled.
+//! Events that ended processes become dead events, and later events are handled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn rules() -> Value {
     ])
 }
 
-/// A frame of a message as a shard hands it on that must not read it.
+/// A message frame as forwarded by a shard that must not read it.
 fn unread(seq: u64) -> Event {
     let d = json!({ "id": "1", "guild_id": "1", "channel_id": "5", "content": "bad", "author": { "id": "77" } });
     unread_text(seq, json!({ "t": "MESSAGE_CREATE", "s": seq, "op": 0, "d": d }).to_string())
@@ -48,7 +48,7 @@ fn event(seq: u64) -> Input {
     Input::Event { session: Arc::from(SESSION), seq }
 }
 
-/// A session that is confirmed up to its first event.
+/// Runs a process whose session is confirmed up to its first event.
 async fn first_process(world: &World) {
     let (events, feeds) = world.start().await;
     begin(&feeds[&0], SESSION);
@@ -68,7 +68,7 @@ fn shard_is_told_which_events_of_its_session_not_to_read() {
         world.store.crash(Input::Event { session: "another".into(), seq: 3 }, 2);
         let (events, _) = world.start().await;
         let taken = events.take(vec![ShardClaim { shards: 1, shard: 0, fence: 2 }]).await;
-        // 2 is confirmed, so it does not come again.
+        // 2 is confirmed, so Discord does not send it again.
         assert_eq!(taken[0].unread, BTreeSet::from([4, 6]));
     });
 }
@@ -82,7 +82,7 @@ fn event_that_ended_processes_is_dead_for_each_handler_and_confirmed() {
         let (events, feeds) = world.start().await;
         feeds[&0].tell(ShardMessage::Events([unread(3), message(SESSION, 4, 1)].into_iter().collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert_eq!(world.store.said(), ["2", "2", "4", "4"], "the one after it is handled");
+        assert_eq!(world.store.said(), ["2", "2", "4", "4"], "the next event is handled");
         assert_eq!(world.store.confirmed(0), Some(4));
         let dead = world.store.inbox_now();
         let handlers: Vec<&str> = dead.iter().map(|entry| &*entry.key.handler).collect();
@@ -93,7 +93,7 @@ fn event_that_ended_processes_is_dead_for_each_handler_and_confirmed() {
             let why = entry.dead.as_deref().unwrap();
             assert!(why.contains("ended the process 2 times") && why.contains("event_router panicked at x.rs:1;"));
         }
-        world.until("it is forgotten", || world.store.crashed().is_empty()).await;
+        world.until("the crash is forgotten", || world.store.crashed().is_empty()).await;
         assert_eq!(feeds[&0].credit().used(), FlowLimit { events: 0, bytes: 0 });
     });
 }
@@ -127,9 +127,9 @@ fn handler_that_was_done_before_the_crash_gets_no_dead_event() {
 fn frame_that_cannot_be_read_is_stored_as_it_came() {
     for (text, crashes, stored) in [
         ("not a frame \u{1}", 2, json!("not a frame \u{1}")),
-        // No handler wants it.
+        // No handler matches.
         (r#"{"t":"TYPING_START","s":3,"op":0,"d":{}}"#, 2, json!(r#"{"t":"TYPING_START","s":3,"op":0,"d":{}}"#)),
-        // Setting it aside ended a process, too.
+        // Setting it aside ended a process too.
         ("not a frame", 3, Value::Null),
     ] {
         paused(async {
@@ -143,7 +143,7 @@ fn frame_that_cannot_be_read_is_stored_as_it_came() {
             let [entry]: [InboxEntry; 1] = world.store.inbox_now().try_into().unwrap();
             let shown: Value = serde_json::from_str(&entry.event).unwrap();
             assert_eq!((&*entry.key.handler, &shown["data"]), (UNREAD, &stored));
-            // Reviving it cannot help, and harms nothing.
+            // Reviving it does not help, but is harmless.
             let note = Caller::operator().note(AuditAction::EventsRevive, UnixMs::new(5));
             assert!(EventStore::revive(&world.store, entry.place, note).await.unwrap());
             events.revived();
@@ -174,7 +174,7 @@ fn inbox_entry_that_ended_processes_is_dead_and_those_behind_it_are_handled() {
         let [entry]: [InboxEntry; 1] = world.store.inbox_now().try_into().unwrap();
         assert_eq!(entry.key.seq, 2);
         assert!(entry.dead.unwrap().contains("ended the process 2 times"));
-        assert_eq!(world.brain.asked(), [2, 3, 4], "it is not tried again");
-        world.until("it is forgotten", || world.store.crashed().is_empty()).await;
+        assert_eq!(world.brain.asked(), [2, 3, 4], "it is not retried");
+        world.until("the crash is forgotten", || world.store.crashed().is_empty()).await;
     });
 }

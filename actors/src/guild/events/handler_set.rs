@@ -1,11 +1,11 @@
-//! Who wants to hear of an event.
+//! The handlers of an event.
 
 use std::sync::Arc;
 
-/// Handlers by their numbers, in order.
+/// Numbers of handlers, in order.
 ///
-/// There is one for each event, and threads hand them to each other: for numbers of which the last is less than 64 past the
-/// first, it is a mask, so that no two threads count who shares it.
+/// Each event has one, and it moves between threads. When the last number is less than 64 above the first, it is a
+/// mask, so threads do not contend for a reference count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandlerSet {
     Few { first: usize, mask: u64 },
@@ -13,7 +13,7 @@ pub(crate) enum HandlerSet {
 }
 
 impl HandlerSet {
-    /// Whether it is nobody.
+    /// Whether there are no handlers.
     pub(crate) fn is_nobody(&self) -> bool {
         match self {
             Self::Few { mask, .. } => *mask == 0,
@@ -21,7 +21,7 @@ impl HandlerSet {
         }
     }
 
-    /// All of them, in order.
+    /// The numbers, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         let (first, mut mask, numbers) = match self {
             Self::Few { first, mask } => (*first, *mask, [].as_slice()),
@@ -35,7 +35,7 @@ impl HandlerSet {
         few.chain(numbers.iter().copied())
     }
 
-    /// This one has heard of it.
+    /// Removes a handler.
     pub(crate) fn remove(&mut self, handler: usize) {
         match self {
             Self::Few { first, mask } => *mask &= !bit(*first, handler).unwrap_or(0),
@@ -52,7 +52,7 @@ impl From<Vec<usize>> for HandlerSet {
     }
 }
 
-/// The bit of a number in a mask that begins with another, if it has one.
+/// The bit for a number in a mask that starts at `first`, if it has one.
 fn bit(first: usize, number: usize) -> Option<u64> {
     u32::try_from(number.checked_sub(first)?).ok().and_then(|number| 1_u64.checked_shl(number))
 }
@@ -69,7 +69,7 @@ mod tests {
             assert_eq!(whom.is_nobody(), numbers.is_empty());
             whom.remove(7);
             whom.remove(2_000);
-            assert_eq!(whom.iter().collect::<Vec<_>>(), numbers, "those were not among them");
+            assert_eq!(whom.iter().collect::<Vec<_>>(), numbers, "unknown handlers are ignored");
             for (place, number) in numbers.iter().enumerate() {
                 whom.remove(*number);
                 assert_eq!(whom.iter().collect::<Vec<_>>(), numbers[place + 1..]);

@@ -1,5 +1,5 @@
-//! The inbox: events that waited too long for their handlers, or whose handlers failed, go on from here, those of one guild and
-//! handler in order. Their sessions are confirmed past them.
+//! The inbox: retries events whose handlers are slow or failed. Entries of one guild and handler are handled in order.
+//! Their sessions are confirmed past them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::telemetry::crash::EventSetAside;
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventDeadLettered, EventHandled, HandlerMissing, HandlingOutcome};
 
-/// Entries that are read at once.
+/// Number of entries in one read.
 const PAGE: usize = 256;
 
-/// Entries that are worked on at once.
+/// Maximum number of entries that are handled at the same time.
 const CONCURRENCY: usize = 256;
 
-/// How often it is looked for entries that somebody else has put there or revived.
+/// How often to read entries that other processes added or revived.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long an interaction can be answered.
+/// How long Discord accepts a response to an interaction.
 const INTERACTION_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// Entries of one lane for one handler, in order.
@@ -41,17 +41,18 @@ struct InboxQueue {
     running: bool,
 }
 
-/// What became of an entry.
+/// Result of handling an entry.
 enum EntryResult {
-    /// It is not in the inbox any more, or is a dead letter.
+    /// It is no longer in the inbox, or is dead.
     Gone,
-    /// It is tried again.
+    /// It is retried.
     Again { at: UnixMs, attempts: u32 },
 }
 
 type InboxQueues = HashMap<(i64, usize), InboxQueue>;
 
-/// Counts what waits there for this process, before anything new is handled: it has to wait behind that.
+/// Adds the waiting entries of this process to the backlog. Called before new events are handled, because they must
+/// wait behind these.
 pub(crate) async fn count(context: &EventContext) {
     let mut after = 0;
     loop {
@@ -69,7 +70,7 @@ pub(crate) async fn count(context: &EventContext) {
     }
 }
 
-/// The handler and the event of an entry, if this process looks after it.
+/// Handler and event of an entry, if this process owns it.
 fn ours(context: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
     let Some(handler) = context.backlog.handler_of(&entry.key) else {
         if missing.insert(Arc::clone(&entry.key.handler)) {
@@ -82,13 +83,13 @@ fn ours(context: &EventContext, entry: &InboxEntry, missing: &mut BTreeSet<Arc<s
     context.ownership.has(&event).then_some((handler, event))
 }
 
-/// Makes an entry a dead letter that ended processes, or that no handler can be called with, without reading it.
+/// Marks an entry as dead without reading it, if it ended processes or no handler can be called with it.
 async fn set_aside(context: &EventContext, entry: &InboxEntry) -> bool {
     let crashed = context.crashed.get(&entry.key);
     let why = match &crashed {
         Some(crashed) => crashed.reason(),
         None if *entry.key.handler == *UNREAD => {
-            "its frame was never read, so it is not known which handlers want it; it is stored for inspection only"
+            "its frame was never read, so its handlers are unknown; it is stored for inspection only"
                 .to_owned()
         }
         None => return false,
@@ -101,7 +102,7 @@ async fn set_aside(context: &EventContext, entry: &InboxEntry) -> bool {
     true
 }
 
-/// Works on the inbox for as long as there is a process.
+/// Handles inbox entries until the process ends.
 pub(crate) async fn work(context: Arc<EventContext>) {
     let mut lines = InboxQueues::new();
     let (mut after, mut loaded) = (0, 0);
@@ -111,7 +112,7 @@ pub(crate) async fn work(context: Arc<EventContext>) {
     loop {
         let now = (context.ownership.changes(), context.handlers.generation());
         if std::mem::replace(&mut changes, now) != now {
-            // Shards have come or gone, and with them what waits in their guilds; or handlers have.
+            // Shards, and with them the entries of their guilds, or handlers were added or removed.
             missing.clear();
             (after, loaded) = (0, let_go(&context, &mut lines, &mut missing));
         }
@@ -119,7 +120,7 @@ pub(crate) async fn work(context: Arc<EventContext>) {
         let now = context.clock.now();
         let mut next_due: Option<UnixMs> = None;
         for (whose, line) in &mut lines {
-            // Its handler may be gone: it was called for the last time.
+            // The handler may be removed after its last call.
             while !line.running
                 && let Some(head) = line.waiting.pop_front_if(|head| context.backlog.handler_of(&head.key).is_none())
             {
@@ -166,7 +167,8 @@ pub(crate) async fn work(context: Arc<EventContext>) {
     }
 }
 
-/// Forgets all that nobody works on just now: what is still this process's to look after is read again. How many are left.
+/// Forgets all entries that are not running. Those that this process still owns are read again. Returns the number of
+/// entries left.
 fn let_go(context: &EventContext, lines: &mut InboxQueues, missing: &mut BTreeSet<Arc<str>>) -> usize {
     for ((lane, handler), line) in &mut *lines {
         for entry in line.waiting.drain(usize::from(line.running)..) {
@@ -179,7 +181,7 @@ fn let_go(context: &EventContext, lines: &mut InboxQueues, missing: &mut BTreeSe
     lines.len()
 }
 
-/// Reads what is new, as far as there is room.
+/// Reads new entries while there is room.
 async fn load(
     context: &EventContext,
     lines: &mut InboxQueues,
@@ -187,7 +189,8 @@ async fn load(
     loaded: &mut usize,
     missing: &mut BTreeSet<Arc<str>>,
 ) {
-    // Past those of other processes, but never past one of its own: theirs may become visible out of order.
+    // Skips entries of other processes, but never moves the cursor past the last owned one: entries may become visible
+    // out of order.
     let mut from = *after;
     while *loaded < context.config.inbox_loaded {
         let page = context.store.until_ok("inbox", |store| store.inbox(from, PAGE)).await;
@@ -200,13 +203,13 @@ async fn load(
             if let Some((handler, _)) = ours(context, &entry, missing) {
                 *after = entry.place;
                 let line = context.handlers.line(handler);
-                // The one that is worked on was not forgotten.
+                // The running entry was not forgotten.
                 let head = lines.get(&(entry.lane, line)).and_then(|line| line.waiting.front());
                 if head.is_some_and(|head| head.place == entry.place) {
                     continue;
                 }
                 *loaded += 1;
-                // Another process may have put it there, or a person has revived it.
+                // Another process may have added it, or the API has revived it.
                 context.backlog.add(entry.lane, handler, &entry.key, None);
                 lines.entry((entry.lane, line)).or_default().waiting.push_back(entry);
             } else if context.backlog.handler_of(&entry.key).is_none() {
@@ -219,7 +222,7 @@ async fn load(
     }
 }
 
-/// Lets a handler hear of an entry.
+/// Runs the handler of an entry.
 async fn run(
     context: Arc<EventContext>,
     whose: (i64, usize),
@@ -298,6 +301,6 @@ async fn postpone(context: &EventContext, entry: &InboxEntry, later: InboxDispos
     };
     let now = context.clock.now();
     let known = context.store.until_ok("put_off", |store| store.put_off(entry.key.clone(), later.clone(), now)).await;
-    // Somebody else has been done with it.
+    // Another process has finished the entry.
     if known { ended } else { EntryResult::Gone }
 }

@@ -1,8 +1,8 @@
-//! What becomes of interactions first; and those that came over HTTP, whose first answer goes back the way they came.
+//! First responses to interactions, and handling of interactions over HTTP, whose first response is the HTTP response.
 //!
 //! ```text
-//!  posted ─▶ some handler defers ─▶ inbox, kept ─▶ deferred (the inbox goes on with it)
-//!        └─▶ none of them does ───▶ told at once ─▶ kept ─▶ its reply
+//!  request ─▶ a handler defers ─▶ stored in the inbox ─▶ deferred (the inbox continues)
+//!         └─▶ no handler defers ─▶ handlers run ─▶ output stored ─▶ reply
 //! ```
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -27,24 +27,24 @@ use crate::telemetry::events::{
     EventDelivered, EventHandled, HandlingOutcome, InteractionAnswered, InteractionResponseFailed,
 };
 
-/// Interactions over HTTP that may be under way at once.
+/// Maximum number of HTTP interactions in flight.
 const UNDER_WAY: usize = 512;
 
-/// Interactions that were answered at once and are remembered, so that nobody hears of one twice.
+/// Maximum number of ids of answered interactions in memory. They prevent a second run of the handlers.
 const REMEMBERED: usize = 65_536;
 
-/// What is answered to an interaction that came over HTTP.
+/// Response to an interaction over HTTP.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HttpInteractionResponse {
-    /// This.
+    /// This response.
     Answer(InitialResponse),
-    /// Nobody wants to hear of it, or nobody has an answer.
+    /// No handler matches, or none has a response.
     Nobody,
-    /// It cannot be taken now: the store does not answer in time, or too much waits already.
+    /// It cannot be accepted now: the store does not respond in time, or too many interactions wait.
     Busy,
 }
 
-/// Interactions over HTTP that are under way, and those that were.
+/// Bounds HTTP interactions in flight, and remembers those that were answered.
 pub(crate) struct InteractionLimiter {
     room: Arc<Semaphore>,
     answered: Mutex<SeenInteractions>,
@@ -63,7 +63,7 @@ impl Default for InteractionLimiter {
 }
 
 impl InteractionLimiter {
-    /// Whether this is the first time, as far as this process remembers.
+    /// Whether this process sees the interaction for the first time, as far as it remembers.
     fn is_first(&self, id: u64) -> bool {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         if !answered.ids.insert(id) {
@@ -79,7 +79,7 @@ impl InteractionLimiter {
     }
 }
 
-/// Whether Discord waits for this handler's response itself, because the interaction is not deferred.
+/// Whether Discord waits for this handler's response, because the interaction is not deferred.
 pub(crate) fn responds_at_once(config: &EventsConfig, event: &Event, handler: &EventHandler) -> bool {
     event.interaction.as_ref().is_some_and(|interaction| match interaction.kind {
         InteractionKind::Autocomplete => true,
@@ -174,7 +174,7 @@ async fn put_into_inbox(context: Arc<EventContext>, event: Event, to: Vec<usize>
     drop(permit);
 }
 
-/// Runs handlers one after the other; the first reply is the response.
+/// Runs the handlers one after the other. The first reply is the response.
 async fn respond(
     context: &Arc<EventContext>,
     event: Event,
@@ -229,7 +229,7 @@ async fn respond(
     }
 }
 
-/// Stores what handlers produced beside their replies.
+/// Stores what handlers produced besides their replies.
 async fn store(
     context: Arc<EventContext>,
     event: Event,
@@ -251,7 +251,7 @@ async fn store(
     drop(permit);
 }
 
-/// A reply as Discord takes it: one that says its type is taken as it is.
+/// A reply in Discord's format. A reply with a type is used unchanged.
 pub(crate) fn first_response(kind: InteractionKind, reply: Value) -> Value {
     if reply.get("type").is_some_and(Value::is_number) && reply.get("data").is_some() {
         return reply;

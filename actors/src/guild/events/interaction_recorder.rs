@@ -25,10 +25,10 @@ use crate::telemetry::emit;
 use crate::telemetry::events::InteractionsNotRecorded;
 use crate::wall_clock::WallClock;
 
-/// The most interactions that wait for the store. Past it they are not recorded.
+/// Maximum number of interactions that wait for the store. Further ones are not recorded.
 const MAX_IN_FLIGHT: usize = 65_536;
 
-/// How long a handler that Discord waits for is held back by a slow store.
+/// How long a slow store may delay a handler that Discord waits for.
 const RECORD_WITHIN: Duration = Duration::from_millis(500);
 
 /// Resolves when interactions are recorded, for any number of waiters.
@@ -46,7 +46,7 @@ impl InteractionRecorder {
         Self { store, clock, in_flight: AtomicUsize::new(0) }
     }
 
-    /// Reserves room for so many, if there is any.
+    /// Reserves room for `count` interactions, if there is any.
     fn reserve(&self, count: usize) -> bool {
         let reserve = |in_flight: usize| Some(in_flight + count).filter(|total| *total <= MAX_IN_FLIGHT);
         self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_ok()
@@ -56,7 +56,7 @@ impl InteractionRecorder {
         self.in_flight.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Records the interactions among these events, in one write. Nothing if there are none to record, or too many wait.
+    /// Records the interactions among these events in one write. `None` if there are none to record, or too many wait.
     pub(crate) fn prepare<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
         let received: Vec<_> = events.filter_map(ReceivedInteraction::of).collect();
         let now = self.clock.now();
@@ -77,7 +77,7 @@ impl InteractionRecorder {
         Some((Box::pin(record) as Pin<Box<dyn Future<Output = ()> + Send>>).shared())
     }
 
-    /// The same, started at once: it continues without waiters.
+    /// Like [`prepare`](Self::prepare), but starts at once and continues without waiters.
     pub(crate) fn start<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<RecordingFuture> {
         let recording = self.prepare(events)?;
         spawn_finite(Part::InteractionRecorder, recording.clone());
@@ -85,8 +85,8 @@ impl InteractionRecorder {
     }
 }
 
-/// Waits until interactions are recorded, but not longer than Discord's patience allows.
+/// Waits until interactions are recorded, but only for a short time, because Discord waits for the response.
 pub(crate) async fn recorded_soon(recording: RecordingFuture) {
-    // A store that is slow must not keep Discord waiting for a response.
+    // A slow store must not delay the response to Discord.
     let _ = timeout(RECORD_WITHIN, recording).await;
 }

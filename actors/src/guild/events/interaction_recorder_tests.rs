@@ -1,4 +1,4 @@
-//! Received interactions are recorded before anything but Discord hears of them.
+//! Interactions are recorded before handlers receive them.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn handler_that_discord_waits_for_is_not_held_back_by_the_store() {
         let held = world.store.recording.clone().write_owned().await;
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(ShardMessage::Events([live_command(2, COMMAND)].into_iter().collect())).unwrap();
-        world.until("the brain is asked", || world.brain.asked() == [2]).await;
+        world.until("the brain is called", || world.brain.asked() == [2]).await;
         assert!(recorded(&world).is_empty());
         assert_ne!(events.interaction(live_posted(3, COMMAND)).await, HttpInteractionResponse::Busy);
         assert_eq!(world.brain.asked(), [2, live_id(3)]);

@@ -1,4 +1,4 @@
-//! What waits for a guild: filled by the event supervisor, emptied by the guild, and still there if the guild breaks. All of
+//! Mailbox of a guild. The event supervisor fills it and the guild empties it. It survives a crash of the guild. All of
 //! them run on one thread.
 
 use std::cell::{Cell, Ref, RefCell};
@@ -13,19 +13,19 @@ use guildhall_core::time::UnixMs;
 
 use super::routed_event::QueuedEvent;
 
-/// What waits for a guild.
+/// Events that wait for a guild.
 pub(crate) struct GuildMailbox {
     waiting: RefCell<VecDeque<QueuedEvent>>,
-    /// The guild, if it waits to be woken.
+    /// Wakes the guild while it waits for events.
     guild: Cell<Option<Waker>>,
-    /// Since when it is known that there is nothing to do; nothing while there is.
+    /// Since when the mailbox is known to be empty. `None` while it has events.
     idle_since: Cell<Option<UnixMs>>,
     closed: Cell<bool>,
-    /// The event that is under way, by its place, and its handler.
+    /// Position of the event that is being handled, and its handler.
     executing: Cell<Option<(usize, usize)>>,
 }
 
-/// A mailbox keeps room for so many, however long it has had nothing to do.
+/// An empty mailbox keeps at most this capacity.
 const ROOM: usize = 8;
 
 impl GuildMailbox {
@@ -51,7 +51,7 @@ impl GuildMailbox {
         }
     }
 
-    /// Waits until something is there. `false` once it is closed.
+    /// Waits until there is an event. Returns `false` once the mailbox is closed.
     pub(crate) async fn filled(&self) -> bool {
         poll_fn(|cx| {
             if self.closed.get() {
@@ -66,32 +66,32 @@ impl GuildMailbox {
         .await
     }
 
-    /// All that waits, the first first. Nothing may be put there or taken as long as somebody looks.
+    /// All waiting events in order. The mailbox must not change while the reference is held.
     pub(crate) fn waiting(&self) -> Ref<'_, VecDeque<QueuedEvent>> {
         self.waiting.borrow()
     }
 
-    /// The event of a place.
+    /// Event at this position.
     pub(crate) fn event(&self, place: usize) -> Option<Arc<Event>> {
         self.waiting.borrow().get(place).map(|parcel| Arc::clone(parcel.event()))
     }
 
-    /// The first, so many of them, are done: they go there.
+    /// Moves the first `count` events into `to`.
     pub(crate) fn pop(&self, count: usize, to: &mut Vec<QueuedEvent>) {
         to.extend(self.waiting.borrow_mut().drain(..count));
     }
 
-    /// The event of this place goes to this handler now.
+    /// Records that this handler receives the event at this position now.
     pub(crate) fn executes(&self, place: usize, handler: usize) {
         self.executing.set(Some((place, handler)));
     }
 
-    /// Nothing is under way.
+    /// Records that no event is being handled.
     pub(crate) fn rests(&self) {
         self.executing.set(None);
     }
 
-    /// What was under way when the guild broke. That handler does not hear of the event again.
+    /// Event and handler that were executing when the guild crashed. Removes that handler from the event.
     pub(crate) fn take_poison(&self) -> Option<(Arc<Event>, usize)> {
         let (place, handler) = self.executing.take()?;
         let mut waiting = self.waiting.borrow_mut();
@@ -104,7 +104,8 @@ impl GuildMailbox {
         self.waiting.borrow().len()
     }
 
-    /// Closes it if there has been nothing to do since then, as far as was seen; only who fills it may.
+    /// Closes the mailbox if it is known to have been empty at least since the first time. Only its producer may call
+    /// this.
     pub(crate) fn close_if_idle_since(&self, then: UnixMs, now: UnixMs) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.is_empty() {

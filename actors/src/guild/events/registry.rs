@@ -1,12 +1,12 @@
-//! The handlers of this process: those that new events go to, and those that events which came before a reload still go to.
+//! Handlers of this process: the current ones, and those of earlier configurations that still have events.
 //!
 //! ```text
 //!  numbers   0   1   2 │ 3   4   5   6 │ …          a reload adds a block and makes it current
 //!            first set   │ second set      │            events keep the numbers that they were routed with
 //! ```
 //!
-//! A number means the same handler for as long as the process lives, so an event that is under way finishes with the handler that
-//! it was given to, and nothing has to stop for a reload.
+//! A number means the same handler as long as the process runs. An event in progress finishes with the handler that it
+//! was routed to, and a reload does not stop anything.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,49 +17,49 @@ use guildhall_core::event::handler::{EventHandler, EventHandlers};
 use crate::ports::WebhookClient;
 use crate::telemetry::events::HandlerMeters;
 
-/// How many handlers a process can have had, over all reloads.
+/// Maximum number of handlers of a process over all reloads.
 const MOST: usize = 16_384;
 
-/// All handlers that there were.
+/// All current and former handlers.
 pub(crate) struct HandlerRegistry {
-    /// Filled from the front, and never changed after that.
+    /// Filled from the front. A filled slot never changes.
     slots: Box<[OnceLock<Box<HandlerSlot>>]>,
     current: RwLock<Arc<CurrentHandlers>>,
     /// How often the current set was replaced.
     generation: AtomicU64,
 }
 
-/// A handler of a set.
+/// A handler in a set.
 pub(crate) struct HandlerSlot {
-    /// It and the others of its set, and its place among them.
+    /// The set of the handler, and its index in it.
     handlers: EventHandlers,
     place: usize,
     pub(crate) meters: HandlerMeters,
-    /// What its webhook is reached by.
+    /// Client for its webhook.
     pub(crate) brain: Arc<dyn WebhookClient>,
-    /// The first number that a handler of this name had: what waits for the name waits under this one.
+    /// The first number of a handler with this name. Inbox entries for the name are queued under it.
     line: usize,
 }
 
 impl HandlerSlot {
     pub(crate) fn handler(&self) -> &EventHandler {
-        self.handlers.get(self.place).expect("invariant: a slot names a handler of its set")
+        self.handlers.get(self.place).expect("invariant: a slot refers to a handler of its set")
     }
 }
 
-/// The handlers that new events go to.
+/// The handlers for new events.
 struct CurrentHandlers {
     handlers: EventHandlers,
-    /// The number of the first.
+    /// Number of the first handler.
     base: usize,
     numbers: HashMap<Arc<str>, usize>,
-    /// The line of each name that there ever was.
+    /// Queue of each current or former name.
     lines: HashMap<Arc<str>, usize>,
 }
 
-/// The handlers of a process were replaced so often that there is no room for more.
+/// The handlers were replaced so often that there are no free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the handlers of this process were replaced too often: restart it to use the new ones")]
+#[error("the handlers of this process were replaced too often; restart it to use the new ones")]
 pub struct TooManyHandlers;
 
 impl HandlerRegistry {
@@ -80,7 +80,7 @@ impl HandlerRegistry {
         registry
     }
 
-    /// New events go to these handlers from now on.
+    /// Sets the handlers for new events.
     pub(crate) fn replace(
         &self,
         handlers: EventHandlers,
@@ -97,7 +97,7 @@ impl HandlerRegistry {
             let (handlers, brain) = (next.handlers.clone(), Arc::clone(brain));
             let filled = HandlerSlot { handlers, place, meters: HandlerMeters::new(name), brain, line };
             let is_new = slot.set(Box::new(filled)).is_ok();
-            debug_assert!(is_new, "numbers are given once");
+            debug_assert!(is_new, "numbers are assigned once");
         }
         *current = Arc::new(next);
         self.generation.fetch_add(1, Ordering::Release);
@@ -108,12 +108,12 @@ impl HandlerRegistry {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes whenever the current handlers do.
+    /// Changes whenever the current handlers change.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The handler of a number.
+    /// The handler with this number.
     pub(crate) fn slot(&self, number: usize) -> &HandlerSlot {
         let slot = self.slots.get(number).and_then(OnceLock::get);
         slot.expect("invariant: numbers come from the handlers themselves")
@@ -127,23 +127,23 @@ impl HandlerRegistry {
         &self.slot(number).meters
     }
 
-    /// Those of the current handlers that want to hear of events of this name, in order.
+    /// Numbers of the current handlers for events with this name, in order.
     pub(crate) fn matching(&self, name: &str) -> Vec<usize> {
         let current = self.current();
         current.handlers.matching(name).into_iter().map(|place| current.base + place).collect()
     }
 
-    /// The current handler of this name.
+    /// Number of the current handler with this name.
     pub(crate) fn number(&self, name: &str) -> Option<usize> {
         self.current().numbers.get(name).copied()
     }
 
-    /// What stands for all handlers that had the name of this one.
+    /// Queue of all handlers with the same name as this one.
     pub(crate) fn line(&self, number: usize) -> usize {
         self.slot(number).line
     }
 
-    /// What stands for all handlers that ever had this name.
+    /// Queue of all handlers that ever had this name.
     pub(crate) fn line_of(&self, name: &str) -> Option<usize> {
         self.current().lines.get(name).copied()
     }
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((registry.matching("message.create"), registry.matching("guild.create")), (vec![], vec![2, 3]));
         let names: Vec<_> = before.iter().map(|number| &*registry.slot(*number).handler().name).collect();
         assert_eq!(names, ["a", "b"]);
-        // What waits for a name waits in one line, whichever definition it was given to.
+        // Entries for a name have one queue, whichever definition they were routed to.
         assert_eq!((registry.line(1), registry.line(2), registry.line_of("a")), (1, 1, Some(0)));
     }
 
@@ -194,6 +194,6 @@ mod tests {
         let two = handlers(&["a", "b"], "guild.create");
         let refused = std::iter::repeat_with(|| registry.replace(two.clone(), &deaf())).find(Result::is_err);
         assert_eq!(refused, Some(Err(TooManyHandlers)));
-        assert!(registry.number("b").is_some(), "the last set is in use");
+        assert!(registry.number("b").is_some(), "the last accepted set is in use");
     }
 }

@@ -1,4 +1,4 @@
-//! An event on its way to its handlers, and the session that waits for it.
+//! An event on its way to its handlers, and its gateway session.
 //!
 //! ```text
 //!  router ──RoutedBatch: events read together──▶ supervisor ──QueuedEvent, in the mailbox of its guild──▶ guild
@@ -39,12 +39,12 @@ impl GatewaySession {
         Arc::new(Self { id, shard, resume_url, credit, ledger: Mutex::new(SessionLedger::new(confirmed)) })
     }
 
-    /// How far it is.
+    /// Which events are received, and up to which one the session is confirmed.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, SessionLedger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everybody is done with these numbers, and so many events and bytes have arrived.
+    /// Marks these events as handled by all their handlers, and returns their credit.
     pub(crate) fn done(&self, numbers: impl Iterator<Item = u64>, arrived: CreditReturn) {
         let mut ledger = self.ledger();
         numbers.for_each(|seq| ledger.on_done(seq));
@@ -52,7 +52,7 @@ impl GatewaySession {
         self.give_back(arrived);
     }
 
-    /// Others may be on their way instead.
+    /// Returns credit, so that the shard may forward more events.
     pub(crate) fn give_back(&self, CreditReturn { events, bytes }: CreditReturn) {
         if events > 0 {
             self.credit.give_back(events, bytes);
@@ -60,7 +60,7 @@ impl GatewaySession {
     }
 }
 
-/// How much has arrived of what counts against a shard's credit.
+/// Events and bytes to return to a shard's credit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CreditReturn {
     events: usize,
@@ -68,40 +68,40 @@ pub(crate) struct CreditReturn {
 }
 
 impl CreditReturn {
-    /// An event is among it.
+    /// Adds an event.
     pub(crate) fn add(&mut self, event: &Event) {
         self.events += 1;
         self.bytes += event.text.bytes();
     }
 }
 
-/// What tells how deferring an interaction went, to however many want to know.
+/// Result of deferring an interaction, for any number of waiters.
 pub(crate) type DeferralFuture = Shared<RespondFuture>;
 
-/// An event, and who wants to hear of it.
+/// An event and its handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct RoutedEvent {
     pub(crate) event: Arc<Event>,
-    /// Its handlers but those that are done with it, or that it broke.
+    /// Its handlers, without those that have finished with it or crashed on it.
     pub(crate) to: HandlerSet,
-    /// Whether the event counts against the shard's credit; what this process says itself does not.
+    /// Whether the event uses the shard's credit. Events that this process creates do not.
     pub(crate) counts: bool,
     pub(crate) deferring: Option<Box<DeferralFuture>>,
-    /// The recording of its interaction; handlers wait for it.
+    /// Recording of its interaction. Handlers wait for it.
     pub(crate) recording: Option<Box<RecordingFuture>>,
 }
 
-/// What events have in common that were read together.
+/// What events that were read together have in common.
 #[derive(Debug)]
 pub(crate) struct ReadBatch {
     pub(crate) session: Arc<GatewaySession>,
-    /// When they were read, or soon after.
+    /// Approximate time at which they were read.
     pub(crate) read_at: Instant,
-    /// When it was last told how long some of them took: the number of that telling.
+    /// Number of the last report that includes one of these events.
     pub(crate) told: Cell<u64>,
 }
 
-/// Events that were read together and go to their guilds together.
+/// Events that were read together and are sent to their guilds together.
 #[derive(Debug)]
 pub(crate) struct RoutedBatch {
     pub(crate) reading: ReadBatch,
@@ -109,14 +109,14 @@ pub(crate) struct RoutedBatch {
 }
 
 impl RoutedBatch {
-    /// Nothing yet of what was read of a session at this time, with room for so many.
+    /// Creates an empty batch with room for so many events of the session.
     pub(crate) fn new(session: &Arc<GatewaySession>, read_at: Instant, most: usize) -> Self {
         let reading = ReadBatch { session: Arc::clone(session), read_at, told: Cell::new(0) };
         Self { reading, routed: Vec::with_capacity(most) }
     }
 }
 
-/// An event in the mailbox of its guild. What it shares is counted by one thread.
+/// An event in the mailbox of its guild. Only one thread uses its reference counts.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedEvent {
     pub(crate) routed: RoutedEvent,

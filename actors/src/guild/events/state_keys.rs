@@ -1,4 +1,4 @@
-//! Refuses keys of stored values that belong to the daemon, wherever a handler could name one.
+//! Rejects state keys that are reserved for the daemon, wherever a handler can set one.
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{EventHandler, RuleOutput, TemplateError};
@@ -26,7 +26,8 @@ pub(crate) fn template_error(
     error.to_string()
 }
 
-/// The outcome of a webhook call. A response that sets a reserved key is refused as a whole, before any of it has an effect.
+/// Outcome of a webhook call. A response that sets a reserved key is rejected as a whole, before any of it takes
+/// effect.
 pub(crate) fn webhook_outcome(
     handler: &EventHandler,
     event: &Event,

@@ -1,4 +1,4 @@
-//! What a guild knows of one operation besides its place.
+//! What a guild has in memory of one operation, apart from its position in the order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::ports::{
 use crate::supervisor::operations::wakeups::ReleasedConditions;
 use crate::telemetry::operations::{OperationEnded, OperationRef};
 
-/// What is needed of an operation besides its place.
+/// An operation in memory, without its position in the order.
 #[derive(Debug)]
 pub(super) struct CachedOperation {
     pub(super) id: OperationId,
@@ -39,27 +39,28 @@ pub(super) struct CachedOperation {
     pub(super) attempts: u32,
     pub(super) max_attempts: u32,
     pub(super) delays: u32,
-    /// When a call of it was first about to be sent, if that is stored: unless it is certain that none had an effect.
+    /// When a call was first about to be sent, if that is stored. `None` also if it is certain that no call had an
+    /// effect.
     pub(super) intent: Option<UnixMs>,
-    /// Whether the present execution has opened the intent.
+    /// Whether the current execution has opened the intent.
     pub(super) has_opened: bool,
-    /// What it has done so far.
+    /// Steps that are done.
     pub(super) progress: Progress,
     /// How much of the progress is stored: steps, and bytes of JSON.
     pub(super) stored: (usize, usize),
     /// Set if an attempt may have taken effect.
     pub(super) unknown_outcome: Option<UnknownOutcome>,
-    /// Why it is delayed or looked for later.
+    /// Why it is delayed, or why its outcome is checked later.
     pub(super) waits: Option<Box<Failure>>,
     pub(super) payload: CachedPayload,
 }
 
-/// A payload, if it is kept.
+/// A payload, if it is in memory.
 #[derive(Debug)]
 pub(super) enum CachedPayload {
-    /// It has to be read again.
+    /// It must be read again.
     No,
-    /// It is not what its kind takes.
+    /// It is not valid for its kind.
     Wrong(String),
     Yes {
         payload: Box<Payload>,
@@ -68,7 +69,7 @@ pub(super) enum CachedPayload {
 }
 
 impl CachedOperation {
-    /// A change that says where it stands, and nothing else.
+    /// An update of the state, without anything else.
     pub(super) fn change(&self, queue: Queue, fence: Fence, state: OperationState, now: UnixMs) -> OperationUpdate {
         OperationUpdate {
             queue,
@@ -93,13 +94,13 @@ impl CachedOperation {
         }
     }
 
-    /// Whether a change of the gate releases it.
+    /// Whether this change of the gate releases it.
     pub(super) fn is_held_by(&self, released: &ReleasedConditions) -> bool {
         let held_by = self.waits.as_ref().and_then(|failure| failure.held_by.as_ref());
         held_by.is_some_and(|condition| released.includes(condition))
     }
 
-    /// It is done.
+    /// Closes the intent: the operation is final.
     pub(super) const fn close(&mut self) -> IntentUpdate {
         self.has_opened = false;
         match self.intent.take() {
@@ -108,8 +109,8 @@ impl CachedOperation {
         }
     }
 
-    /// The present execution was refused, or sent nothing: its intent is closed, unless an earlier call or an earlier step may
-    /// have had an effect.
+    /// Closes the intent after the current execution was refused or sent nothing, unless an earlier call or an earlier
+    /// step may have had an effect.
     pub(super) fn close_if_untouched(&mut self) -> IntentUpdate {
         if self.has_opened && self.progress.is_empty() {
             return self.close();
@@ -118,17 +119,17 @@ impl CachedOperation {
         IntentUpdate::Keep
     }
 
-    /// Steps were done.
+    /// Adds completed steps.
     pub(super) fn advance(&mut self, steps: Vec<ProgressStep>) {
         steps.into_iter().for_each(|step| self.progress.add(step));
     }
 
-    /// Whether a step is not stored that would make a second object if it were done again.
+    /// Whether a step is not stored that would create a second object if it were repeated.
     pub(super) fn has_unstored_object(&self) -> bool {
         self.progress.steps().iter().skip(self.stored.0).any(ProgressStep::creates)
     }
 
-    /// Puts the steps into a change that are not stored yet, and the objects that they made.
+    /// Adds the steps that are not stored yet to an update, and the objects that they created.
     pub(super) fn with_progress(&mut self, change: OperationUpdate) -> OperationUpdate {
         let (steps, bytes) = self.stored;
         let unstored = self.progress.steps().get(steps..).unwrap_or_default();
@@ -145,15 +146,15 @@ impl CachedOperation {
         self.intent.into_iter().chain(self.unknown_outcome.as_ref().map(|unknown| unknown.since)).min()
     }
 
-    /// Why it ends when its deadline has passed.
+    /// The failure of an operation whose deadline has passed.
     pub(super) fn expired(&self) -> Failure {
         if self.progress.is_empty() {
             return expired(self.attempts);
         }
-        Failure::new(FailureClass::Expired, "its deadline passed before all of it was done")
+        Failure::new(FailureClass::Expired, "its deadline passed before it was completed")
     }
 
-    /// A failure, with what was done before it.
+    /// Adds the completed steps to the message of a failure.
     pub(super) fn with_steps(&self, failure: Failure) -> Failure {
         if self.progress.is_empty() {
             return failure;
@@ -200,7 +201,7 @@ impl CachedOperation {
             intent_at: self.first_sent().unwrap_or(now),
             right,
             journal: Journal::none(),
-            // A part of its own for each try.
+            // A separate span for each attempt.
             trace: self.subject().trace().map(|trace| trace.child(fastrand::u64(..))),
         }
     }
@@ -219,7 +220,7 @@ impl CachedOperation {
     }
 }
 
-/// The object that a step made, if it has a key: it is known by that even if the operation is never completed.
+/// The object that a step created, if it has a key. Its key is bound even if the operation is never completed.
 fn binding(step: &ProgressStep) -> Option<Binding> {
     match step {
         ProgressStep::MessageSent { channel_id, message_id, key } => Some(Binding {
@@ -235,8 +236,7 @@ fn binding(step: &ProgressStep) -> Option<Binding> {
     }
 }
 
-/// What the store has to be asked before a payload can be carried out: what it refers to, and what its own key stands
-/// for.
+/// References that must be resolved before a payload can be executed: those that it contains, and its own key.
 pub(super) fn wanted(payload: &Payload) -> Vec<UnresolvedReference> {
     let mut wanted: Vec<UnresolvedReference> = Vec::new();
     wanted.extend(own_key(payload).map(|(kind, key)| UnresolvedReference::Key(kind, key.to_owned())));
@@ -248,7 +248,7 @@ pub(super) fn wanted(payload: &Payload) -> Vec<UnresolvedReference> {
     wanted
 }
 
-/// The key of what a payload sees to.
+/// The key of the object that an `ensure_…` payload manages.
 pub(super) fn own_key(payload: &Payload) -> Option<(ManagedKind, &str)> {
     match payload {
         Payload::EnsureRole(ensure) => Some((ManagedKind::Role, &ensure.key)),

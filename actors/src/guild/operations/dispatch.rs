@@ -1,4 +1,4 @@
-//! An operation's turn: it is sent, or looked for.
+//! Executes an operation, or checks its outcome.
 
 use std::pin::pin;
 
@@ -18,7 +18,7 @@ use crate::supervisor::operations::throttle::Admission;
 use crate::telemetry::emit;
 use crate::telemetry::operations::{AttemptPurpose, OperationAttempted};
 
-/// How a try ended: a word, and why it did not end well, if it did not.
+/// Result of an attempt: a short name, and the message unless it succeeded.
 pub(super) fn ended(performed: &ExecutionResult) -> (&'static str, Option<&str>) {
     match performed {
         ExecutionResult::Done(_) => ("succeeded", None),
@@ -29,7 +29,7 @@ pub(super) fn ended(performed: &ExecutionResult) -> (&'static str, Option<&str>)
     }
 }
 
-/// The same of looking for what an earlier one did.
+/// Result of a search for the effect of an earlier attempt, in the same form.
 fn found(reconciled: &ReconcileResult) -> (&'static str, Option<&str>) {
     match reconciled {
         ReconcileResult::Found(_) => ("found", None),
@@ -41,13 +41,13 @@ fn found(reconciled: &ReconcileResult) -> (&'static str, Option<&str>) {
 }
 
 impl Worker {
-    /// It is this one's turn, if it may begin.
+    /// Runs the next operation once it is admitted.
     pub(super) async fn turn(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
         let Some(id) = self.book.borrow().id(seq) else { return Ok(()) };
         let Some(_admission) = self.admission(seq, unsaved).await? else { return Ok(()) };
         self.seat.vitals.execute(Some(id));
         let phase = self.book.borrow().shown().entry(seq).map(|entry| entry.phase);
-        // Parts that work for it, such as the gate, carry this on.
+        // Parts that work for it, such as the gate, inherit this scope.
         let turn = pin!(async {
             match phase {
                 None => Ok(()),
@@ -62,7 +62,7 @@ impl Worker {
         turn
     }
 
-    /// The right to begin; nothing if it is no longer this one's turn.
+    /// Waits until the operation may start. `None` if it is no longer the next one.
     pub(super) async fn admission(
         &self,
         seq: u64,
@@ -137,13 +137,13 @@ impl Worker {
         emit(OperationAttempted { of, to, trace, began, ended: self.seat.clock.now(), result, why });
     }
 
-    /// Looks for what an earlier try may have done.
+    /// Checks whether an earlier attempt took effect.
     pub(super) async fn search(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
         let Some(work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
-        // What is not kept yet must not get lost while this takes its time.
+        // Updates that are not saved yet must not be lost while this runs.
         self.save(unsaved).await?;
         if !self.book.borrow().may_act() {
-            // Every call would be denied for as long as this guild keeps the queue.
+            // Every call would be denied as long as this guild has the queue.
             self.give_up();
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl Worker {
         };
         let reconciled = timeout(limit, search)
             .await
-            .unwrap_or_else(|_| ReconcileResult::Failed(format!("looking for it took longer than {limit:?}")));
+            .unwrap_or_else(|_| ReconcileResult::Failed(format!("checking its outcome took longer than {limit:?}")));
         self.report_attempt(seq, to, trace, began, found(&reconciled));
         let mut book = self.book.borrow_mut();
         if let Some(case) = book.case(seq) {

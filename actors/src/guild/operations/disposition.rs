@@ -9,7 +9,7 @@ use guildhall_core::time::UnixMs;
 use crate::ports::{Attempt, ExecutionOutput, ExecutionResult, HoldScope, ReconcileResult, UnknownOutcome};
 use crate::supervisor::OperationsConfig;
 
-/// Delays of one operation that are written down each by itself.
+/// Maximum number of delays of one operation that are stored as attempts.
 pub(super) const DELAYS_TOLD: u32 = 50;
 
 /// What becomes of an operation.
@@ -17,9 +17,9 @@ pub(super) const DELAYS_TOLD: u32 = 50;
 pub(super) enum Disposition {
     Succeeded(ExecutionOutput),
     Dead(Failure),
-    /// Only a person can tell.
+    /// The outcome cannot be determined: it needs review.
     Review(Failure),
-    /// Nothing happened, and no attempt was used.
+    /// Nothing took effect, and no attempt was used.
     Delayed {
         wait: Duration,
         held: DelayScope,
@@ -30,37 +30,38 @@ pub(super) enum Disposition {
         wait: Duration,
         error: Failure,
     },
-    /// It may have happened: it is looked for.
+    /// It may have taken effect: its outcome is checked.
     Reconciling {
         wait: Duration,
         error: Failure,
     },
-    /// It is not sent again, and an attempt may have taken effect: that is checked before it ends with this failure.
+    /// It is not sent again, but an attempt may have taken effect. That is checked before it ends with this failure.
     Checking {
         wait: Duration,
         failure: Failure,
     },
-    /// Discord was asked for the outcome and did not tell: it is asked again.
+    /// Discord did not report the outcome: it is checked again.
     Unchecked {
         wait: Duration,
         error: Failure,
     },
-    /// It has not happened: it is its turn again.
+    /// It did not take effect: it runs again.
     Again,
 }
 
-/// What is known of an operation that is judged.
+/// State of an operation after an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptState {
     pub(super) sends: Repeatability,
-    /// Attempts used, with the one that is judged.
+    /// Attempts used, including the current one.
     pub(super) attempts: u32,
     pub(super) max_attempts: u32,
     /// Set if an attempt may have taken effect.
     pub(super) unknown_outcome: Option<UnknownOutcome>,
 }
 
-/// Judges a try. `chance` is from 0 to 1.
+/// Decides what becomes of an operation after an execution. The last argument is a random number from 0 to 1, for
+/// jitter.
 pub(super) fn judge(
     performed: ExecutionResult,
     case: &AttemptState,
@@ -91,10 +92,10 @@ pub(super) fn judge(
             FailureClass::Ambiguous if case.sends != Repeatability::Again => {
                 Disposition::Reconciling { wait: config.request_timeout, error: failure }
             }
-            // What may be sent again is not looked for.
+            // Calls that may be repeated need no check.
             FailureClass::Transient | FailureClass::Ambiguous if case.attempts < case.max_attempts => {
                 let wait = config.backoff.delay(case.attempts, chance);
-                // The call before it may still be under way, and must not arrive beside or after the next one.
+                // The previous call may still be in flight. It must not arrive together with the next one, or after it.
                 let wait = if failure.status.is_none() { wait.max(config.request_timeout) } else { wait };
                 Disposition::Retrying { wait, error: failure }
             }
@@ -105,8 +106,8 @@ pub(super) fn judge(
     }
 }
 
-/// What becomes of an operation that is not sent again. If an attempt may have taken effect, that is checked first, once no
-/// call can still be under way.
+/// What becomes of an operation that is not sent again. If an attempt may have taken effect, that is checked first,
+/// when no call can be in flight any more.
 pub(super) fn give_up(failure: Failure, unknown: Option<&UnknownOutcome>, config: &OperationsConfig) -> Disposition {
     match unknown {
         None => Disposition::Dead(failure),
@@ -114,7 +115,7 @@ pub(super) fn give_up(failure: Failure, unknown: Option<&UnknownOutcome>, config
     }
 }
 
-/// Judges a search for the outcome.
+/// Decides what becomes of an operation after a check of its outcome.
 pub(super) fn judge_search(
     reconciled: ReconcileResult,
     case: &AttemptState,
@@ -134,10 +135,10 @@ pub(super) fn judge_search(
         ReconcileResult::Unclear(why) => Disposition::Review(Failure::new(FailureClass::Ambiguous, why)),
         ReconcileResult::Failed(why) if failed_checks + 1 >= config.check_attempts => {
             let asked = config.check_attempts;
-            Disposition::Review(unchecked(&format!("Discord was asked {asked} times and did not tell ({why})")))
+            Disposition::Review(unchecked(&format!("Discord was queried {asked} times without a result ({why})")))
         }
         ReconcileResult::Held { why, .. } if checked_for >= config.check_timeout => {
-            Disposition::Review(unchecked(&format!("Discord could not be asked for {checked_for:?} ({why})")))
+            Disposition::Review(unchecked(&format!("Discord could not be queried for {checked_for:?} ({why})")))
         }
         ReconcileResult::Failed(why) => Disposition::Unchecked {
             wait: config.backoff.delay(failed_checks + 1, chance),
@@ -156,16 +157,15 @@ fn unchecked(why: &str) -> Failure {
     Failure::new(FailureClass::Ambiguous, message)
 }
 
-/// Why an operation ends that was sent as often as it may be, if none of the attempts took effect.
+/// The failure of an operation that has used all attempts, none of which took effect.
 pub(super) fn out_of_attempts() -> Failure {
     Failure::new(
         FailureClass::Transient,
-        "it was sent as often as it may be, each time without an answer, and nothing came of it; redrive it once \
-         Discord answers again",
+        "all attempts were sent without a response, and none took effect; redrive it when Discord responds again",
     )
 }
 
-/// Why an operation ends whose deadline has passed.
+/// The failure of an operation whose deadline has passed.
 pub(super) fn expired(attempts: u32) -> Failure {
     let message = match attempts {
         0 => "its deadline passed before it could be sent".to_owned(),
@@ -174,15 +174,16 @@ pub(super) fn expired(attempts: u32) -> Failure {
     Failure::new(FailureClass::Expired, message)
 }
 
-/// Why an operation ends that broke its guild.
+/// The failure of an operation that crashed its guild.
 pub(super) fn poisoned() -> Failure {
     Failure::new(
         FailureClass::Poison,
-        "it broke what executes operations, and was taken out so that the others go on; the log tells where",
+        "it crashed its guild and was set aside so that other operations continue; the log has the location",
     )
 }
 
-/// What is written down of a delay: it was no try, so it ends when it begins, with the number of the tries before it.
+/// The record of a delay. It is not an attempt: it starts and ends at the same time, with the number of the attempt
+/// before it.
 pub(super) fn held_up(attempts: u32, why: &Failure, now: UnixMs) -> Attempt {
     Attempt {
         n: attempts,

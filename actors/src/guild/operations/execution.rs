@@ -1,13 +1,13 @@
-//! Executing one operation: its start is committed when its first call with an effect has its permit.
+//! Executes one operation. Its start is committed when its first call with an effect has its permit.
 //!
 //! ```text
-//!  perform ──Wait────▶ save what earlier operations left unsaved           (nothing of this one is stored)
-//!          ──Commit──▶ save that, and that this one runs, in one commit ──▶ the call is sent
+//!  execute ──Wait────▶ save the updates of earlier operations              (nothing of this one is stored)
+//!          ──Commit──▶ save those, and that this one runs, in one commit ──▶ the call is sent
 //!          ──Wait────▶ a later call has to wait: save that nothing is in flight
 //! ```
 //!
-//! Until the first commit nothing was sent, so a cancel, a pause or a handover takes effect immediately. A pause or a handover
-//! also takes effect while a later call waits.
+//! Until the first commit nothing is sent, so a cancel, a pause or a handover takes effect immediately. A pause or a
+//! handover also takes effect while a later call waits.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -25,30 +25,30 @@ use crate::guild::operations::journal::{JournalRequest, withdrawn};
 use crate::ports::{ExecutionResult, OperationUpdate, UpdateResult};
 use crate::telemetry::operations::AttemptPurpose;
 
-/// The outcome of an operation waits no longer for the start of the next one.
+/// Maximum time that the outcome of an operation stays unsaved while it waits for the start of the next one.
 const LONGEST_UNSAVED: Duration = Duration::from_millis(20);
 
-/// How far an execution has come.
+/// Stage of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing of it was sent, and nothing is stored.
+    /// Nothing was sent, and nothing is stored.
     Unsent,
     /// It is stored that a call may be in flight.
     Running,
-    /// Calls were answered, none is in flight, and that is stored.
+    /// All calls have responses, none is in flight, and that is stored.
     Suspended,
-    /// It is not to be done now: it was withdrawn while no call was in flight.
+    /// It must not run now: it was withdrawn while no call was in flight.
     Withdrawn,
 }
 
-/// An execution, and its result once it has one. It goes on while its guild does something else.
+/// An execution, and its result once it has one. It continues while its guild does something else.
 struct RunningExecution<'a, F> {
     future: Pin<&'a mut F>,
     performed: Option<ExecutionResult>,
 }
 
 impl<F: Future<Output = ExecutionResult>> RunningExecution<'_, F> {
-    /// Completes `other`, while the execution goes on.
+    /// Completes `other` while the execution continues.
     async fn beside<T>(&mut self, mut other: Pin<&mut impl Future<Output = T>>) -> T {
         loop {
             tokio::select! {
@@ -64,11 +64,11 @@ impl Worker {
     pub(super) async fn execute(&self, seq: u64, unsaved: &mut Vec<OperationUpdate>) -> Result<(), Fenced> {
         let Some(mut work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
         if unsaved.iter().any(|change| change.id == work.id) {
-            // What it became before is a step of its own.
+            // The earlier state of the operation is a separate update.
             self.save(unsaved).await?;
         }
         if !self.book.borrow().may_act() {
-            // Every call would be denied for as long as this guild holds the queue.
+            // Every call would be denied as long as this guild has the queue.
             self.give_up();
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Worker {
             performed.unwrap_or_else(|_| {
                 ExecutionResult::Unknown(Failure::new(
                     FailureClass::Ambiguous,
-                    format!("nothing came of it within {limit:?}"),
+                    format!("there was no result within {limit:?}"),
                 ))
             })
         };
@@ -128,7 +128,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The execution waits: what is not stored yet must not be lost meanwhile.
+    /// The execution waits: updates that are not saved yet must not be lost meanwhile.
     async fn on_wait(
         &self,
         seq: u64,
@@ -177,7 +177,7 @@ impl Worker {
         }
         failpoint::pass(Point::AfterIntent);
         if !self.book.borrow().may_act() {
-            // The store still accepts its writes, but its lease no longer holds: the queue is released.
+            // The store still accepts its writes, but its lease is no longer valid: the queue is released.
             self.give_up();
         }
         let next = if stage.may_withdraw() && self.may_no_longer_be_sent(seq) {
@@ -190,7 +190,7 @@ impl Worker {
         Ok(next)
     }
 
-    /// Withdraws an operation of which no call is in flight, if it was cancelled or its guild is to stop.
+    /// Withdraws an operation without a call in flight, if it was cancelled or its guild must stop.
     fn withdraw_if_asked(&self, seq: u64, stage: Stage) -> Stage {
         if self.book.borrow().id(seq).is_none() {
             return Stage::Withdrawn;
@@ -202,7 +202,7 @@ impl Worker {
         stage
     }
 
-    /// Whether it is not to be sent after all.
+    /// Whether it must not be sent any more.
     pub(super) fn may_no_longer_be_sent(&self, seq: u64) -> bool {
         let deadline = self.book.borrow().shown().entry(seq).and_then(|entry| entry.deadline);
         self.paused.get() || self.has_to_leave() || deadline.is_some_and(|deadline| deadline <= self.seat.clock.now())
@@ -210,7 +210,7 @@ impl Worker {
 }
 
 impl Stage {
-    /// Whether no call is in flight, and that is what is stored.
+    /// Whether no call is in flight, according to the store as well.
     const fn may_withdraw(self) -> bool {
         match self {
             Self::Unsent | Self::Suspended => true,
@@ -218,7 +218,7 @@ impl Stage {
         }
     }
 
-    /// Tells the gate whether to send.
+    /// Replies to the gate whether to send.
     fn answer(self, reply: oneshot::Sender<Result<(), NotSent>>) {
         let answer = match self {
             Self::Unsent | Self::Withdrawn => Err(withdrawn()),
@@ -229,7 +229,7 @@ impl Stage {
     }
 }
 
-/// The result of an execution that sent nothing with an effect: nothing about it can be in doubt.
+/// The result of an execution that sent nothing with an effect: its outcome is not in doubt.
 fn unsent(performed: ExecutionResult) -> ExecutionResult {
     match performed {
         ExecutionResult::Unknown(failure) => {

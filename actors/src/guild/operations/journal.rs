@@ -1,9 +1,9 @@
-//! What an executor tells the guild of an operation while it does it: that a call is about to be sent, or has to wait.
+//! Lets an executor notify the guild of its operation that a call is about to be sent, or has to wait.
 //!
 //! ```text
 //!  executor ──Request { before_send }──▶ gate ──permit granted──▶ Journal::commit ──▶ guild ──▶ store
 //!                                          ▲                                            │
-//!                                          └────────── send, or give the permit back ◀──┘
+//!                                          └────────── send, or release the permit ◀────┘
 //! ```
 
 use std::fmt;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::gate::{BeforeSend, CommitFuture, CommitHook, NotSent};
 
-/// What is written about an operation while it is executed. Cheap to clone.
+/// Connects the execution of an operation to its guild. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Journal(Option<Arc<Writer>>);
 
@@ -28,9 +28,9 @@ struct Writer(Mutex<Written>);
 struct Written {
     waits: bool,
     commit: Option<oneshot::Sender<Result<(), NotSent>>>,
-    /// As many as an operation has, at most.
+    /// At most as many as an operation has.
     steps: Vec<ProgressStep>,
-    /// The guild's, while it waits for a request.
+    /// Waker of the guild while it waits for a request.
     waker: Option<Waker>,
     /// The guild takes no more requests.
     closed: bool,
@@ -42,20 +42,20 @@ impl Writer {
     }
 }
 
-/// What an executor asks of the operation's guild.
+/// A request of an executor to the guild of the operation.
 #[derive(Debug)]
 pub(crate) enum JournalRequest {
-    /// The execution waits for something before its next call with an effect. What is not stored yet should be.
+    /// The execution waits for something before its next call with an effect. Unsaved updates should be saved.
     Wait,
-    /// The next call with an effect has its permit. It is sent if this is answered with `Ok`.
+    /// The next call with an effect has its permit. It is sent if the reply is `Ok`.
     Commit(oneshot::Sender<Result<(), NotSent>>),
 }
 
-/// The requests of one execution, for its guild. Once it is dropped, nothing more is sent.
+/// The requests of one execution, for its guild. Once this is dropped, nothing more is sent.
 pub(crate) struct JournalRequests(Arc<Writer>);
 
 impl JournalRequests {
-    /// The next request. A wait that was asked for before a commit comes first.
+    /// The next request. A wait that was requested before a commit comes first.
     pub(crate) async fn next(&mut self) -> JournalRequest {
         poll_fn(|cx| {
             let mut written = self.0.written();
@@ -78,25 +78,25 @@ impl Drop for JournalRequests {
     fn drop(&mut self) {
         let mut written = self.0.written();
         written.closed = true;
-        // A pending commit is answered with an error.
+        // Makes a pending commit fail.
         drop(written.commit.take());
     }
 }
 
 impl Journal {
-    /// A journal in which nothing is written: every call may be sent.
+    /// A journal that records nothing: every call may be sent.
     #[must_use]
     pub const fn none() -> Self {
         Self(None)
     }
 
-    /// A journal, and what is asked through it.
+    /// Creates a journal, and the receiver of its requests.
     pub(crate) fn open() -> (Self, JournalRequests) {
         let writer = Arc::new(Writer::default());
         (Self(Some(Arc::clone(&writer))), JournalRequests(writer))
     }
 
-    /// What a call with an effect carries: it is committed before it is sent.
+    /// The hook for a call with an effect: it commits the call before it is sent.
     #[must_use]
     pub fn hook(&self) -> CommitHook {
         match &self.0 {
@@ -105,19 +105,19 @@ impl Journal {
         }
     }
 
-    /// A call with an effect was answered, and the operation makes more calls.
+    /// Records that a call with an effect has its response, and the operation makes more calls.
     pub fn step(&self, step: ProgressStep) {
         if let Some(writer) = &self.0 {
             writer.written().steps.push(step);
         }
     }
 
-    /// The steps since this was last asked.
+    /// Takes the steps since the last call.
     pub(crate) fn take_steps(&self) -> Vec<ProgressStep> {
         self.0.as_ref().map(|writer| std::mem::take(&mut writer.written().steps)).unwrap_or_default()
     }
 
-    /// A call without an effect is about to be made: what is not stored yet need not wait for its answer.
+    /// A call without an effect is about to be sent: unsaved updates need not wait for its response.
     pub fn on_read(&self) {
         if let Some(writer) = &self.0 {
             writer.on_wait();
@@ -158,7 +158,7 @@ impl BeforeSend for Writer {
     }
 }
 
-/// Why a call is not sent whose operation is not to be done now.
+/// The error of a call whose operation must not run now.
 pub(crate) fn withdrawn() -> NotSent {
     NotSent {
         retry_after: None,

@@ -1,7 +1,7 @@
-//! The actor of one queue: it does its operations, one at a time, in order.
+//! Actor of one queue: executes its operations one at a time, in order.
 //!
-//! The supervisor alone has its address. What has to reach it in any case (that something is new, was taken back or made
-//! due) stands in its [`Vitals`] and takes no room in its mailbox.
+//! Only the supervisor has its address. Signals that must not be lost (an operation is new, cancelled or expedited) are
+//! in [`GuildShared`] and need no room in the mailbox.
 
 mod cached_operation;
 mod dispatch;
@@ -34,12 +34,12 @@ use crate::supervisor::restart_policy::Poison;
 use crate::supervisor::{OperationsConfig, Supervisor};
 use crate::wall_clock::WallClock;
 
-/// Everything that a guild needs, before it runs. Whoever is handed one decides where that is.
+/// Everything that a guild needs to run. The receiver chooses the thread.
 #[must_use]
 pub struct GuildSpec {
     pub(crate) queue: Queue,
     pub(crate) fence: Fence,
-    /// Tells one guild of a queue from the next.
+    /// Distinguishes successive guilds of one queue.
     pub(crate) generation: u64,
     pub(crate) paused: bool,
     pub(crate) poison: Option<Poison<OperationId>>,
@@ -59,13 +59,13 @@ impl std::fmt::Debug for GuildSpec {
 }
 
 impl GuildSpec {
-    /// Runs the guild where the caller runs.
+    /// Runs the guild on the current thread.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run(self) -> Addr<Guild> {
         Guild::create(move |ctx| self.take(ctx))
     }
 
-    /// Runs the guild there.
+    /// Runs the guild on the thread of an arbiter.
     #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run_on(self, arbiter: &ArbiterHandle) -> Addr<Guild> {
         Guild::start_in_arbiter(arbiter, move |ctx| self.take(ctx))
@@ -78,73 +78,74 @@ impl GuildSpec {
     }
 }
 
-/// Looks after one queue.
+/// Executes the operations of one queue.
 #[derive(Debug)]
 pub struct Guild {
     worker: Rc<Worker>,
     _exit_notifier: ExitNotifier<Supervisor, Queue>,
 }
 
-/// How it should leave its queue.
+/// When a guild releases its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopMode {
-    /// If there is nothing to do.
+    /// If it is idle.
     IfIdle,
-    /// As soon as nothing is under way.
+    /// As soon as no operation runs.
     Now,
-    /// As soon as nothing is under way, and without the store's word if that does not come: the process is about to end.
+    /// As soon as no operation runs, and even if the store does not respond: the process is ending.
     AtEnd,
 }
 
-/// What came of asking it to leave.
+/// Result of a request to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopResult {
-    /// It stays.
+    /// It continues.
     Busy,
-    /// The queue is anybody's.
+    /// The queue is released.
     Released,
-    /// It is gone, but the store did not take the queue back: that happens when this process ends, or its lease.
+    /// It has stopped, but the store did not release the queue. That happens when this process ends, or when its lease
+    /// expires.
     Unreleased,
 }
 
-/// Leave the queue.
+/// Releases the queue.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "StopResult")]
 pub(crate) struct Stop(pub(crate) StopMode);
 
-/// Start nothing more.
+/// Starts no more operations.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct Pause;
 
-/// Go on.
+/// Continues.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct Resume;
 
-/// Show how it stands.
+/// Returns the state of the guild.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "GuildSnapshot")]
 pub(crate) struct Observe;
 
-/// How a guild stands.
+/// State of a guild.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GuildSnapshot {
     /// Its queue.
     pub queue: Queue,
-    /// The right by which it writes.
+    /// Fence of its writes.
     pub fence: Fence,
     /// Whether it is paused.
     pub paused: bool,
-    /// What it is doing.
+    /// The operation that runs.
     pub running: Option<OperationId>,
-    /// How many operations that are not done it knows of; there may be more in the store.
+    /// Unfinished operations in memory; the store may have more.
     pub known: usize,
-    /// How many of them others may pass.
+    /// How many of them are parked.
     pub parked: usize,
-    /// Since when it has had nothing to do.
+    /// Since when it is idle.
     pub resting_since: Option<UnixMs>,
-    /// When it goes on by itself.
+    /// When it continues without being woken.
     pub due: Option<UnixMs>,
 }
 
@@ -163,7 +164,7 @@ impl Handler<Stop> for Guild {
 
     fn handle(&mut self, Stop(how): Stop, _: &mut Context<Self>) -> Self::Result {
         let answered = self.worker.ask_to_leave(how);
-        // Whoever cannot answer any more has gone.
+        // A guild that cannot reply has ended.
         Box::pin(async move { answered.await.unwrap_or(StopResult::Unreleased) })
     }
 }

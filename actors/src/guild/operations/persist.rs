@@ -1,4 +1,4 @@
-//! Reading and writing a guild's operations, however long the store takes.
+//! Reads and writes a guild's operations, however long the store takes.
 
 use guildhall_core::operation::OperationState;
 
@@ -12,7 +12,7 @@ use crate::ports::{
 use crate::telemetry::crash::UnreadableSetAside;
 use crate::telemetry::emit;
 
-/// Changes that are kept at once at most.
+/// Maximum number of updates in one write.
 const BATCH: usize = 64;
 
 impl Worker {
@@ -32,7 +32,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Has changes kept, however long that takes. The answer to the last one.
+    /// Saves updates, however long that takes. Returns the result of the last one.
     pub(super) async fn save(&self, unsaved: &mut Vec<OperationUpdate>) -> Result<UpdateResult, Fenced> {
         let Some(last) = unsaved.last() else { return Ok(UpdateResult::Done) };
         let last = last.id;
@@ -108,7 +108,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// Ends an operation that cannot be read: to try that again would stop its queue for good.
+    /// Ends an operation that cannot be read: another attempt would block its queue forever.
     pub(super) fn set_aside(&self, unreadable: &UnreadableOperation) -> OperationUpdate {
         let GuildSpec { queue, fence, clock, .. } = &self.seat;
         let (state, failure) = unreadable.verdict();
@@ -137,7 +137,7 @@ impl Worker {
         }
     }
 
-    /// Has scheduled operations that are due take their places.
+    /// Gives scheduled operations that are due their positions.
     pub(super) async fn join(&self) {
         let GuildSpec { store, queue, config, clock, .. } = &self.seat;
         let mut tried = 0;
@@ -156,15 +156,16 @@ impl Worker {
     }
 }
 
-/// Adds a change to those that are kept together. An operation is among them once: the later change tells where it
-/// stands, and nothing that the earlier one tells besides gets lost.
+/// Adds an update to those that are saved together. An operation has one update: the later one has its state, and
+/// everything else of the earlier one is merged into it.
 pub(super) fn add(unsaved: &mut Vec<OperationUpdate>, change: Option<OperationUpdate>) {
     let Some(mut change) = change else { return };
     if let Some(at) = unsaved.iter().position(|earlier| earlier.id == change.id) {
         let earlier = unsaved.remove(at);
         change.attempt = change.attempt.or(earlier.attempt);
         change.unknown_outcome = change.unknown_outcome.or(earlier.unknown_outcome);
-        // An intent that is opened and closed before either is stored may be stored all the same, if an answer was lost.
+        // An intent that is opened and closed before either is saved may be stored nevertheless, if a response was
+        // lost.
         if change.intent == IntentUpdate::Keep {
             change.intent = earlier.intent;
         }

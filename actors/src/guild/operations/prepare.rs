@@ -1,4 +1,4 @@
-//! What an operation needs before it can be sent: its payload, and ids in place of references.
+//! Prepares an operation for execution: reads its payload, and replaces references by ids.
 
 use guildhall_core::guild::{DelayScope, WaitPhase};
 use guildhall_core::operation::{Failure, FailureClass, Reference};
@@ -12,7 +12,7 @@ use super::run_loop::{Fenced, Worker};
 use crate::ports::{Execution, OperationPage, OperationUpdate, ResolvedReference, UnresolvedReference};
 
 impl Worker {
-    /// What is to be done, with ids only; nothing if it cannot be done now.
+    /// The execution, with ids only. `None` if it cannot run now.
     pub(super) async fn prepare(
         &self,
         seq: u64,
@@ -41,7 +41,7 @@ impl Worker {
                             return Ok(None);
                         }
                         Ok(page) if page.operations.first().is_none_or(|stored| stored.seq != seq) => {
-                            // Somebody took it back.
+                            // It was cancelled.
                             let id = self.book.borrow().id(seq);
                             id.into_iter().for_each(|id| self.book.borrow_mut().forget(id));
                             return Ok(None);
@@ -54,7 +54,7 @@ impl Worker {
                     }
                 }
                 Readiness::Refers(wanted) => {
-                    // It may refer to what is not kept yet.
+                    // It may refer to an object that is not saved yet.
                     self.save(unsaved).await?;
                     let guild = self.book.borrow().guild(seq);
                     match self.ask(store.resolve(guild, wanted.clone())).await {
@@ -76,13 +76,13 @@ impl Worker {
         self.is_checked(seq) || self.book.borrow().is_outcome_unknown(seq)
     }
 
-    /// Whether its outcome is looked for.
+    /// Whether its outcome is being checked.
     fn is_checked(&self, seq: u64) -> bool {
         let book = self.book.borrow();
         book.shown().entry(seq).is_some_and(|entry| matches!(entry.phase, WaitPhase::Reconciling))
     }
 
-    /// Puts ids into a payload, or says what becomes of an operation that refers to nothing.
+    /// Replaces the references in a payload by ids, or decides what becomes of an operation with a missing reference.
     pub(super) fn resolved(
         &self,
         seq: u64,
@@ -121,7 +121,7 @@ impl Worker {
         let verdict = match (resolved, pending) {
             (Ok(payload), _) => return book.work(seq, payload, bound, self.seat.clock.now()),
             (Err(_), Some(pending)) => {
-                let why = format!("it waits for {}, which is not done", named(&pending));
+                let why = format!("it waits for {}, which is not finished", named(&pending));
                 let wait = self.seat.config.reference_backoff.delay(book.delays(seq) + 1, fastrand::f64());
                 let error = Failure::new(FailureClass::RateLimited, why);
                 if is_checked {
@@ -133,7 +133,7 @@ impl Worker {
             (Err(missing), None) => {
                 let missing: Vec<String> = missing.iter().map(refers_to).collect();
                 let message =
-                    format!("it refers to {}, which nothing stands for; see whether it was made", missing.join(", "));
+                    format!("it refers to {}, which does not exist; check whether it was created", missing.join(", "));
                 let failure = Failure::new(FailureClass::NotFound, message);
                 if may_have_happened { Disposition::Review(failure) } else { Disposition::Dead(failure) }
             }

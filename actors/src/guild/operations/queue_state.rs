@@ -1,4 +1,4 @@
-//! A guild's operations as it knows them: their order, and what is needed to do those whose turn is near.
+//! The operations of a queue in memory: their order, and the payloads of those that run soon.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,27 +26,27 @@ use crate::telemetry::operations::{
     OperationAmbiguous, OperationDelayed, OperationRef, OperationRetried, OperationsReleased,
 };
 
-/// Whether a payload is kept.
+/// Whether a payload stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PayloadRetention {
     IfLeft,
     InAnyCase,
 }
 
-/// What an operation needs before it can be done.
+/// What an operation needs before it can run.
 #[derive(Debug)]
 pub(super) enum Readiness {
     /// Nothing.
     Ready(Box<Execution>),
     /// Its payload.
     Unread,
-    /// What these stand for.
+    /// These references resolved.
     Refers(Vec<UnresolvedReference>),
-    /// It can never be done.
+    /// It can never run.
     Wrong(Failure),
 }
 
-/// A guild's operations as it knows them.
+/// The operations of a queue in memory.
 #[derive(Debug)]
 pub(super) struct QueueState {
     queue: Queue,
@@ -54,9 +54,9 @@ pub(super) struct QueueState {
     right: LeaseGuard,
     line: OperationOrder<Objects>,
     known: BTreeMap<u64, CachedOperation>,
-    /// What the payloads that are kept take.
+    /// Size of the payloads in memory.
     bytes: usize,
-    /// What of the gate has changed since the operation that runs began. A refusal that arrives later may be older.
+    /// Changes of the gate since the running operation started. A refusal that arrives later may be older.
     released_since_start: ReleasedConditions,
     config: OperationsConfig,
 }
@@ -96,7 +96,7 @@ impl QueueState {
         self.known.get(&seq).and_then(|known| known.guild)
     }
 
-    /// Which it is, for telling of it.
+    /// The operation, for telemetry.
     pub(super) fn subject(&self, seq: u64) -> Option<OperationRef> {
         self.known.get(&seq).map(CachedOperation::subject)
     }
@@ -123,14 +123,15 @@ impl QueueState {
         self.known.get(&seq).is_some_and(|known| known.unknown_outcome.is_some())
     }
 
-    /// An attempt that began then may have taken effect.
+    /// Records that an attempt that started then may have taken effect.
     pub(super) fn note_unknown(&mut self, seq: u64, began: UnixMs) {
         if let Some(known) = self.known.get_mut(&seq) {
             known.unknown_outcome.get_or_insert(UnknownOutcome::new(began));
         }
     }
 
-    /// Whether the outcome is checked because it is not sent again. Decides that now for one that is out of attempts or time.
+    /// Whether the outcome is checked because the operation is not sent again. Decides that now if it is out of
+    /// attempts or past its deadline.
     pub(super) fn is_checked(&mut self, seq: u64, now: UnixMs) -> bool {
         let deadline = self.line.entry(seq).and_then(|entry| entry.deadline);
         let Some(known) = self.known.get_mut(&seq) else { return false };
@@ -144,7 +145,7 @@ impl QueueState {
         unknown.ends_with.is_some()
     }
 
-    /// Takes over one operation of a page; what has to be kept of that at once.
+    /// Adds an operation of a page. Returns the update that must be saved at once.
     pub(super) fn enter(
         &mut self,
         stored: StoredOperation,
@@ -167,23 +168,24 @@ impl QueueState {
             OperationState::Reconciling => WaitPhase::Reconciling,
             OperationState::Running => {
                 let started = intent.unwrap_or(eligible_at);
-                // It is not looked for, but it may have happened: nobody may take it back from now on.
+                // Its outcome is not checked, but it may have taken effect: it can no longer be cancelled.
                 cut_short = Some(if intent.is_none() { IntentUpdate::Open(started) } else { IntentUpdate::Keep });
                 intent = Some(started);
-                // What was cut short is not held against it.
+                // An interrupted attempt does not count.
                 attempts = attempts.saturating_sub(1);
                 if operation.kind == OperationKind::DeferReply {
-                    // Discord waits for it for seconds only, and it does no harm if it comes twice or late.
+                    // Discord waits for it only for seconds, and a second or late one is harmless.
                     eligible_at = started.min(now);
                     WaitPhase::Queued
                 } else {
-                    // Whoever was about to send it may have done so until its lease ran out, which is over, and Discord
-                    // may still be at it: what follows must not overtake it, be there something to look for or not.
+                    // The previous owner may have sent it until its lease expired, which is past, and Discord may still
+                    // be executing it. Later operations must not overtake it, whether there is an outcome to check or
+                    // not.
                     eligible_at = now + self.config.request_timeout;
                     WaitPhase::Reconciling
                 }
             }
-            // The store gives none of these.
+            // The store returns none of these.
             OperationState::Scheduled
             | OperationState::Succeeded
             | OperationState::Dead
@@ -237,13 +239,13 @@ impl QueueState {
         (entry, change)
     }
 
-    /// How an operation that broke its guild ends, unless its outcome has to be checked first.
+    /// Ends an operation that crashed its guild, unless its outcome must be checked first.
     pub(super) fn end_poison(&mut self, seq: u64, poison: Poison<OperationId>, now: UnixMs) -> Option<OperationUpdate> {
         let known = self.known.get(&seq)?;
         if poison.times > 1 && known.unknown_outcome.is_some() {
-            // Looking for it broke the guild, too.
+            // The check crashed the guild too.
             let why =
-                "it broke what executes operations, and so did looking for what came of it; see whether it happened";
+                "it crashed its guild, and so did the check of its outcome; check in Discord whether it took effect";
             return self.conclude(seq, Disposition::Review(Failure::new(FailureClass::Poison, why)), None, now);
         }
         let verdict = give_up(poisoned(), known.unknown_outcome.as_ref(), &self.config);
@@ -268,7 +270,7 @@ impl QueueState {
         }
     }
 
-    /// Takes the payloads of operations that it knows and has none of; that of the first in any case.
+    /// Stores the payloads of operations that have none in memory; that of `first` even if there is no room.
     pub(super) fn reread(&mut self, page: Vec<StoredOperation>, first: u64) {
         for StoredOperation { operation, seq, .. } in page {
             if self.known.get(&seq).is_some_and(|known| matches!(known.payload, CachedPayload::No)) {
@@ -281,13 +283,13 @@ impl QueueState {
         }
     }
 
-    /// Whether it can be done now. Takes the payload out if it can.
+    /// Whether it can run now. Takes the payload if it can.
     pub(super) fn ready(&mut self, seq: u64, now: UnixMs) -> Readiness {
         let Some(known) = self.known.get_mut(&seq) else { return Readiness::Unread };
         match &known.payload {
             CachedPayload::No => Readiness::Unread,
             CachedPayload::Wrong(why) => {
-                let message = format!("its payload is not what {} takes: {why}", known.kind.name());
+                let message = format!("its payload is not valid for {}: {why}", known.kind.name());
                 Readiness::Wrong(Failure::new(FailureClass::Validation, message))
             }
             CachedPayload::Yes { payload, .. } => {
@@ -295,13 +297,13 @@ impl QueueState {
                 if !wanted.is_empty() {
                     return Readiness::Refers(wanted);
                 }
-                let payload = known.take_payload(&mut self.bytes).expect("invariant: it is kept");
+                let payload = known.take_payload(&mut self.bytes).expect("invariant: it is in memory");
                 Readiness::Ready(Box::new(known.work(*payload, None, self.config.max_wait, now, self.right.clone())))
             }
         }
     }
 
-    /// The payload, to put ids into it.
+    /// The payload, to resolve its references.
     pub(super) fn payload(&self, seq: u64) -> Option<&Payload> {
         match &self.known.get(&seq)?.payload {
             CachedPayload::Yes { payload, .. } => Some(payload),
@@ -309,7 +311,7 @@ impl QueueState {
         }
     }
 
-    /// The work of an operation whose payload has ids only.
+    /// The execution of an operation with a resolved payload.
     pub(super) fn work(
         &mut self,
         seq: u64,
@@ -322,7 +324,8 @@ impl QueueState {
         Some(known.work(resolved, bound, self.config.max_wait, now, self.right.clone()))
     }
 
-    /// It is being executed: its attempt counts. Nothing of it was sent, and nothing is stored; `false` if it is gone.
+    /// Starts an execution: its attempt counts. Nothing is sent or stored yet. Returns `false` if the operation is
+    /// gone.
     pub(super) fn begin(&mut self, seq: u64) -> bool {
         let Some(known) = self.known.get_mut(&seq) else { return false };
         known.attempts += 1;
@@ -332,7 +335,7 @@ impl QueueState {
         true
     }
 
-    /// It is not executed after all. Nothing was sent since what is stored, so nothing has to be stored.
+    /// Undoes the start of an execution. Nothing was sent since the last update, so nothing has to be saved.
     pub(super) fn withdraw(&mut self, seq: u64) {
         if let Some(known) = self.known.get_mut(&seq) {
             known.attempts = known.attempts.saturating_sub(1);
@@ -340,7 +343,7 @@ impl QueueState {
         }
     }
 
-    /// A call of it is about to be sent.
+    /// The update before a call is sent.
     pub(super) fn start(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
         let known = self.known.get_mut(&seq)?;
         known.waits = None;
@@ -356,20 +359,20 @@ impl QueueState {
         Some(known.with_progress(OperationUpdate { intent, ..change }))
     }
 
-    /// Steps of it were done.
+    /// Adds completed steps.
     pub(super) fn advance(&mut self, seq: u64, steps: Vec<ProgressStep>) {
         if let Some(known) = self.known.get_mut(&seq) {
             known.advance(steps);
         }
     }
 
-    /// Whether a step has to be stored before the next one is done.
+    /// Whether a step must be saved before the next one.
     pub(super) fn has_unstored_object(&self, seq: u64) -> bool {
         self.known.get(&seq).is_some_and(CachedOperation::has_unstored_object)
     }
 
-    /// Its next call has to wait, and none is in flight: what it has done so far is stored, and its attempt does not count
-    /// until it goes on.
+    /// Its next call has to wait, and none is in flight: its steps are saved, and its attempt does not count until it
+    /// continues.
     pub(super) fn suspend(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
         let known = self.known.get_mut(&seq)?;
         let intent = known.close_if_untouched();
@@ -378,7 +381,7 @@ impl QueueState {
         Some(known.with_progress(OperationUpdate { intent, attempts, ..change }))
     }
 
-    /// A call of it was about to be sent, and was not.
+    /// Undoes the update before a call that was not sent.
     pub(super) fn unstart(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
         let known = self.known.get_mut(&seq)?;
         known.attempts = known.attempts.saturating_sub(1);
@@ -388,14 +391,14 @@ impl QueueState {
         Some(known.with_progress(OperationUpdate { intent, ..change }))
     }
 
-    /// Its time is up.
+    /// Ends an operation whose deadline has passed.
     pub(super) fn expire(&mut self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
         let known = self.known.get(&seq)?;
         let verdict = give_up(known.expired(), known.unknown_outcome.as_ref(), &self.config);
         self.conclude(seq, verdict, None, now)
     }
 
-    /// Others may pass it from now on.
+    /// Lets other operations pass it.
     pub(super) fn park(&self, seq: u64, now: UnixMs) -> Option<OperationUpdate> {
         let (known, entry) = (self.known.get(&seq)?, self.line.entry(seq)?);
         let change = known.change(self.queue, self.fence, OperationState::Delayed, now);
@@ -407,7 +410,8 @@ impl QueueState {
         })
     }
 
-    /// The gate has changed: what it held back is due now. What has to be stored of that, so that a crash does not undo it.
+    /// The gate has changed: operations that it delayed are due now. Returns the updates that preserve that after a
+    /// crash.
     pub(super) fn release(&mut self, released: &ReleasedConditions, now: UnixMs) -> Vec<OperationUpdate> {
         if self.line.running().is_some() {
             self.released_since_start.merge(released);
@@ -427,7 +431,7 @@ impl QueueState {
         changes
     }
 
-    /// Drops an operation that has ended elsewhere.
+    /// Removes an operation that another process has finished.
     pub(super) fn forget(&mut self, id: OperationId) {
         if let Some(seq) = self.line.place(id) {
             self.drop_at(seq);
@@ -459,7 +463,7 @@ impl QueueState {
         }
     }
 
-    /// Carries a verdict out; what has to be kept of it.
+    /// Applies a disposition. Returns the update to save.
     pub(super) fn conclude(
         &mut self,
         seq: u64,
@@ -503,14 +507,14 @@ impl QueueState {
                 known.delays = known.delays.saturating_add(1);
                 known.waits = Some(Box::new(error.clone()));
                 let wait = if known.is_held_by(&self.released_since_start) {
-                    // The gate changed while the refusal was on its way: the gate is asked again.
+                    // The gate changed before the refusal arrived: the gate is asked again.
                     emit(OperationsReleased { queue, count: 1 });
                     Duration::ZERO
                 } else {
                     wait
                 };
                 let (intent, until) = (known.close_if_untouched(), now + wait);
-                // One that is held up for days is not written about for days.
+                // The attempts of an operation that is delayed for days must not grow without bound.
                 let attempt = (known.delays <= DELAYS_TOLD).then(|| held_up(known.attempts, &error, now));
                 let parked = self.line.on_delayed(seq, until, held, now);
                 emit(OperationDelayed { of: known.subject(), reason, why: &error.message, wait, parked });
@@ -556,7 +560,8 @@ impl QueueState {
                 OperationUpdate { eligible_at: until, error: Some(error), ..change }
             }
             Disposition::Again => {
-                // It was not found, but it was sent: the intent stays open, and a later search starts from its first time.
+                // No effect was found, but it was sent: the intent stays open, and a later check starts from its first
+                // time.
                 if let Some(unknown) = &mut known.unknown_outcome {
                     (unknown.checked_since, unknown.failed_checks) = (None, 0);
                 }

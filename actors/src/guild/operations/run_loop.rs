@@ -1,12 +1,12 @@
-//! What a guild does, one thing after the other.
+//! The loop of a guild.
 //!
 //! ```text
-//!  load ─▶ whose turn? ─▶ resolve ─▶ perform ─────────────────────────────────────────────▶ judge ─┐
+//!  load ─▶ next step ─▶ resolve ─▶ execute ─────────────────────────────────────────────▶ decide ─┐
 //!              ▲                        └▶ permit ─▶ record [end of the last, start of this] ─▶ send │
 //!              └─────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The outcome of one operation and the start of the next are stored together, so that an operation costs one commit. A call
+//! The outcome of one operation and the start of the next are saved together, so an operation costs one commit. A call
 //! with an effect is sent once it is stored that it may be in flight; see `execution`.
 
 use std::cell::{Cell, RefCell};
@@ -28,29 +28,29 @@ use crate::supervisor::operations::wakeups::ReleasedConditions;
 use crate::telemetry::emit;
 use crate::telemetry::operations::{GuildFenced, OperationsReleased};
 
-/// Clocks are set, so no wait is believed for longer than this.
+/// Maximum wait, because clocks can be changed.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// How often a process that is about to end gives a queue back that the store does not take, before it is left to its lease.
+/// How often an ending process tries to release a queue before it leaves that to the expiry of its lease.
 const RELEASES: u32 = 3;
 
-/// Why a guild stops in the middle.
+/// The guild has lost its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fenced;
 
-/// A request to leave, and who waits for the answer.
+/// A request to stop, and the channel for its result.
 #[derive(Debug)]
 struct StopRequest {
     how: StopMode,
     answer: oneshot::Sender<StopResult>,
 }
 
-/// Does what a guild does.
+/// The worker of a guild.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) seat: GuildSpec,
     pub(super) book: RefCell<QueueState>,
     pub(super) paused: Cell<bool>,
-    /// Whether it leaves by itself.
+    /// Whether it stops without a request.
     gives_up: Cell<bool>,
     leaving: RefCell<Option<StopRequest>>,
 }
@@ -80,19 +80,19 @@ impl Worker {
         if paused {
             self.seat.vitals.nudge();
         } else {
-            // Whatever held its operations back, the gate is asked again.
+            // The gate is asked again, whatever delayed the operations.
             self.seat.vitals.release(&ReleasedConditions::All);
         }
     }
 
-    /// Asks it to leave.
+    /// Requests that it stops.
     pub(super) fn ask_to_leave(&self, how: StopMode) -> oneshot::Receiver<StopResult> {
         let (answer, answered) = oneshot::channel();
         if how == StopMode::IfIdle && self.seat.vitals.resting_since().is_none() {
             let _ = answer.send(StopResult::Busy);
             return answered;
         }
-        // One that asked before was asked by somebody who no longer waits.
+        // The sender of an earlier request no longer waits.
         let before = self.leaving.replace(Some(StopRequest { how, answer }));
         if let Some(StopRequest { answer, .. }) = before {
             let _ = answer.send(StopResult::Busy);
@@ -101,7 +101,7 @@ impl Worker {
         answered
     }
 
-    /// Works until it has left its queue, or lost it.
+    /// Runs until the queue is released or lost.
     pub(super) async fn work(&self) {
         if self.go_on().await == Err(Fenced) {
             emit(GuildFenced { queue: self.seat.queue });
@@ -113,7 +113,7 @@ impl Worker {
     async fn go_on(&self) -> Result<(), Fenced> {
         let mut unsaved = Vec::new();
         loop {
-            // A store and a Discord that answer at once must not keep other guilds from their turn.
+            // If the store and Discord respond at once, other guilds must still get their turn.
             consume_budget().await;
             self.listen(&mut unsaved);
             if self.has_to_leave() {
@@ -157,7 +157,7 @@ impl Worker {
             };
             self.save(&mut unsaved).await?;
             if self.has_to_leave() {
-                // It was told to while the store took its time.
+                // It was requested while the store was busy.
                 continue;
             }
             if self.leaves_idle(due).await {
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Takes in what was said.
+    /// Applies pending signals.
     pub(super) fn listen(&self, unsaved: &mut Vec<OperationUpdate>) {
         let Some(heard) = self.seat.vitals.listen() else { return };
         let now = self.seat.clock.now();
@@ -188,16 +188,16 @@ impl Worker {
         let wait = due.map_or(LONGEST_REST, |due| clock.until(due)).min(LONGEST_REST);
         vitals.rest(clock.now(), due);
         if !vitals.is_woken() {
-            // Whichever comes first.
+            // Waits for a signal or the timeout.
             let _ = timeout(wait, vitals.nudged()).await;
         }
-        // One that is merely asked to leave goes on resting.
+        // A request to stop does not end its idle time.
         if vitals.is_woken() || due.is_some_and(|due| due <= clock.now()) {
             vitals.work();
         }
     }
 
-    /// There is something to do: whoever asked it to leave if there is not has to ask again.
+    /// There is work: a pending request to stop if idle is rejected.
     fn stay(&self) {
         self.seat.vitals.work();
         if self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == StopMode::IfIdle) {
@@ -205,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// Leaves as soon as nothing is under way, though nobody has asked it to.
+    /// Stops without a request, as soon as no operation runs.
     pub(super) fn give_up(&self) {
         self.gives_up.set(true);
     }
@@ -218,7 +218,7 @@ impl Worker {
         self.gives_up.get() || told
     }
 
-    /// Leaves if somebody asked and nothing is to be done; `true` if it has left.
+    /// Stops if that was requested and there is nothing to do. Returns `true` if it has stopped.
     async fn leaves_idle(&self, due: Option<UnixMs>) -> bool {
         let GuildSpec { vitals, clock, config, .. } = &self.seat;
         if self.leaving.borrow().is_none() {
@@ -233,8 +233,9 @@ impl Worker {
         true
     }
 
-    /// Gives its queue back, whatever is left in it. It may be anybody's from the first try on, whatever the store says: there
-    /// is no way back. And for as long as the process lives nobody else would give it back.
+    /// Releases the queue, whatever is left in it. From the first attempt on, another process may own it, whatever the
+    /// store replies, so this cannot be undone. It is retried, because nothing else would release the queue while this
+    /// process runs.
     async fn depart(&self) {
         let GuildSpec { store, queue, fence, .. } = &self.seat;
         let mut tried = 0;
@@ -248,7 +249,7 @@ impl Worker {
         self.answer(StopResult::Released);
     }
 
-    /// Whether the process is about to end.
+    /// Whether the process is ending.
     fn is_at_end(&self) -> bool {
         self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == StopMode::AtEnd)
     }

@@ -1,4 +1,4 @@
-//! What a guild and its supervisor know of each other without asking.
+//! State that a guild shares with its supervisor.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,20 +10,19 @@ use tokio::sync::Notify;
 use crate::supervisor::QueueSignal;
 use crate::supervisor::operations::wakeups::ReleasedConditions;
 
-/// Words that are kept for a guild at most. One that is lost is found out when the operation's turn comes.
+/// Maximum number of pending signals. A lost one is noticed when the operation is next.
 const WORDS: usize = 1_024;
 const BUSY: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
 
-/// What a guild was told since it last looked.
+/// Signals since the guild last looked.
 #[derive(Debug, Default)]
 pub(super) struct PendingSignals {
     pub(super) words: Vec<QueueSignal>,
     pub(super) released: ReleasedConditions,
 }
 
-/// What a guild and its supervisor know of each other without asking: a guild of which much is said is asked no more
-/// often for it.
+/// State that a guild shares with its supervisor. Any number of signals between two looks wakes the guild once.
 #[derive(Debug)]
 pub(crate) struct GuildShared {
     notify: Notify,
@@ -48,7 +47,7 @@ impl GuildShared {
         }
     }
 
-    /// Something was submitted, or done to operations of this guild.
+    /// Wakes the guild: operations were submitted or changed.
     pub(crate) fn wake(&self, words: impl IntoIterator<Item = QueueSignal>) {
         let mut heard = locked(&self.heard);
         let room = WORDS.saturating_sub(heard.words.len());
@@ -58,24 +57,24 @@ impl GuildShared {
         self.notify.notify_one();
     }
 
-    /// The gate has changed: operations that it held back are due.
+    /// Wakes the guild: the gate has changed, and operations that it delayed are due.
     pub(crate) fn release(&self, released: &ReleasedConditions) {
         locked(&self.heard).released.merge(released);
         self.woken.store(true, Ordering::SeqCst);
         self.notify.notify_one();
     }
 
-    /// Whether it is being woken.
+    /// Whether a wake-up is pending.
     pub(super) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::SeqCst)
     }
 
-    /// What was said since this was last asked; nothing if it was not woken.
+    /// Takes the pending signals. `None` if it was not woken.
     pub(super) fn listen(&self) -> Option<PendingSignals> {
         self.woken.swap(false, Ordering::SeqCst).then(|| std::mem::take(&mut *locked(&self.heard)))
     }
 
-    /// Something has to be looked at.
+    /// Makes the guild check its requests.
     pub(super) fn nudge(&self) {
         self.notify.notify_one();
     }
@@ -86,7 +85,7 @@ impl GuildShared {
 
     pub(super) fn rest(&self, now: UnixMs, due: Option<UnixMs>) {
         self.due.store(due.map_or(NEVER, UnixMs::millis), Ordering::SeqCst);
-        // A guild that rests anew has not been resting all the time.
+        // Keeps the start of the idle time if the guild was idle before.
         let _ = self.resting_since.compare_exchange(BUSY, now.millis(), Ordering::SeqCst, Ordering::SeqCst);
     }
 
@@ -94,13 +93,13 @@ impl GuildShared {
         self.resting_since.store(BUSY, Ordering::SeqCst);
     }
 
-    /// Since when it has had nothing to do, if it has nothing to do.
+    /// Since when it is idle, if it is.
     pub(crate) fn resting_since(&self) -> Option<UnixMs> {
         let since = self.resting_since.load(Ordering::SeqCst);
         (since != BUSY).then(|| UnixMs::new(since))
     }
 
-    /// When it goes on by itself.
+    /// When it continues without being woken.
     pub(crate) fn due(&self) -> Option<UnixMs> {
         let due = self.due.load(Ordering::SeqCst);
         (due != NEVER).then(|| UnixMs::new(due))
@@ -110,7 +109,7 @@ impl GuildShared {
         *locked(&self.executing) = id;
     }
 
-    /// What it was at when it was last heard of.
+    /// The operation that it executes, or executed when it crashed.
     pub(crate) fn executing(&self) -> Option<OperationId> {
         *locked(&self.executing)
     }
@@ -119,7 +118,7 @@ impl GuildShared {
         self.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it came to its end as it should.
+    /// Whether it ended without a crash.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }

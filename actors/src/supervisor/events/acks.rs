@@ -1,5 +1,5 @@
-//! What guilds are done with, until sessions are told of it: for all guilds of a thread together, since to lock a session's
-//! ledger and to free a shard's credit would cost more than most events do.
+//! Buffers completed events until sessions are updated. It batches over all guilds of a thread, because locking a
+//! session's ledger and returning a shard's credit for each event would cost more than most events do.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -17,15 +17,15 @@ use crate::guild::events::routed_event::{CreditReturn, QueuedEvent};
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventsCompleted, HandlerRan};
 
-/// Room for so many is kept, however many there were at once.
+/// An empty buffer keeps at most this capacity.
 const ROOM: usize = 4_096;
 
-/// What guilds are done with.
+/// Events that guilds have completed.
 pub(crate) struct AckBuffer {
     done: RefCell<Vec<QueuedEvent>>,
-    /// How long each handler took, and with how many.
+    /// Total time and number of runs of each handler.
     took: RefCell<HashMap<usize, (Duration, u32), RandomState>>,
-    /// Who tells sessions.
+    /// Wakes the task that flushes the buffer.
     teller: RefCell<Option<Waker>>,
     tellings: Cell<u64>,
 }
@@ -35,7 +35,7 @@ impl AckBuffer {
         Self { done: RefCell::default(), took: RefCell::default(), teller: RefCell::default(), tellings: Cell::new(0) }
     }
 
-    /// All handlers are done with the first `count` events of a mailbox.
+    /// Takes the first `count` events of a mailbox, which all handlers have finished.
     pub(crate) fn put(&self, tray: &GuildMailbox, count: usize) {
         let mut done = self.done.borrow_mut();
         let was_empty = done.is_empty();
@@ -45,14 +45,14 @@ impl AckBuffer {
         }
     }
 
-    /// A handler took so long with an event.
+    /// Records how long a handler took for an event.
     pub(crate) fn took(&self, handler: usize, time: Duration) {
         let mut took = self.took.borrow_mut();
         let (sum, count) = took.entry(handler).or_default();
         (*sum, *count) = (*sum + time, *count + 1);
     }
 
-    /// Is woken when there is something to tell.
+    /// Sets the waker for new events.
     pub(crate) fn wakes(&self, waker: &Waker) {
         let mut teller = self.teller.borrow_mut();
         if !teller.as_ref().is_some_and(|teller| teller.will_wake(waker)) {
@@ -60,13 +60,13 @@ impl AckBuffer {
         }
     }
 
-    /// Tells sessions, meters and who watches of all that is done.
+    /// Reports all completed events to sessions, metrics and the observer.
     pub(crate) fn tell(&self, context: &EventContext) {
         let mut done = self.done.take();
         if done.is_empty() {
             return;
         }
-        // Those of one session mostly follow each other.
+        // Events of one session are usually adjacent.
         for of_one in done.chunk_by(|one, next| Arc::ptr_eq(&one.reading.session, &next.reading.session)) {
             let Some(session) = of_one.first().map(|parcel| &parcel.reading.session) else { continue };
             let mut arrived = CreditReturn::default();

@@ -1,4 +1,4 @@
-//! How events are handled.
+//! Configuration of event handling.
 
 use std::time::Duration;
 
@@ -8,40 +8,40 @@ use guildhall_core::operation::Backoff;
 use crate::supervisor::restart_policy::RestartPolicy;
 use crate::supervisor::store_retry::StoreRetry;
 
-/// How events are handled.
+/// Configuration of event handling.
 #[derive(Clone, Debug)]
 pub struct EventsConfig {
-    /// All shards of the bot.
+    /// Number of shards of the bot.
     pub shards: u32,
-    /// How long a handler may take before its event is put into the inbox, so that its session need not wait.
+    /// How long a handler may take before its event is moved to the inbox, so that its session does not wait.
     pub slow: Duration,
-    /// How long a webhook may take in all.
+    /// Timeout of a webhook call.
     pub within: Duration,
-    /// How long the answer to an interaction may take that cannot be deferred.
+    /// Timeout of a response to an interaction that cannot be deferred.
     pub answer_within: Duration,
-    /// What becomes of interactions whose handlers do not say.
+    /// Whether interactions are deferred if the handler does not say.
     pub defer: DeferMode,
-    /// Whether only who asked sees the answer, if the handler does not say.
+    /// Whether only the user sees the response, if the handler does not say.
     pub ephemeral: bool,
-    /// How often a handler is tried before its event is given up.
+    /// Maximum number of attempts of a handler before its event is dead.
     pub attempts: u32,
-    /// Waits between those tries.
+    /// Delays between attempts.
     pub backoff: Backoff,
-    /// Events that may wait in the inbox. Past it, whoever would put one there waits.
+    /// Maximum number of events in the inbox. Producers wait while it is full.
     pub inbox_most: usize,
-    /// Of them, those that are kept in memory.
+    /// Maximum number of inbox events in memory.
     pub inbox_loaded: usize,
-    /// How often it is kept how far sessions are confirmed.
+    /// How often confirmed positions of sessions are stored.
     pub keep_every: Duration,
-    /// How long a guild without events is kept.
+    /// How long a guild without events stays in memory.
     pub idle_after: Duration,
-    /// Waits while the store does not answer.
+    /// Delays between calls while the store fails.
     pub store_backoff: Backoff,
-    /// How long the store may take.
+    /// Timeout of a call to the store.
     pub store_timeout: Duration,
-    /// How often a guild that broke is started again within a minute before it rests.
+    /// Maximum number of restarts of a crashing guild within a minute before it rests.
     pub most_restarts: usize,
-    /// How long it rests then.
+    /// How long it rests.
     pub rest: Duration,
 }
 

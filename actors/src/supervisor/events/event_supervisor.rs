@@ -1,10 +1,11 @@
-//! The guilds that have had events lately: begun when one comes, begun anew when one breaks, let go when nothing does.
+//! Supervises the guilds with recent events: starts them on their first event, restarts them after a crash, stops them
+//! when they are idle.
 //!
 //! ```text
 //!  router ─batches─▶ EventSupervisor ─▶ mailbox ─▶ guild ─▶ acks ─▶ EventSupervisor: sessions confirmed, credit back
 //! ```
 //!
-//! It runs where its guilds run: to hand them their events costs no thread anything. Guilds and it take turns.
+//! It runs on the thread of its guilds, so handing events over needs no synchronization. It and the guilds take turns.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -35,23 +36,23 @@ use crate::telemetry::emit;
 use crate::telemetry::events::{EventGuildCrashed, EventsDispatched};
 use crate::{crash, failpoint};
 
-/// How often it is looked for guilds that have nothing to do.
+/// How often to look for idle guilds.
 const LOOK_FOR_IDLE: Duration = Duration::from_secs(10);
 
-/// Lots that are handed out before guilds have their turn.
+/// Maximum number of batches that are dispatched before guilds run.
 const AT_ONCE: usize = 16;
 
 struct EventChild {
     tray: Rc<GuildMailbox>,
-    /// Nothing while its guild rests.
+    /// `None` while its guild rests.
     guild: Option<Addr<GuildEventActor>>,
     generation: u64,
     restarts: RestartHistory<InboxKey>,
 }
 
-/// The guilds that have had events lately.
+/// Supervisor of the guilds with recent events.
 pub(crate) struct EventSupervisor {
-    /// First, so that its end is noticed before that of what waits for it.
+    /// First field, so that its end is noticed before the ends of its dependents.
     _guard: PartGuard,
     context: Arc<EventContext>,
     lots: Option<mpsc::Receiver<RoutedBatch>>,
@@ -67,7 +68,7 @@ impl EventSupervisor {
         Self { _guard, context, lots: Some(lots), kept: HashMap::default(), generations: 0, outbox }
     }
 
-    /// Hands events to their guilds, which begin if they are not there.
+    /// Dispatches events to their guilds. Starts missing guilds.
     fn hand_out(&mut self, lot: RoutedBatch, ctx: &Context<Self>) {
         failpoint::message(Part::EventSupervisor);
         let RoutedBatch { reading, routed } = lot;
@@ -106,7 +107,7 @@ impl EventSupervisor {
         self.context.load.set_guilds(self.kept.len());
     }
 
-    /// Lets guilds go that have had nothing to do for long; those of interactions at once.
+    /// Stops guilds that have been idle for long. Guilds of interactions stop at once.
     fn let_idle_go(&mut self) {
         let now = self.context.clock.now();
         let then = now.before(self.context.config.idle_after);
@@ -129,7 +130,7 @@ impl Actor for EventSupervisor {
     }
 }
 
-/// Hands out what comes, and tells what is done, in turn with the guilds, until nothing more can come.
+/// Dispatches batches and flushes completed events, in turn with the guilds, until the channel is closed.
 struct DispatchLoop {
     lots: mpsc::Receiver<RoutedBatch>,
 }
@@ -151,7 +152,7 @@ impl ActorFuture<EventSupervisor> for DispatchLoop {
                 None => return Poll::Ready(()),
             }
         }
-        // There may be more: after the guilds' turn.
+        // There may be more batches; guilds run first.
         task.waker().wake_by_ref();
         Poll::Pending
     }
@@ -161,7 +162,7 @@ impl Handler<ChildExited<i64>> for EventSupervisor {
     type Result = ();
 
     fn handle(&mut self, ChildExited { child: lane, generation }: ChildExited<i64>, ctx: &mut Context<Self>) {
-        // A guild that was stopped because it was idle is not kept any more.
+        // A guild that was stopped because it was idle is not in the map any more.
         let Some(kept) = self.kept.get_mut(&lane).filter(|kept| kept.generation == generation) else { return };
         let EventContext { handlers, config, clock, .. } = &*self.context;
         kept.guild = None;

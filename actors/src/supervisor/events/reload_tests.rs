@@ -1,4 +1,4 @@
-//! Handlers are replaced while events are under way.
+//! Handlers are replaced while events are in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn paused(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, test);
 }
 
-/// A rule that repeats every message with this in front.
+/// A rule that repeats every message with this prefix.
 fn echo(name: &str, front: &str) -> Value {
     let payload = json!({ "channel_id": "{channel_id}", "content": format!("{front}{{data.content}}") });
     json!({ "name": name, "on": "message.create", "do": [{ "kind": "send_message", "payload": payload }] })
@@ -43,7 +43,7 @@ fn events_go_to_the_handlers_of_the_time_they_came() {
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        // More often than a mask has bits, and back and forth.
+        // More often than a mask has bits.
         for n in 0..100 {
             replace(&events, &world.brain, &json!([echo("other", "no "), echo("echo", &format!("{n} "))]));
         }
@@ -69,15 +69,15 @@ fn a_call_under_way_finishes_with_its_old_handler() {
         world.brain.mood(2, [Mood::Hangs]);
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         world.until("it waits in the inbox", || world.store.inbox_now().len() == 1).await;
-        // Once it is replaced by a rule of the same name, and once it is removed.
+        // First it is replaced by a rule with the same name, then it is removed.
         let new = Fake::default();
         replace(&events, &new, &json!([echo("brain", "rule ")]));
         replace(&events, &new, &json!([]));
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         world.brain.go_on();
-        world.until("its answer counts", || world.store.said() == ["2"]).await;
-        world.until("it is done", || world.store.inbox_now().is_empty()).await;
+        world.until("its response counts", || world.store.said() == ["2"]).await;
+        world.until("it is finished", || world.store.inbox_now().is_empty()).await;
         assert_eq!((world.brain.asked(), new.asked()), (vec![2], vec![]));
     });
 }
@@ -93,11 +93,11 @@ fn what_waits_goes_to_the_handler_with_the_same_name_in_order() {
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         world.until("both wait in the inbox", || world.store.inbox_now().len() == 2).await;
         replace(&events, &world.brain, &json!([echo("brain", "rule ")]));
-        // It must not pass those that wait for the handler with this name.
+        // It must not pass the entries that wait for the handler with this name.
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         world.until("all are handled", || world.store.said().len() == 3).await;
         assert_eq!(world.store.said(), ["rule 2", "rule 3", "rule 4"]);
-        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
     });
 }
 
@@ -113,10 +113,10 @@ fn what_waits_for_a_removed_handler_waits_until_it_is_back() {
         world.until("it waits in the inbox", || world.store.inbox_now().len() == 1).await;
         replace(&events, &world.brain, &json!([echo("echo", "")]));
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 3, 1)].into())).unwrap();
-        world.until("the others go on", || world.store.said() == ["2", "3"]).await;
+        world.until("the other handler continues", || world.store.said() == ["2", "3"]).await;
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         let waiting: Vec<_> = world.store.inbox_now().into_iter().map(|entry| entry.dead).collect();
-        assert_eq!((waiting, world.brain.asked().len()), (vec![None], 1), "it is neither tried nor given up");
+        assert_eq!((waiting, world.brain.asked().len()), (vec![None], 1), "it is neither retried nor dead");
         assert_eq!(events.observe().await.unwrap().inbox, 0, "nothing waits behind it");
         replace(&events, &world.brain, &json!([webhook(), echo("echo", "")]));
         world.until("it is handled", || world.store.inbox_now().is_empty()).await;
@@ -132,7 +132,8 @@ fn a_handler_that_was_done_before_a_restart_is_not_called_after_a_reload() {
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        // The next process knows what was done of what is not confirmed; its handlers are replaced before that comes again.
+        // The next process knows which unconfirmed events were handled. Its handlers are replaced before those events
+        // come again.
         world.store.was_handled(SESSION, 3, "brain");
         let (events, feeds) = world.start().await;
         replace(&events, &world.brain, &json!([echo("first", "first "), webhook()]));

@@ -1,4 +1,4 @@
-//! Events reach their handlers in order, once each, whatever breaks.
+//! Events reach their handlers in order, once each, whatever fails.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn echo() -> Value {
     json!([{ "name": "echo", "on": "message.create", "do": [{ "kind": "send_message", "payload": payload }] }])
 }
 
-/// A brain that hears of every message.
+/// A webhook for every message.
 fn asks() -> Value {
     let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
     json!([{ "name": "brain", "on": "message.create", "webhook": webhook }])
@@ -80,15 +80,15 @@ fn sessions_that_begin_together_are_all_kept_at_once() {
         let began = tokio::time::Instant::now();
         (0..3).for_each(|shard| begin_of(shard, &feeds[&shard], &format!("s{shard}")));
         let all_kept = || (0..3).all(|shard| world.store.session(shard).is_some());
-        // Time stands still while there is something to do.
+        // Time does not advance while tasks are ready.
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
         }
-        assert!(all_kept() && began.elapsed().is_zero(), "nobody waits for the next time that sessions are kept");
+        assert!(all_kept() && began.elapsed().is_zero(), "no session waits for the next interval");
     });
 }
 
-/// Lets processes live one after the other, each until it is killed, and gives each what the session still has to tell.
+/// Runs processes one after the other, each until it is killed, and sends each the rest of the session's events.
 fn live(world: &World, last: u64) {
     let runtime = runtime();
     for _ in 0..50 {
@@ -128,7 +128,7 @@ fn live(world: &World, last: u64) {
             return;
         }
     }
-    panic!("it does not come to an end");
+    panic!("events do not finish");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn fails_at_each_step_and_nothing_is_lost_doubled_or_out_of_order() {
     for handlers in [echo(), asks()] {
         for (call, after) in (1..40).flat_map(|call| [(call, false), (call, true)]) {
             let world = World::new(&handlers);
-            // One is slow, and one fails at first.
+            // One call hangs, and one fails at first.
             world.brain.mood(4, [Mood::Fails(WebhookCallError::Later { why: "later".to_owned(), retry_after: None })]);
             world.brain.mood(7, [Mood::Hangs]);
             world.store.kill_at(call, after);
@@ -162,14 +162,14 @@ fn a_brain_that_hangs_holds_back_its_own_guild_and_no_session() {
         let batch =
             vec![message(SESSION, 2, 1), message(SESSION, 3, 2), message(SESSION, 4, 1), message(SESSION, 5, 2)];
         feeds[&0].tell(ShardMessage::Events(batch.into())).unwrap();
-        world.until("the other guild goes on", || world.store.said() == ["3", "5"]).await;
-        assert!(events.drain(Duration::from_secs(5)).await, "the session waits for the brain");
+        world.until("the other guild continues", || world.store.said() == ["3", "5"]).await;
+        assert!(events.drain(Duration::from_secs(5)).await, "the session does not wait for the brain");
         assert_eq!(world.store.confirmed(0), Some(5));
-        assert_eq!(world.brain.asked(), [2, 3, 5], "what comes after it waits behind it");
+        assert_eq!(world.brain.asked(), [2, 3, 5], "later events wait behind it");
         world.brain.go_on();
-        world.until("it goes on in order", || world.store.said() == ["3", "5", "2", "4"]).await;
-        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
-        assert_eq!(world.brain.asked(), [2, 3, 5, 4], "the call that was slow is not made again");
+        world.until("it continues in order", || world.store.said() == ["3", "5", "2", "4"]).await;
+        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
+        assert_eq!(world.brain.asked(), [2, 3, 5, 4], "the slow call is not repeated");
     });
 }
 
@@ -185,7 +185,7 @@ fn an_event_whose_brain_fails_is_tried_again_with_the_same_id_and_given_up_at_la
         world.brain.mood(3, [later(), later(), later()]);
         world.brain.mood(4, [never]);
         feeds[&0].tell(ShardMessage::Events((2..=5).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
-        world.until("what can be done is done", || world.store.said() == ["2", "5"]).await;
+        world.until("all possible events are handled", || world.store.said() == ["2", "5"]).await;
         assert_eq!(world.brain.asked(), [2, 2, 3, 3, 3, 4, 5]);
         let ids = world.brain.ids();
         assert!(ids[0] == ids[1] && ids[1] != ids[2]);
@@ -206,10 +206,10 @@ fn what_is_missing_is_told_exactly_and_once() {
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.state("gap:s1:3").as_deref(), Some("5"));
         assert_eq!(world.store.confirmed(0), Some(6));
-        // Discord has forgotten the session: nobody knows what else it would have told.
+        // Discord has dropped the session: it is unknown what else it would have sent.
         begin(&feeds[&0], "s2");
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert!(world.store.state("gap:s1:7").is_none(), "null is no value");
+        assert!(world.store.state("gap:s1:7").is_none(), "null deletes a value");
         let kept = world.store.session(0).unwrap();
         assert_eq!((&*kept.session, kept.confirmed), ("s2", 1));
     });
@@ -232,7 +232,7 @@ fn an_interaction_is_deferred_first_and_then_answered() {
         let told: Vec<u64> = world.phone.told.lock().unwrap().iter().map(|(id, _)| *id).collect();
         assert_eq!(told, [1_002, 1_003, 1_004]);
         let answered = world.store.operations();
-        assert_eq!(world.store.said(), ["hi 77", "hi 77"], "nobody waits for the second any more");
+        assert_eq!(world.store.said(), ["hi 77", "hi 77"], "the second interaction has expired");
         assert!(answered.iter().all(|operation| operation.kind.name() == "edit_original"));
         assert!(answered[1].payload.contains("token-4"));
     });
@@ -320,14 +320,14 @@ fn an_answer_that_sets_a_reserved_key_has_no_effect() {
             let set = vec![("fine".to_owned(), json!(1), None), (key.to_owned(), json!({}), None)];
             Mood::Says(WebhookResponse { set, reply: Some(json!("hi")), ..says("beside") })
         };
-        // Over HTTP and at once: its reply must not go out either.
+        // Over HTTP and not deferred: its reply must not be sent either.
         let world = World::new(&hears("interaction.command.hello", "never"));
         world.brain.mood(1_002, [sets("gate:1")]);
         let (events, _feeds) = world.start().await;
         assert_eq!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Nobody);
         let dead =
             |world: &World| world.store.inbox_now().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>();
-        world.until("the event is given up", || dead(&world).len() == 1).await;
+        world.until("the event is dead", || dead(&world).len() == 1).await;
         assert!(dead(&world)[0].contains("set.gate:1: a key must not start with `gate:`"), "{:?}", dead(&world));
         assert!(world.store.said().is_empty() && world.store.state("fine").is_none());
 
@@ -337,13 +337,13 @@ fn an_answer_that_sets_a_reserved_key_has_no_effect() {
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
-        assert_eq!(world.store.said(), ["3"], "the next event is not held back");
+        assert_eq!(world.store.said(), ["3"], "the next event is not delayed");
         assert_eq!(dead(&world).len(), 1);
         assert!(world.store.state("fine").is_none() && world.store.state("COOLDOWN:brain:1").is_none());
     });
 }
 
-/// A brain that hears of commands, deferred or not, and what it says to whoever asks.
+/// A webhook for commands, deferred or not.
 fn hears(on: &str, defer: &str) -> Value {
     let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
     json!([{ "name": "brain", "on": on, "defer": defer, "ephemeral": true, "webhook": webhook }])
@@ -361,12 +361,12 @@ fn an_interaction_over_http_is_kept_before_it_is_deferred_and_then_answered_once
         let (events, _feeds) = world.start().await;
         let deferred = HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: true });
         assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred);
-        assert!(world.phone.told.lock().unwrap().is_empty(), "it goes back the way it came");
+        assert!(world.phone.told.lock().unwrap().is_empty(), "the response is the HTTP response");
         world.until("it is answered", || world.store.said() == ["beside", "hi"]).await;
-        assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred, "a replay looks the same");
+        assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred, "a replay gets the same response");
         assert_eq!(events.interaction(posted(3, 1, 2)).await, deferred);
-        world.until("the next one is heard", || world.brain.asked() == [1_002, 1_003]).await;
-        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        world.until("the next one is called", || world.brain.asked() == [1_002, 1_003]).await;
+        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
         assert_eq!(world.store.said(), ["beside", "hi", "1003"]);
         assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
     });
@@ -406,7 +406,7 @@ fn an_interaction_over_http_that_cannot_be_deferred_is_answered_with_the_reply_a
                 events.interaction(posted(2, 1, kind)).await,
                 HttpInteractionResponse::Answer(InitialResponse::Whole(whole))
             );
-            assert_eq!(world.store.said(), ["beside"], "it is kept before it is answered");
+            assert_eq!(world.store.said(), ["beside"], "it is stored before it is answered");
             let again = events.interaction(posted(2, 1, kind)).await;
             assert_eq!(again, HttpInteractionResponse::Answer(InitialResponse::Deferred { ephemeral: false }));
             assert_eq!((world.brain.asked(), world.store.said().len()), (vec![1_002], 1));
@@ -422,7 +422,7 @@ fn an_interaction_over_http_that_nobody_wants_or_answers_in_time_has_no_answer()
         let (events, _feeds) = world.start().await;
         assert_eq!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Nobody);
         assert_eq!(events.interaction(posted(2, 1, 4)).await, HttpInteractionResponse::Nobody);
-        world.until("it is a dead letter", || world.store.inbox_now().iter().any(|entry| entry.dead.is_some())).await;
+        world.until("it is dead", || world.store.inbox_now().iter().any(|entry| entry.dead.is_some())).await;
         assert_eq!(world.brain.asked(), [1_002]);
     });
 }
@@ -453,10 +453,10 @@ fn what_a_handler_needs_it_hears_although_the_event_waited_in_the_inbox() {
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, _feeds) = world.start().await;
         assert!(matches!(events.interaction(posted(2, 1, 2)).await, HttpInteractionResponse::Answer(_)));
-        world.until("it is done", || world.store.said() == ["Ada"]).await;
+        world.until("it is handled", || world.store.said() == ["Ada"]).await;
         assert!(matches!(events.interaction(posted(3, 1, 2)).await, HttpInteractionResponse::Answer(_)));
-        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
-        assert_eq!(world.store.said(), ["Ada"], "it rests");
+        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
+        assert_eq!(world.store.said(), ["Ada"], "the cooldown applies");
     });
 }
 
@@ -469,18 +469,18 @@ fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behin
         let never = Mood::Fails(WebhookCallError::Never { why: "it answered 302".to_owned() });
         world.brain.mood(2, [never, Mood::Hangs]);
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
-        world.until("the other is done", || world.store.said() == ["3"]).await;
+        world.until("the other is handled", || world.store.said() == ["3"]).await;
         let dead = world.store.inbox_now()[0].place;
         let note = Caller::operator().note(AuditAction::EventsRevive, UnixMs::new(0));
         assert!(EventStore::revive(&world.store, dead, note).await.unwrap());
         events.revived();
-        world.until("it is asked again", || world.brain.asked() == [2, 3, 2]).await;
+        world.until("the webhook is called again", || world.brain.asked() == [2, 3, 2]).await;
         feeds[&0].tell(ShardMessage::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(2));
         world.brain.go_on();
-        world.until("both are done", || world.store.said() == ["3", "2", "4"]).await;
-        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        world.until("both are handled", || world.store.said() == ["3", "2", "4"]).await;
+        world.until("the inbox is empty", || world.store.inbox_now().is_empty()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
     });

@@ -1,4 +1,4 @@
-//! A queue that is looked after here.
+//! A queue of this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use crate::guild::operations::GuildShared;
 use crate::ports::Fence;
 use crate::supervisor::restart_policy::{Poison, RestartHistory, RestartPolicy};
 
-/// How a queue is being looked after.
+/// State of the guild of a queue.
 #[derive(Debug)]
 pub(super) enum ChildState {
-    /// A guild looks after it.
+    /// Its guild runs.
     Active(Addr<Guild>),
-    /// Its guild has been asked to leave.
+    /// Its guild was requested to stop.
     Leaving {
         addr: Addr<Guild>,
-        /// Something is new since then.
+        /// Whether it was woken since then.
         again: bool,
     },
-    /// Its guild broke; the next one starts soon, or after a rest.
+    /// Its guild crashed; the next one starts soon, or after a rest.
     Broken,
 }
 
-/// A queue that is looked after here.
+/// A queue of this process.
 #[derive(Debug)]
 pub(super) struct Child {
     pub(super) care: ChildState,
     pub(super) fence: Fence,
-    /// Tells one guild of the queue from the next.
+    /// Distinguishes successive guilds of the queue.
     pub(super) generation: u64,
     pub(super) vitals: Arc<GuildShared>,
     pub(super) paused: bool,
@@ -72,7 +72,7 @@ impl Child {
         *self = Self { restarts: std::mem::take(&mut self.restarts), ..next };
     }
 
-    /// Since when its guild has had nothing to do, if it could leave.
+    /// Since when its guild is idle, if it could stop.
     pub(super) fn idle_since(&self, now: UnixMs, long_wait: Duration) -> Option<UnixMs> {
         match self.care {
             ChildState::Leaving { .. } | ChildState::Broken => None,
@@ -84,7 +84,7 @@ impl Child {
     }
 }
 
-/// Whether a queue counts against the bound for interactions.
+/// Whether a queue counts towards the limit for interactions.
 pub(super) const fn is_interaction(queue: Queue) -> bool {
     match queue.class() {
         QueueClass::Interaction => true,

@@ -1,4 +1,4 @@
-//! Taking queues, as far as there is room.
+//! Claims queues while there is room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::ports::{Claim, ClaimFrom, StoreError};
 use crate::telemetry::emit;
 use crate::telemetry::operations::StoreRetried;
 
-/// What a poll of the store found.
+/// Result of a poll of the store.
 #[derive(Debug)]
 enum PollResult {
-    /// Queues that have something due; as many as were asked for, or all there are.
+    /// Queues with due operations: as many as requested, or all that there are.
     Claims(Vec<Claim>),
-    /// Nothing was taken; when something is due.
+    /// Nothing was claimed; when the next operation is due.
     Nothing(Option<UnixMs>),
 }
 
 impl Supervisor {
-    /// How many more queues may be looked after that are no interactions.
+    /// How many more queues may be claimed that are not of interactions.
     fn room(&self) -> usize {
         self.config.most_active.saturating_sub(self.kept.len() - self.interactions)
     }
@@ -32,16 +32,16 @@ impl Supervisor {
         self.config.most_interactions.saturating_sub(self.interactions)
     }
 
-    /// Something is new of a queue that nobody looks after here.
+    /// Adds a queue to those to claim.
     pub(super) fn want(&mut self, queue: Queue) {
-        // Past the bound, a poll of the store finds it.
+        // When the set is full, a poll of the store finds the queue.
         if self.in_wanted.len() < self.config.most_told && self.in_wanted.insert(queue) {
-            // Somebody waits for an interaction's answer.
+            // A user waits for the response to an interaction.
             if is_interaction(queue) { self.wanted.push_front(queue) } else { self.wanted.push_back(queue) }
         }
     }
 
-    /// Takes what is wanted, as far as there is room, and makes room for the rest.
+    /// Claims pending queues while there is room, and makes room for the rest.
     pub(super) fn claim_wanted(&mut self, ctx: &mut Context<Self>) {
         if self.claiming || self.draining || self.wanted.is_empty() {
             return;
@@ -90,7 +90,7 @@ impl Supervisor {
                 }
             };
             if std::mem::take(&mut actor.poll_again) {
-                // What is wanted comes after it.
+                // The poll then claims the pending queues.
                 actor.poll(ctx);
             } else if !failed {
                 actor.claim_wanted(ctx);
@@ -103,7 +103,7 @@ impl Supervisor {
         ctx.run_later(wait, Self::claim_wanted);
     }
 
-    /// Starts guilds for queues that were taken.
+    /// Starts guilds for claimed queues.
     fn take(&mut self, claims: Vec<Claim>, ctx: &mut Context<Self>) {
         for claim in claims {
             if self.in_wanted.remove(&claim.queue) {
@@ -118,7 +118,7 @@ impl Supervisor {
         self.check_drained();
     }
 
-    /// Polls now, and from then on as usual.
+    /// Polls now, and then at the usual interval.
     pub(super) fn poll_soon(&mut self, ctx: &mut Context<Self>) {
         self.poll_after(Duration::ZERO, ctx);
     }
@@ -133,7 +133,7 @@ impl Supervisor {
         }));
     }
 
-    /// Looks for queues that have something due and that nobody looks after, and for guilds that have nothing to do.
+    /// Looks for due queues without an owner, and for idle guilds.
     pub(super) fn poll(&mut self, ctx: &mut Context<Self>) {
         if self.draining {
             return;
@@ -144,7 +144,7 @@ impl Supervisor {
         }
         self.let_idle_go(ctx);
         if self.claiming {
-            // As soon as that is over: there may be something new that nobody will tell of.
+            // Polls again when the claim is finished: there may be due queues without a wake-up.
             self.poll_again = true;
             return;
         }
@@ -182,7 +182,7 @@ impl Supervisor {
             Ok(PollResult::Nothing(due)) => {
                 let due = due.map(|due| self.clock.until(due));
                 match due {
-                    // It is due, and there is no room for it, or another process was faster.
+                    // It is due, but there is no room for it, or another process was faster.
                     Some(Duration::ZERO) => {
                         if most == 0 {
                             self.make_room_for_guilds(self.config.claim_batch, ctx);

@@ -1,4 +1,4 @@
-//! Every wait and bound of operations on their way.
+//! Configuration of operations.
 
 use std::time::Duration;
 
@@ -8,64 +8,64 @@ use guildhall_core::operation::Backoff;
 use crate::supervisor::restart_policy::RestartPolicy;
 use crate::supervisor::store_retry::StoreRetry;
 
-/// Every wait and bound of operations on their way.
+/// Configuration of operations.
 #[derive(Clone, Debug)]
 pub struct OperationsConfig {
-    /// How long one has to be held before others pass it, and how many are looked at.
+    /// How long an operation is delayed before others may pass it, and how many operations are considered.
     pub line: OrderConfig,
-    /// How many operations are read at once.
+    /// Maximum number of operations in one read.
     pub page: usize,
-    /// How many scheduled operations join at once.
+    /// Maximum number of scheduled operations that join their queue in one call.
     pub join_most: usize,
-    /// How much of their payloads a guild keeps in memory, in bytes of their JSON; one is always kept.
+    /// Maximum size of the payloads that a guild holds in memory, in bytes of JSON. It always holds at least one.
     pub payload_bytes: usize,
-    /// The waits between tries.
+    /// Delays between attempts.
     pub backoff: Backoff,
-    /// How long an operation waits for its turn at the gate before it is delayed.
+    /// How long an operation waits for its permit at the gate before it is delayed.
     pub max_wait: Duration,
-    /// How long a call to Discord may take: what was sent before that long ago has happened or never will.
+    /// Timeout of a call to Discord. A call that was sent longer ago has taken effect or never will.
     pub request_timeout: Duration,
-    /// How many times Discord is asked for the outcome of an operation without an answer before it needs a review.
+    /// Maximum number of failed checks of the outcome of an operation before it needs review.
     pub check_attempts: u32,
-    /// How long the outcome of an operation may stay unknown because Discord cannot be asked before it needs a review.
+    /// How long the outcome of an operation may stay unknown because Discord cannot be queried before it needs review.
     pub check_timeout: Duration,
-    /// The shortest delay, whatever a limit says.
+    /// Minimum delay, whatever a limit says.
     pub least_hold: Duration,
-    /// The delay where nobody can say how long, such as a breaker that a person has to reset.
+    /// Delay if its length is unknown, such as for a breaker that needs a manual reset.
     pub blind_hold: Duration,
-    /// The waits for an operation that another one refers to.
+    /// Delays while an operation waits for another one that it refers to.
     pub reference_backoff: Backoff,
-    /// The waits while the store is out of reach.
+    /// Delays between calls while the store is unreachable.
     pub store_backoff: Backoff,
-    /// How long a call to the store may take.
+    /// Timeout of a call to the store.
     pub store_timeout: Duration,
-    /// How long doing one operation may take, with all its calls; it should never take so long.
+    /// Timeout of one execution with all its calls. It should never be reached.
     pub perform_timeout: Duration,
-    /// How often the store is asked for what nobody looks after.
+    /// How often to look for due queues without an owner.
     pub poll: Duration,
-    /// How many queues are looked after at once.
+    /// Maximum number of active queues.
     pub most_active: usize,
-    /// How many interactions are looked after besides.
+    /// Maximum number of active queues of interactions, in addition.
     pub most_interactions: usize,
-    /// How many queues are taken at once.
+    /// Maximum number of queues in one claim.
     pub claim_batch: usize,
-    /// How long a guild is kept that has nothing to do.
+    /// How long an idle guild stays in memory.
     pub idle_after: Duration,
-    /// How long an interaction is kept that has nothing to do.
+    /// How long an idle queue of an interaction stays in memory.
     pub interaction_idle_after: Duration,
     /// A guild that waits longer than this makes room for others.
     pub long_wait: Duration,
-    /// How often a guild may break within a minute before it is left alone.
+    /// Maximum number of crashes of a guild within a minute before it rests.
     pub most_restarts: usize,
-    /// How long it is left alone then.
+    /// How long it rests.
     pub rest: Duration,
-    /// How many operations run at once over all guilds; 0 is no limit. Interactions do not count.
+    /// Maximum number of running operations over all guilds; 0 means no limit. Interactions do not count.
     pub max_running: usize,
-    /// How many operations start a second over all guilds; 0 is no limit. Interactions do not count.
+    /// Maximum number of started operations per second over all guilds; 0 means no limit. Interactions do not count.
     pub per_second: u32,
-    /// Words to one guild, or to the supervisor, that wait at most.
+    /// Mailbox capacity of a guild and of the supervisor.
     pub mailbox: usize,
-    /// Queues that may be told of at once; past it, all are looked at.
+    /// Maximum number of queues with pending wake-ups. Beyond it, all queues are checked.
     pub most_told: usize,
 }
 

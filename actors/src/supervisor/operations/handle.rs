@@ -1,4 +1,4 @@
-//! The way to the supervisor.
+//! Handle of the supervisor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::supervisor::operations::{Drain, LeaseLost, MembersChanged, Observe, O
 use crate::supervisor::{OperationsConfig, OperationsSnapshot, SpawnGuild, Supervisor};
 use crate::wall_clock::WallClock;
 
-/// Tells the guilds of this process what is new. Cheap to clone.
+/// Notifies the guilds of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct OperationsHandle {
     bell: Arc<WakeupSet>,
@@ -29,7 +29,7 @@ impl std::fmt::Debug for OperationsHandle {
 }
 
 impl OperationsHandle {
-    /// Starts the supervisor where the caller runs; it starts guilds through `spawn`.
+    /// Starts the supervisor on the current thread. It starts guilds with `spawn`.
     #[must_use]
     pub fn start(
         store: Arc<dyn OperationStore>,
@@ -43,72 +43,72 @@ impl OperationsHandle {
         Self { bell, supervisor, store }
     }
 
-    /// Something was submitted to this queue. Never lost, never waits.
+    /// Wakes a queue after a submission. Never lost, never blocks.
     pub fn wake(&self, queue: Queue) {
         self.bell.ring(queue, None);
     }
 
-    /// The store has taken an operation of this queue back.
+    /// Notifies a queue that one of its operations was cancelled in the store.
     pub fn cancelled(&self, id: OperationId, queue: Queue) {
         self.bell.ring(queue, Some(QueueSignal::Cancelled(id)));
     }
 
-    /// The store has made an operation of this queue due.
+    /// Notifies a queue that one of its operations was expedited in the store.
     pub fn hastened(&self, id: OperationId, queue: Queue) {
         self.bell.ring(queue, Some(QueueSignal::Hastened(id)));
     }
 
-    /// Pauses queues, or lets them go on. What is under way is finished. Other processes hear of it within a few seconds.
+    /// Pauses or resumes queues. Running operations finish. Other processes notice within a few seconds.
     ///
     /// # Errors
     ///
-    /// When the store could not keep it.
+    /// When the store could not save it.
     pub async fn pause(&self, what: PauseTarget, paused: bool) -> Result<(), StoreError> {
         self.store.pause(what, paused).await?;
         self.pauses_changed();
         Ok(())
     }
 
-    /// The store has paused something, or lets it go on.
+    /// Notifies the supervisor that queues were paused or resumed in the store.
     pub fn pauses_changed(&self) {
-        // A supervisor that is too busy to hear it looks by itself.
+        // If the mailbox is full, the supervisor notices at its next check.
         let _ = self.supervisor.try_send(PausesChanged);
     }
 
-    /// Other processes have come or gone: each queue finds its place anew.
+    /// Notifies the supervisor that processes joined or left: queues may have other owners.
     pub fn members_changed(&self) {
-        // There are few of these, and none may get lost.
+        // These are rare, and must not be lost.
         self.supervisor.do_send(MembersChanged);
     }
 
-    /// This process was taken for dead, and all its queues are somebody else's.
+    /// Notifies the supervisor that the lease was lost, so other processes own all its queues.
     pub fn disowned(&self) {
         self.supervisor.do_send(LeaseLost);
     }
 
-    /// The gate has changed: operations that this condition held back are due now. The gate still decides whether they
-    /// go. Never lost, never waits.
+    /// Releases operations that the gate delayed for this condition: they are due now. The gate still decides whether
+    /// they are sent. Never lost, never blocks.
     pub fn release(&self, condition: GateCondition) {
         self.bell.release(condition);
     }
 
-    /// Something is new, and nobody knows of which queues.
+    /// Wakes all queues: it is unknown which ones have changed.
     pub fn wake_all(&self) {
         self.bell.ring_all();
     }
 
-    /// How the guilds of this process stand; nothing if it is coming to its end.
+    /// State of the guilds of this process. `None` if it is ending.
     pub async fn observe(&self) -> Option<OperationsSnapshot> {
         self.supervisor.send(Observe).await.ok()
     }
 
-    /// How one guild stands; nothing if this process does not look after it.
+    /// State of one guild. `None` if this process does not have its queue.
     pub async fn observe_one(&self, queue: Queue) -> Option<GuildSnapshot> {
         self.supervisor.send(ObserveQueue(queue)).await.ok().flatten()
     }
 
-    /// Starts nothing more, waits for what is under way and gives every queue back; `false` if that took longer than it
-    /// may. What is cut short then is taken up again by whoever comes next.
+    /// Starts no more operations, waits for those that run, and releases every queue. Returns `false` on timeout; the
+    /// next owner continues what was interrupted.
     pub async fn drain(&self, limit: Duration) -> bool {
         matches!(timeout(limit, self.supervisor.send(Drain)).await, Ok(Ok(())))
     }

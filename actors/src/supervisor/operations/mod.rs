@@ -1,9 +1,8 @@
-//! The actor that keeps the guilds: it takes queues that have something due, starts a guild for each, and lets those go
-//! that have nothing to do.
+//! Supervisor of guilds: claims due queues, starts a guild for each, and stops idle guilds.
 //!
 //! ```text
-//!  bell (submit, cancel, retry) ─▶ claim ─▶ guild ◀── wakes
-//!  store (what nobody looks after) ─▶ ▲        └── gone: left, fenced, or broke ─▶ claim again
+//!  wake-ups (submit, cancel, retry) ─▶ claim ─▶ guild ◀── wake-ups
+//!  store (due queues without owner) ─▶ ▲          └── ended: stopped, fenced or crashed ─▶ claim again
 //! ```
 
 mod child;
@@ -44,15 +43,15 @@ use crate::telemetry::emit;
 use crate::telemetry::operations::GuildsCounted;
 use crate::wall_clock::WallClock;
 
-/// Starts a guild, where guilds should run.
+/// Starts a guild on the thread for guilds.
 pub type SpawnGuild = Box<dyn Fn(GuildSpec) -> Addr<Guild> + Send>;
 
-/// Every so many polls, it is looked at what is paused: a person may have told another process.
+/// Pauses are checked once in so many polls, because they may be set through another process.
 const POLLS_BETWEEN_PAUSES: u32 = 5;
 
-/// Keeps the guilds.
+/// Supervises guilds.
 pub struct Supervisor {
-    /// First, so that its end is noticed before that of what waits for it.
+    /// First field, so that its end is noticed before the ends of its dependents.
     _guard: PartGuard,
     store: Arc<dyn OperationStore>,
     perform: Arc<dyn OperationExecutor>,
@@ -62,21 +61,21 @@ pub struct Supervisor {
     bell: Arc<WakeupSet>,
     spawn: SpawnGuild,
     kept: HashMap<Queue, Child>,
-    /// Of them, those of interactions.
+    /// How many of them are of interactions.
     interactions: usize,
     generations: u64,
-    /// Queues that something is new of and that nobody looks after here, in order.
+    /// Woken queues without a guild here, in order.
     wanted: VecDeque<Queue>,
     in_wanted: HashSet<Queue>,
     claiming: bool,
-    /// Queues that are being given back by this actor itself.
+    /// Number of queues that this actor is releasing itself.
     releasing: usize,
     next_poll: Option<SpawnHandle>,
-    /// It was to be polled while the store was being asked for something else.
+    /// A poll was requested during another call to the store.
     poll_again: bool,
     polls: u32,
     all_paused: bool,
-    /// Queues that were paused by themselves when it last looked.
+    /// Number of individually paused queues at the last check.
     paused_queues: usize,
     looking: PauseCheck,
     draining: bool,
@@ -84,19 +83,19 @@ pub struct Supervisor {
     releasing_held: HeldRelease,
 }
 
-/// Whether the store is being asked what is paused.
+/// Whether the paused queues are being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PauseCheck {
     No,
     Yes {
-        /// It may have changed since it was asked.
+        /// They may have changed since the read started.
         again: bool,
     },
 }
 
 impl std::fmt::Debug for Supervisor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Supervisor").field("kept", &self.kept.len()).finish_non_exhaustive()
+        f.debug_struct("Supervisor").field("children", &self.kept.len()).finish_non_exhaustive()
     }
 }
 
@@ -146,7 +145,7 @@ impl Supervisor {
         })
     }
 
-    /// Waits for the bell, again and again.
+    /// Receives wake-ups, and repeats.
     fn listen(&self, ctx: &mut Context<Self>) {
         let bell = Arc::clone(&self.bell);
         let heard = async move { bell.heard().await };
@@ -162,7 +161,7 @@ impl Supervisor {
             for kept in self.kept.values_mut() {
                 kept.vitals.release(&released);
                 if let ChildState::Leaving { again, .. } = &mut kept.care {
-                    // It may give its queue back without having heard.
+                    // It may release its queue without having received this.
                     *again = true;
                 }
             }
@@ -187,7 +186,7 @@ impl Supervisor {
         self.claim_wanted(ctx);
     }
 
-    /// Starts a guild for a queue that is this process's own now.
+    /// Starts a guild for a claimed queue.
     fn seat(&mut self, Claim { queue, fence, paused }: Claim, ctx: &Context<Self>) {
         self.generations += 1;
         let generation = self.generations;
@@ -211,7 +210,7 @@ impl Supervisor {
         let next = Child::new((self.spawn)(seat), fence, generation, vitals, paused);
         match self.kept.get_mut(&queue) {
             Some(kept) => {
-                // There should be none any more; one that there is has lost its right to write.
+                // There should be no other guild. If there is one, its fence is stale.
                 if let ChildState::Active(addr) | ChildState::Leaving { addr, .. } = &kept.care {
                     let _ = addr.try_send(Stop(StopMode::Now));
                 }
@@ -225,7 +224,7 @@ impl Supervisor {
         self.count();
     }
 
-    /// It is not looked after here any more.
+    /// Removes a queue from this process.
     fn forget(&mut self, queue: Queue) {
         if self.kept.remove(&queue).is_some() {
             self.interactions -= usize::from(is_interaction(queue));
@@ -237,7 +236,7 @@ impl Supervisor {
         emit(GuildsCounted { active: self.kept.len(), waiting: self.wanted.len() });
     }
 
-    /// Looks at what is paused; once at a time, and again if it may have changed meanwhile.
+    /// Reads which queues are paused. One read at a time; it is repeated if the pauses may have changed meanwhile.
     fn look_at_pauses(&mut self, ctx: &mut Context<Self>) {
         if let PauseCheck::Yes { again } = &mut self.looking {
             *again = true;
@@ -248,7 +247,7 @@ impl Supervisor {
         let retry = self.config.store_retry();
         let asked = async move { retry.attempt(store.paused()).await };
         ctx.spawn(asked.into_actor(self).map(|paused, actor, ctx| {
-            // If it does not say, it is asked again.
+            // On an error, the next check reads again.
             if let Ok((all, queues)) = paused {
                 actor.apply_pauses(all, &queues.into_iter().collect(), ctx);
             }
@@ -273,13 +272,13 @@ impl Supervisor {
                 }
                 ChildState::Active(addr) | ChildState::Leaving { addr, .. } => addr.try_send(Resume).map_err(drop),
             };
-            // One whose mailbox is full is told next time.
+            // A guild with a full mailbox is notified at the next check.
             if told.is_ok() {
                 kept.paused = paused;
                 changed = true;
             }
         }
-        // Queues that go on and that nobody looks after are among those that are due.
+        // Resumed queues without an owner are among the due ones.
         if changed || self.paused_queues != queues.len() {
             self.release_held(ctx);
             self.paused_queues = queues.len();
@@ -294,7 +293,7 @@ impl Actor for Supervisor {
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.listen(ctx);
         self.look_at_pauses(ctx);
-        // What the gate held back when the process before this one ended.
+        // Operations that the gate delayed when the previous process ended.
         self.release_held(ctx);
         self.poll(ctx);
     }
@@ -310,7 +309,7 @@ impl Handler<ChildExited<Queue>> for Supervisor {
     }
 }
 
-/// What is paused may have changed.
+/// The paused queues may have changed.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct PausesChanged;
@@ -323,7 +322,7 @@ impl Handler<PausesChanged> for Supervisor {
     }
 }
 
-/// Other processes have come or gone: some queues may belong elsewhere, others here.
+/// Processes joined or left: some queues may belong to other processes now, or to this one.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct MembersChanged;
@@ -333,13 +332,13 @@ impl Handler<MembersChanged> for Supervisor {
 
     fn handle(&mut self, _: MembersChanged, ctx: &mut Context<Self>) {
         self.move_elsewhere(ctx);
-        // One that is gone may have heard of a release and not stored it.
+        // A process that left may have received a release without saving it.
         self.release_held(ctx);
         self.poll_soon(ctx);
     }
 }
 
-/// This process was taken for dead: all that it had is somebody else's.
+/// This process lost its lease: other processes own all its queues.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct LeaseLost;
@@ -353,7 +352,7 @@ impl Handler<LeaseLost> for Supervisor {
     }
 }
 
-/// Start nothing more, wait for what is under way, and give every queue back. Answers when that is done.
+/// Starts no more operations, waits for those that run, and releases every queue. Replies when that is done.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct Drain;
@@ -369,27 +368,27 @@ impl Handler<Drain> for Supervisor {
     }
 }
 
-/// Show how everything stands.
+/// Returns the state of the supervisor.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "OperationsSnapshot")]
 pub(crate) struct Observe;
 
-/// How the guilds of this process stand.
+/// State of the guilds of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OperationsSnapshot {
-    /// Queues that are looked after.
+    /// Active queues.
     pub active: usize,
-    /// Of them, those of interactions.
+    /// How many of them are of interactions.
     pub interactions: usize,
-    /// Of them, those that have something to do.
+    /// How many of them are busy.
     pub busy: usize,
-    /// Of them, those whose guild broke and has not been started again.
+    /// How many of them have a crashed guild that has not restarted.
     pub broken: usize,
-    /// Queues that wait until there is room to look after them.
+    /// Queues that wait for room.
     pub waiting: usize,
-    /// Whether everything is paused.
+    /// Whether all queues are paused.
     pub all_paused: bool,
-    /// Whether this process is coming to its end.
+    /// Whether this process is ending.
     pub draining: bool,
 }
 
@@ -410,7 +409,7 @@ impl Handler<Observe> for Supervisor {
     }
 }
 
-/// Show how one guild stands; nothing if it is not looked after here.
+/// Returns the state of one guild. `None` if it is not in this process.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Option<GuildSnapshot>")]
 pub(crate) struct ObserveQueue(pub(crate) Queue);

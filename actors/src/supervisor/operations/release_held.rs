@@ -1,4 +1,4 @@
-//! Releasing what the gate held back in queues that no process looks after.
+//! Releases operations that the gate delayed in queues without an owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
 
 use super::Supervisor;
 
-/// Queues that are made due at once.
+/// Maximum number of queues in one call.
 const AT_ONCE: usize = 1_000;
 
-/// A breaker that opens and closes again and again costs no more than one write in this time.
+/// Minimum interval between writes, so that a flapping breaker does not cause more.
 const APART: Duration = Duration::from_millis(500);
 
-/// Whether the store is being asked to make such queues due.
+/// Whether a release is being written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum HeldRelease {
     #[default]
     No,
     Yes {
-        /// The gate has changed again since it was asked.
+        /// The gate has changed again since it started.
         again: bool,
     },
 }
 
 impl Supervisor {
-    /// Makes queues due whose operations the gate held back and that have no owner: the process that claims them asks the
+    /// Makes queues without an owner due if the gate delayed their operations. The process that claims them asks the
     /// gate again.
     pub(super) fn release_held(&mut self, ctx: &mut Context<Self>) {
         if self.draining {

@@ -1,4 +1,4 @@
-//! Starting guilds again that broke.
+//! Restarts crashed guilds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::telemetry::emit;
 use crate::telemetry::operations::GuildCrashed;
 
 impl Supervisor {
-    /// A guild broke: the next one starts at once, or after a rest if that happens too often.
+    /// A guild has crashed: the next one starts at once, or after a rest if that happens too often.
     pub(super) fn on_broken(&mut self, queue: Queue, ctx: &mut Context<Self>) {
         let Some(kept) = self.kept.get_mut(&queue) else { return };
         let executing = kept.vitals.executing();
@@ -27,8 +27,7 @@ impl Supervisor {
         ctx.run_later(rests.unwrap_or(Duration::ZERO), move |actor, ctx| actor.restart(queue, generation, ctx));
     }
 
-    /// Takes the queue anew, so that nothing that the broken guild left under way can be written any more, and starts a
-    /// guild for it.
+    /// Claims the queue again, so that pending writes of the crashed guild are fenced, and starts a guild for it.
     fn restart(&mut self, queue: Queue, generation: u64, ctx: &mut Context<Self>) {
         let fence = match self.kept.get(&queue) {
             Some(kept) if kept.generation == generation && !self.draining => kept.fence,

@@ -1,4 +1,4 @@
-//! Letting guilds go: those that have nothing to do, those that make room for others, and at the end all.
+//! Stops guilds: idle ones, those that make room for others, and all at shutdown.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::child::{Child, ChildState, is_interaction};
 use crate::guild::operations::{Stop, StopMode, StopResult};
 use crate::ports::Fence;
 
-/// Guilds that are asked at once to leave, at most.
+/// Maximum number of guilds that are requested to stop at the same time.
 const AT_ONCE: usize = 256;
 
 impl Supervisor {
-    /// Asks guilds to leave that have had nothing to do for long.
+    /// Requests guilds to stop that have been idle for long.
     pub(super) fn let_idle_go(&mut self, ctx: &mut Context<Self>) {
         let (now, config) = (self.clock.now(), Arc::clone(&self.config));
         let idle: Vec<Queue> = self
@@ -32,14 +32,14 @@ impl Supervisor {
         idle.into_iter().for_each(|queue| self.ask_to_leave(queue, StopMode::IfIdle, ctx));
     }
 
-    /// Asks as many guilds to leave as others wait for: those of their own kind that have had nothing to do for longest.
+    /// Requests as many guilds to stop as queues wait: of the same kind, the longest idle first.
     pub(super) fn make_room_for(&mut self, waiting: &[Queue], ctx: &mut Context<Self>) {
         let interactions = waiting.iter().filter(|queue| is_interaction(**queue)).count();
         self.make_room(interactions, is_interaction, ctx);
         self.make_room(waiting.len() - interactions, |queue| !is_interaction(queue), ctx);
     }
 
-    /// Asks so many guilds to leave that are no interactions'.
+    /// Requests this many guilds to stop that are not of interactions.
     pub(super) fn make_room_for_guilds(&mut self, wanted: usize, ctx: &mut Context<Self>) {
         self.make_room(wanted, |queue| !is_interaction(queue), ctx);
     }
@@ -69,7 +69,7 @@ impl Supervisor {
         kept.care = ChildState::Leaving { addr, again: false };
         ctx.spawn(asked.into_actor(self).map(move |departure, actor, _| match departure {
             Ok(StopResult::Busy) => actor.stays(queue, generation),
-            // It says farewell.
+            // Its exit notification follows.
             Ok(StopResult::Released | StopResult::Unreleased) | Err(_) => {}
         }));
     }
@@ -84,11 +84,11 @@ impl Supervisor {
         }
     }
 
-    /// A guild has left, or its queue belongs to another process.
+    /// A guild has stopped, or its queue belongs to another process.
     pub(super) fn on_left(&mut self, queue: Queue, ctx: &mut Context<Self>) {
         let again = self.kept.get(&queue).is_some_and(|kept| match kept.care {
             ChildState::Leaving { again, .. } => again,
-            // It was fenced: if something is new, it is for the other process to find.
+            // It was fenced: the new owner finds new operations.
             ChildState::Active(_) | ChildState::Broken => false,
         });
         self.forget(queue);
@@ -99,7 +99,7 @@ impl Supervisor {
         self.claim_wanted(ctx);
     }
 
-    /// Hands those over that another process should look after. What is under way is finished first.
+    /// Hands over queues that belong to another process. Running operations finish first.
     pub(super) fn move_elsewhere(&mut self, ctx: &mut Context<Self>) {
         if self.draining {
             return;
@@ -111,7 +111,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets all go that this process looked after until it was taken for dead.
+    /// Stops all guilds after the lease was lost.
     pub(super) fn give_all_up(&mut self, ctx: &mut Context<Self>) {
         let all: Vec<(Queue, bool)> =
             self.kept.iter().map(|(queue, kept)| (*queue, matches!(kept.care, ChildState::Broken))).collect();
@@ -124,19 +124,19 @@ impl Supervisor {
         }
     }
 
-    /// Gives a queue back that no guild looks after.
+    /// Releases a queue without a guild.
     pub(super) fn give_back(&mut self, queue: Queue, fence: Fence, ctx: &mut Context<Self>) {
         self.releasing += 1;
         let (store, retry) = (Arc::clone(&self.store), self.config.store_retry());
         let released = async move { retry.attempt(store.release(queue, fence)).await };
-        // A queue that is not given back is given up when this process's lease ends.
+        // If this fails, the queue is released when the lease of this process expires.
         ctx.spawn(released.into_actor(self).map(|_, actor, _| {
             actor.releasing -= 1;
             actor.check_drained();
         }));
     }
 
-    /// Lets all go, and says when they have gone.
+    /// Stops all guilds. The receiver resolves when they have stopped.
     pub(super) fn drain(&mut self, ctx: &mut Context<Self>) -> oneshot::Receiver<()> {
         let (done, drained) = oneshot::channel();
         self.drained.push(done);

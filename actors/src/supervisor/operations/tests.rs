@@ -1,4 +1,4 @@
-//! Operations from the store to Discord, and what becomes of them.
+//! Operations from the store to Discord, and their outcomes.
 
 mod faults;
 mod gate_release;

@@ -1,4 +1,4 @@
-//! How much is done at once, and how fast, over all guilds.
+//! Limits concurrency and rate of operations over all guilds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// The right to do one operation; dropping it lets another begin.
+/// Permission to run one operation. Dropping it lets another one start.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Admission {
@@ -14,20 +14,20 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// For what no limit counts.
+    /// For operations that no limit counts.
     pub(crate) const fn free() -> Self {
         Self { _permit: None }
     }
 }
 
-/// Limits how much is done at once, and how many begin a second.
+/// Limits how many operations run at the same time, and how many start per second.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     running: Option<Arc<Semaphore>>,
     pace: Option<Pacer>,
 }
 
-/// Starts that keep a distance, so that no second has more than it should.
+/// Spaces starts evenly, so that no second has too many.
 #[derive(Debug)]
 struct Pacer {
     distance: Duration,
@@ -35,7 +35,7 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// A start that need not wait, if there is one.
+    /// Reserves a start that need not wait, if there is one.
     fn try_book(&self) -> bool {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -46,7 +46,7 @@ impl Pacer {
         free
     }
 
-    /// A place of its own for a start, in order.
+    /// Reserves the next start, in order.
     fn book(&self) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let start = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
@@ -64,21 +64,21 @@ impl Throttle {
         Self { running, pace }
     }
 
-    /// The right to begin now, if nobody has to wait for it.
+    /// Permission to start now, if no wait is needed.
     pub(crate) fn try_admit(&self) -> Option<Admission> {
         let admission = match &self.running {
             None => Admission::free(),
-            // Permits go to those who wait first: there is none left over for one who does not.
+            // Waiting callers get permits first, so this takes none from them.
             Some(running) => Admission { _permit: Some(Arc::clone(running).try_acquire_owned().ok()?) },
         };
         self.pace.as_ref().is_none_or(Pacer::try_book).then_some(admission)
     }
 
-    /// Waits for the right to begin.
+    /// Waits for permission to start.
     pub(crate) async fn admit(&self) -> Admission {
         let permit = match &self.running {
             None => None,
-            // It is never closed.
+            // The semaphore is never closed.
             Some(running) => Arc::clone(running).acquire_owned().await.ok(),
         };
         if let Some(pace) = &self.pace {

@@ -1,4 +1,4 @@
-//! Words that must not be lost, and of which one is as good as many.
+//! Coalescing, lossless wake-ups.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,22 +6,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use guildhall_core::operation::{GateCondition, OperationId, Queue};
 use tokio::sync::Notify;
 
-/// What somebody else did to an operation of a queue.
+/// A change of an operation by another component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueSignal {
-    /// It was taken back.
+    /// It was cancelled.
     Cancelled(OperationId),
-    /// It was made due now.
+    /// It was expedited: it is due now.
     Hastened(OperationId),
 }
 
-/// Words about one queue that are kept at most. One that is lost is found out when the operation's turn comes.
+/// Maximum number of pending signals of one queue. A lost one is noticed when the operation is next.
 const WORDS: usize = 256;
 
-/// Conditions of the gate that are named at once; past it, all count as changed.
+/// Maximum number of separate conditions of the gate. Beyond it, all count as changed.
 const CONDITIONS: usize = 64;
 
-/// What of the gate has changed, so that operations which it held back are due.
+/// Conditions of the gate that have changed, so that operations which they delayed are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReleasedConditions {
     #[default]
@@ -61,8 +61,8 @@ impl ReleasedConditions {
     }
 }
 
-/// Queues that something was said of. Saying it twice takes no more room than once, so a bell is never too full to ring;
-/// past its bound it says that everything has to be looked at.
+/// Woken queues. Repeated wake-ups of a queue take no more room, so a wake-up is never lost. Beyond its capacity, the
+/// set only records that all queues must be checked.
 #[derive(Debug)]
 pub(crate) struct WakeupSet {
     most: usize,
@@ -72,11 +72,11 @@ pub(crate) struct WakeupSet {
 
 #[derive(Debug, Default)]
 pub(crate) struct Wakeups {
-    /// Queues with something new, and what was said of their operations.
+    /// Woken queues, with the signals about their operations.
     pub(crate) queues: HashMap<Queue, Vec<QueueSignal>>,
-    /// There were too many: any queue may have something new.
+    /// There were too many: any queue may have changed.
     pub(crate) all: bool,
-    /// What of the gate has changed.
+    /// Changed conditions of the gate.
     pub(crate) released: ReleasedConditions,
 }
 
@@ -101,19 +101,19 @@ impl WakeupSet {
         self.notify.notify_one();
     }
 
-    /// The gate has changed: what this held back is due.
+    /// Adds a changed condition of the gate: operations that it delayed are due.
     pub(crate) fn release(&self, condition: GateCondition) {
         self.rung().released.add(condition);
         self.notify.notify_one();
     }
 
-    /// Any queue may have something new.
+    /// Wakes all queues.
     pub(crate) fn ring_all(&self) {
         self.rung().all = true;
         self.notify.notify_one();
     }
 
-    /// Waits until it rings; what it rang for.
+    /// Waits for wake-ups, and takes them.
     pub(crate) async fn heard(&self) -> Wakeups {
         self.notify.notified().await;
         std::mem::take(&mut *self.rung())

@@ -1,4 +1,4 @@
-//! Setting aside events that ended processes.
+//! Sets aside events that ended processes.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl EventRouter {
         let mut arrived = CreditReturn::default();
         arrived.add(event);
         let (context, session, seq) = (Arc::clone(&self.context), Arc::clone(session), event.origin.seq);
-        // If it broke, the session would never be confirmed past it.
+        // If this task failed, the session would never be confirmed past the event.
         spawn_finite(Part::EventRouter, async move {
             context.committer.commit(dead).await;
             session.done(std::iter::once(seq), arrived);

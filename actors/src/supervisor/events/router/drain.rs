@@ -1,4 +1,4 @@
-//! Waiting until what came is done: before the process ends, or before another one has a shard.
+//! Waits until all received events are handled: before the process ends, or before another process takes a shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::{EventRouter, ObserveEvents};
 
-/// How often it is looked whether events are done that are waited for.
+/// How often to check whether the events are handled.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Wait until all events that came are done, then keep that they are.
+/// Waits until all received events are handled, then stores the confirmed positions.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "bool")]
 pub(crate) struct DrainEvents {
@@ -38,7 +38,7 @@ impl Takes<DrainEvents> for EventRouter {
     }
 }
 
-/// Wait until all events of a shard that came are done, then keep that they are.
+/// Waits until all received events of a shard are handled, then stores the confirmed positions.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "bool")]
 pub(crate) struct DrainShard {
@@ -68,7 +68,7 @@ impl Takes<DrainShard> for EventRouter {
     }
 }
 
-/// How many events of a shard are not done.
+/// Counts the events of a shard that are not handled.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "usize")]
 struct CountPendingEvents {
@@ -83,7 +83,7 @@ impl Takes<CountPendingEvents> for EventRouter {
     }
 }
 
-/// Keep how far all sessions are confirmed, now.
+/// Stores the confirmed positions of all sessions now.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 struct SaveSessions;

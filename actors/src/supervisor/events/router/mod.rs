@@ -1,8 +1,9 @@
-//! The event side of the supervisor: takes what shards tell, finds who wants to hear of it, and keeps the guilds.
+//! The event router: receives messages from shards, finds the handlers of each event, and sends the events to their
+//! guilds.
 //!
 //! ```text
-//!  feeds ─▶ ledger (received, gaps) ─▶ nobody wants it: done
-//!                                   └▶ batch ─▶ supervisor ─▶ guild ─▶ acks ─▶ credit back, session confirmed
+//!  shards ─▶ ledger (received, gaps) ─▶ no handler: confirmed
+//!                                    └▶ batch ─▶ supervisor ─▶ guild ─▶ acks ─▶ credit back, session confirmed
 //! ```
 
 mod crashed_events;
@@ -47,36 +48,36 @@ use crate::supervision::{Part, PartGuard, spawn_work};
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventGap, EventGuildsCounted, EventsReceived};
 
-/// A session that goes on.
+/// A session that continues.
 #[derive(Debug)]
 pub(crate) struct ResumedSession {
     pub(crate) session: StoredSession,
-    /// Which handlers are done with which of its events that are not confirmed.
+    /// Handlers that have finished with events that are not confirmed.
     pub(crate) handled: Vec<(u64, Arc<str>)>,
-    /// Those of its events that are to be set aside.
+    /// Its events that must be set aside.
     pub(crate) crashed: Vec<CrashedInput>,
 }
 
-/// Names whose handlers are remembered. Some names are chosen by anybody.
+/// Maximum number of event names with cached handlers. Some names are chosen by users.
 const NAMES: usize = 10_000;
 
-/// How often it is told how much waits.
+/// How often to report backlog and lag.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Routes events.
 pub struct EventRouter {
-    /// First, so that its end is noticed before that of what waits for it.
+    /// First field, so that its end is noticed before the ends of its dependents.
     _guard: PartGuard,
     context: Arc<EventContext>,
     told: Option<mpsc::Receiver<ShardMessage>>,
     sessions: SessionTable,
     matching: HashMap<EventName, HandlerSet, RandomState>,
-    /// Which handlers `matching` is about.
+    /// Generation of the handlers in `matching`.
     generation: u64,
-    /// What is to go to its guilds next, and the way there.
+    /// Batches to send to the guilds next, and the channel for them.
     lots: Vec<RoutedBatch>,
     seats: mpsc::Sender<RoutedBatch>,
-    /// Whether it is being kept how far sessions are confirmed.
+    /// Whether confirmed positions are being stored.
     keeping: bool,
 }
 
@@ -107,13 +108,13 @@ impl EventRouter {
         }
     }
 
-    /// Hands on what was heard, then takes what shards tell, again and again.
+    /// Sends pending batches, then receives messages of shards, and repeats.
     fn listen(&mut self, mut told: mpsc::Receiver<ShardMessage>, ctx: &mut Context<Self>) {
         const AT_ONCE: usize = 16;
         let (lots, seats) = (std::mem::take(&mut self.lots), self.seats.clone());
         let heard = async move {
             for lot in lots {
-                // Without the guilds' thread there is nobody to hand it to, and the process is ending.
+                // The thread of the guilds is gone: the process is ending.
                 let _ = seats.send(lot).await;
             }
             let mut news = Vec::with_capacity(AT_ONCE);
@@ -140,21 +141,21 @@ impl EventRouter {
                 let received = session.ledger().on_received(seq);
                 self.after(&session, received);
                 session.ledger().on_done(seq);
-                // A new session is kept at once: until then a restart would have to begin another one.
+                // A new session is stored at once: until then, a restart would have to start another session.
                 if self.sessions.is_new(shard) {
                     self.keep(ctx);
                 }
             }
             ShardMessage::Events(batch) => self.take(batch),
-            // Who waited may have given up.
+            // The waiter may have given up.
             ShardMessage::Ended { heard } => drop(heard.send(())),
         }
     }
 
-    /// A shard has a new session.
+    /// A shard has started a new session.
     fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) {
         let Some(old) = self.sessions.begin(shard, id, resume_url) else { return };
-        // What Discord had to tell after the last one that came is lost; nobody knows how much that is.
+        // Events that Discord sent after the last received one are lost. Their number is unknown.
         let first = old.ledger().received() + 1;
         old.ledger().on_received(first);
         let mut routing = RoutingResult::new(&old, Instant::now(), 1);
@@ -162,7 +163,7 @@ impl EventRouter {
         self.routed(routing);
     }
 
-    /// Something may be missing before what was received.
+    /// Reports a gap before the received event, if there is one.
     fn after(&mut self, session: &Arc<GatewaySession>, received: Receipt) {
         if let Receipt::AfterGap { first, last } = received {
             let mut routing = RoutingResult::new(session, Instant::now(), 1);
@@ -194,7 +195,7 @@ impl EventRouter {
         let EventBatch { events, read_at } = batch;
         let Some(first) = events.first() else { return };
         let Some(session) = self.sessions.current(first.origin.shard, &first.origin.session) else {
-            // Of a session that nobody began: nothing can be confirmed of it.
+            // The session is unknown, so none of its events can be confirmed.
             let bytes = events.iter().map(|event| event.text.bytes()).sum();
             if let Some(credit) = self.sessions.credit(first.origin.shard) {
                 credit.give_back(events.len(), bytes);
@@ -248,7 +249,7 @@ impl EventRouter {
         found
     }
 
-    /// Finds out who wants to hear of an event.
+    /// Finds the handlers of an event.
     fn route(&mut self, event: Arc<Event>, counts: bool, routing: &mut RoutingResult) {
         let mut to = self.matching(&event.name);
         for handler in self.sessions.done_before(&event.origin.session, event.origin.seq) {
@@ -274,7 +275,7 @@ impl EventRouter {
         routing.lot.routed.push(RoutedEvent { event, to, counts, deferring, recording });
     }
 
-    /// Hands on what somebody wants to hear of; the others are done.
+    /// Queues the events with handlers for their guilds, and confirms the others.
     fn routed(&mut self, mut routing: RoutingResult) {
         routing.confirm_recorded();
         let RoutingResult { lot, unwanted, arrived, .. } = routing;
@@ -284,18 +285,18 @@ impl EventRouter {
         }
     }
 
-    /// Tells Discord at once that an answer is on its way, before anything else is done.
+    /// Defers an interaction at once, before anything else.
     fn defer(&self, event: &Event, to: &HandlerSet) -> Option<Box<DeferralFuture>> {
         let interaction = event.interaction.as_ref()?;
         self.context.load.on_interaction_started();
         let first = deferral(&self.context, interaction, to.iter())?;
         let told = self.context.responder.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
-        // It goes on although nobody waits for it yet.
+        // It runs although nothing waits for it yet.
         spawn_work(told.clone().map(drop));
         Some(Box::new(told))
     }
 
-    /// Keeps how far sessions are confirmed, if that has changed.
+    /// Stores confirmed positions that have changed.
     fn keep(&mut self, ctx: &mut Context<Self>) {
         if self.keeping {
             return;
@@ -313,14 +314,14 @@ impl EventRouter {
         ctx.spawn(kept.into_actor(self).map(|sessions, actor, ctx| {
             actor.keeping = false;
             actor.sessions.on_kept(&sessions);
-            // One that has begun meanwhile does not wait for the next time.
+            // Sessions that started meanwhile do not wait for the next interval.
             if actor.sessions.have_new() {
                 actor.keep(ctx);
             }
         }));
     }
 
-    /// Tells how much waits, and how far sessions are behind.
+    /// Reports backlog and session lag.
     fn count(&mut self) {
         let inbox = self.context.backlog.len();
         let interactions = self.context.pending_interactions();
@@ -345,13 +346,13 @@ impl Actor for EventRouter {
     }
 }
 
-/// A shard is this process's own.
+/// Adds a shard to this process.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct AttachShard {
     pub(crate) shard: u32,
     pub(crate) credit: Arc<Credit>,
-    /// Its session, if it had one.
+    /// Its session, if there is one to resume.
     pub(crate) resumed: Option<ResumedSession>,
 }
 
@@ -363,7 +364,7 @@ impl Takes<AttachShard> for EventRouter {
     }
 }
 
-/// A shard is somebody else's.
+/// Removes a shard from this process.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct DetachShard {
@@ -378,7 +379,7 @@ impl Takes<DetachShard> for EventRouter {
     }
 }
 
-/// Somebody began an interaction, and it came over HTTP.
+/// Handles an interaction that was received over HTTP.
 #[derive(Clone, Debug, Message)]
 #[rtype(result = "HttpInteractionResponse")]
 pub(crate) struct HandleInteraction {
@@ -393,7 +394,7 @@ impl Takes<HandleInteraction> for EventRouter {
     }
 }
 
-/// Look into the inbox: somebody has put something there.
+/// Reads the inbox now: it has new entries.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct WakeInbox;
@@ -406,17 +407,17 @@ impl Takes<WakeInbox> for EventRouter {
     }
 }
 
-/// Show how everything stands.
+/// Returns the state of the event side.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "EventsSnapshot")]
 pub(crate) struct ObserveEvents;
 
-/// How the events of this process stand.
+/// State of the event side of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventsSnapshot {
-    /// Guilds that have had events lately.
+    /// Guilds with recent events.
     pub guilds: usize,
-    /// Events that came and are not done.
+    /// Events that were received and are not handled.
     pub undone: usize,
     /// Events in the inbox.
     pub inbox: usize,

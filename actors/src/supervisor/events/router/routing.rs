@@ -1,4 +1,4 @@
-//! What comes of events that were read together.
+//! Result of routing a batch of events.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::guild::events::interaction_recorder::RecordingFuture;
 use crate::guild::events::routed_event::{CreditReturn, GatewaySession, RoutedBatch};
 use crate::supervision::{Part, spawn_finite};
 
-/// What comes of events that were read together.
+/// Result of routing a batch of events.
 pub(super) struct RoutingResult {
     pub(super) lot: RoutedBatch,
-    /// Numbers of those that nobody wants.
+    /// Sequence numbers of events without handlers.
     pub(super) unwanted: Vec<u64>,
-    /// What nobody has to wait for.
+    /// Credit of events that need no handling.
     pub(super) arrived: CreditReturn,
-    /// Interactions without handlers.
+    /// Sequence numbers of interactions without handlers.
     pub(super) unhandled: Vec<u64>,
     pub(super) unhandled_arrived: CreditReturn,
-    /// The recording of the interactions among them.
+    /// Recording of the interactions in the batch.
     pub(super) recording: Option<RecordingFuture>,
 }
 
@@ -39,7 +39,7 @@ impl RoutingResult {
         let Some(recording) = self.recording.take().filter(|_| !self.unhandled.is_empty()) else { return };
         let session = Arc::clone(&self.lot.reading.session);
         let (numbers, arrived) = (std::mem::take(&mut self.unhandled), self.unhandled_arrived);
-        // If it broke, its session would never be confirmed past these.
+        // If this task failed, the session would never be confirmed past these events.
         spawn_finite(Part::InteractionRecorder, async move {
             recording.await;
             session.done(numbers.into_iter(), arrived);

@@ -1,4 +1,4 @@
-//! The sessions of this process's shards: what came of each, and how far that is confirmed and kept.
+//! Gateway sessions of this process's shards: received events, confirmed positions, and which positions are stored.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use crate::shard::Credit;
 use crate::telemetry::emit;
 use crate::telemetry::events::{SessionLagMeasured, SessionsSaved};
 
-/// The sessions of one shard.
+/// Sessions of one shard.
 struct ShardSessions {
     session: Arc<GatewaySession>,
-    /// What it was confirmed to when it was last kept.
+    /// Confirmed position that was last stored.
     kept: Option<u64>,
-    /// Sessions before it whose events are not all done: until they are, a restart has to find the first of them.
+    /// Older sessions with unfinished events. Until they are finished, a restart must find the first of them.
     before: VecDeque<Arc<GatewaySession>>,
 }
 
 impl ShardSessions {
-    /// Of all of them, this, summed up.
+    /// Sum of `of` over all sessions.
     fn sum<T: std::iter::Sum>(&self, of: impl Fn(&GatewaySession) -> T) -> T {
         self.before.iter().chain([&self.session]).map(|session| of(session)).sum()
     }
 
-    /// How many events of its shard are with somebody.
+    /// Number of events of the shard that are not handled.
     fn undone(&self) -> usize {
         self.sum(|session| session.ledger().undone())
     }
 }
 
-/// The sessions of this process's shards.
+/// Sessions of this process's shards.
 pub(super) struct SessionTable {
     context: Arc<EventContext>,
     credits: HashMap<u32, Arc<Credit>>,
     lines: HashMap<u32, ShardSessions>,
-    /// Handlers that were done with events of a session before this process began, by session and number.
+    /// Handlers that finished with an event before this process started, by session and sequence number.
     done_before: HashMap<(Arc<str>, u64), Vec<Arc<str>>>,
-    /// Events of a session that ended processes, by session and number.
+    /// Events that ended processes, by session and sequence number.
     crashed: HashMap<(Arc<str>, u64), CrashedInput>,
-    /// Shards whose lag was told.
+    /// Shards whose lag was reported.
     told_of: BTreeSet<u32>,
 }
 
@@ -61,7 +61,7 @@ impl SessionTable {
         }
     }
 
-    /// A shard is this process's own from now on, with a session that may go on.
+    /// Adds a shard, with its session if there is one to resume.
     pub(super) fn take(&mut self, AttachShard { shard, credit, resumed }: AttachShard) {
         self.credits.insert(shard, Arc::clone(&credit));
         let Some(ResumedSession { session: kept, handled, crashed }) = resumed else { return };
@@ -79,7 +79,7 @@ impl SessionTable {
         self.lines.insert(shard, ShardSessions { session, kept: Some(confirmed), before: VecDeque::new() });
     }
 
-    /// It is not any more.
+    /// Removes a shard.
     pub(super) fn let_go(&mut self, shard: u32) {
         self.credits.remove(&shard);
         if let Some(line) = self.lines.remove(&shard) {
@@ -88,7 +88,7 @@ impl SessionTable {
         }
     }
 
-    /// A shard has a new session. The one before, if there was another.
+    /// Starts a new session of a shard. Returns the previous session, if it was another one.
     pub(super) fn begin(
         &mut self,
         shard: u32,
@@ -111,38 +111,38 @@ impl SessionTable {
         Some(old)
     }
 
-    /// The session of a shard, if this is the one that it has.
+    /// The session of a shard, if it has this id.
     pub(super) fn current(&self, shard: u32, id: &str) -> Option<Arc<GatewaySession>> {
         self.lines.get(&shard).filter(|line| *line.session.id == *id).map(|line| Arc::clone(&line.session))
     }
 
-    /// Whether a shard's session was never kept.
+    /// Whether a shard's session was never stored.
     pub(super) fn is_new(&self, shard: u32) -> bool {
         self.lines.get(&shard).is_some_and(|line| line.kept.is_none())
     }
 
-    /// Whether a session could be resumed that was never kept.
+    /// Whether a resumable session was never stored.
     pub(super) fn have_new(&self) -> bool {
         let is_new = |line: &ShardSessions| line.kept.is_none() && line.session.ledger().confirmed() > 0;
         self.lines.values().any(|line| line.before.is_empty() && is_new(line))
     }
 
-    /// How much a shard may have on its way.
+    /// Credit of a shard.
     pub(super) fn credit(&self, shard: u32) -> Option<&Arc<Credit>> {
         self.credits.get(&shard)
     }
 
-    /// The handlers that were done with an event before this process began. To be asked once.
+    /// Takes the handlers that finished with an event before this process started.
     pub(super) fn done_before(&mut self, session: &Arc<str>, seq: u64) -> Vec<usize> {
         if self.done_before.is_empty() {
             return Vec::new();
         }
         let done = self.done_before.remove(&(Arc::clone(session), seq)).unwrap_or_default();
-        // By name: the handlers may have been replaced since the store was asked.
+        // By name: the handlers may have been replaced since the store was read.
         done.iter().filter_map(|handler| self.context.handlers.number(handler)).collect()
     }
 
-    /// How often an event ended processes, if it is to be set aside. To be asked once.
+    /// Takes the crash record of an event, if the event must be set aside.
     pub(super) fn crashed(&mut self, origin: &EventOrigin) -> Option<CrashedInput> {
         if self.crashed.is_empty() {
             return None;
@@ -150,7 +150,7 @@ impl SessionTable {
         self.crashed.remove(&(Arc::clone(&origin.session), origin.seq))
     }
 
-    /// How far sessions are confirmed, as far as that has changed since it was kept.
+    /// Confirmed positions that have changed since they were stored.
     pub(super) fn unkept(&mut self) -> Vec<StoredSession> {
         let (shards, at) = (self.context.config.shards, self.context.clock.now());
         let mut sessions = Vec::new();
@@ -158,10 +158,10 @@ impl SessionTable {
             while let Some(old) = line.before.pop_front_if(|old| old.ledger().undone() == 0) {
                 self.context.ownership.forget_session(&old.id);
             }
-            // Until all events of the session before are done, a restart has to find that one.
+            // Until all events of the previous session are handled, a restart must find that one.
             let session = line.before.front().unwrap_or(&line.session);
             let confirmed = session.ledger().confirmed();
-            // And nothing can be resumed before its READY.
+            // A session cannot be resumed before its READY.
             if !line.before.is_empty() || line.kept == Some(confirmed) || confirmed == 0 {
                 continue;
             }
@@ -178,7 +178,7 @@ impl SessionTable {
         sessions
     }
 
-    /// This was kept.
+    /// Records that these positions are stored.
     pub(super) fn on_kept(&mut self, sessions: &[StoredSession]) {
         emit(SessionsSaved { sessions: sessions.len() });
         for kept in sessions {
@@ -188,7 +188,7 @@ impl SessionTable {
         }
     }
 
-    /// How far each shard's session is, by shard.
+    /// Confirmed position of each shard's session, by shard.
     fn views(&self) -> Vec<SessionView> {
         let view = |(shard, line): (&u32, &ShardSessions)| {
             let confirmed = line.session.ledger().confirmed();
@@ -199,22 +199,22 @@ impl SessionTable {
         views
     }
 
-    /// How many events are with somebody.
+    /// Number of events that are not handled.
     pub(super) fn undone(&self) -> usize {
         self.lines.values().map(ShardSessions::undone).sum()
     }
 
-    /// How many of one shard are.
+    /// Number of events of a shard that are not handled.
     pub(super) fn undone_of(&self, shard: u32) -> usize {
         self.lines.get(&shard).map_or(0, ShardSessions::undone)
     }
 
-    /// How many events shards hold back.
+    /// Number of events that shards hold back.
     pub(super) fn held(&self) -> usize {
         self.credits.values().map(|credit| credit.held()).sum()
     }
 
-    /// Tells how far sessions are behind, what shards hold back included.
+    /// Reports the lag of sessions, including events that shards hold back.
     pub(super) fn tell_lags(&mut self) {
         for (shard, line) in &self.lines {
             let held = self.credits.get(shard).map_or(0, |credit| credit.held() as u64);
@@ -224,7 +224,7 @@ impl SessionTable {
             });
             emit(SessionLagMeasured { shard: *shard, lag: held + behind });
         }
-        // What was last told of a shard that is not here any more would be told for ever.
+        // Resets the metric of shards that left, which would keep its last value.
         let shards: BTreeSet<u32> = self.lines.keys().copied().collect();
         for gone in self.told_of.difference(&shards) {
             emit(SessionLagMeasured { shard: *gone, lag: 0 });
@@ -233,19 +233,19 @@ impl SessionTable {
     }
 }
 
-/// Show how far sessions are.
+/// Returns the confirmed position of each session.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "Vec<SessionView>")]
 pub(crate) struct ObserveSessions;
 
-/// How far a shard's session is.
+/// Confirmed position of a shard's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionView {
-    /// Which shard.
+    /// Number of the shard.
     pub shard: u32,
-    /// What Discord calls its session.
+    /// Session id.
     pub session: Arc<str>,
-    /// Every event up to this one was handled.
+    /// Every event up to this sequence number was handled.
     pub confirmed: u64,
 }
 

@@ -141,7 +141,7 @@ fn check_that_is_held_leaves_the_operation_reconciling_up_to_a_bound() {
         world.until_done().await;
         let error = world.store.row(lost).stored.error.unwrap();
         assert_eq!((world.state(lost), error.class), (OperationState::NeedsReview, FailureClass::Ambiguous));
-        assert!(error.message.contains("could not be asked"), "{error}");
+        assert!(error.message.contains("could not be queried"), "{error}");
         assert_eq!(world.store.row(lost).stored.attempts, 3);
     });
 }
