@@ -1,4 +1,4 @@
-//! The commands as a person meets them: what they print, and how they exit.
+//! The commands as a user runs them: output and exit codes.
 
 mod support;
 
@@ -90,9 +90,9 @@ fn wrong_usage_exits_with_two() {
 fn there_are_completions_for_the_usual_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let output = Guildhall::new(&["completions", shell]).output();
-        // Some shells want colons marked.
+        // Some shells escape colons.
         let script = text(&output.stdout).replace("\\:", ":");
-        // Commands, options, and words that a daemon knows.
+        // Commands, options, and names of scopes.
         let known = ["healthcheck", "doctor", "redrive", "idempotency-key", "operations:write"];
         assert!(output.status.success() && known.iter().all(|word| script.contains(word)), "{shell}");
     }
@@ -100,7 +100,7 @@ fn there_are_completions_for_the_usual_shells() {
 
 #[test]
 fn a_health_check_fails_in_one_line_when_nobody_answers() {
-    // A port that was free a moment ago, and one where somebody listens but never answers.
+    // A port that was free a moment ago, and one with a listener that never responds.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let refused = Guildhall::new(&["healthcheck"]).env("GUILDHALL__API__BIND", &free).output();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -140,14 +140,15 @@ fn handlers_check_shows_what_each_listens_to_or_all_that_is_wrong() {
     let wrong = handlers(&["check"]).file("handlers.toml", &HANDLERS.replace("role_id", "rle_id")).output();
     let says = text(&wrong.stderr);
     assert_eq!(wrong.status.code(), Some(1));
-    for hint in ["2 things are wrong", "handlers.toml", "`handlers[0].do[0].payload.rle_id`", "did you mean `role_id`?"]
+    for hint in
+        ["2 errors in the handlers", "handlers.toml", "`handlers[0].do[0].payload.rle_id`", "did you mean `role_id`?"]
     {
         assert!(says.contains(hint), "no {hint} in {says}");
     }
 
     for (url, answers, warning) in [
-        ("http://brain.example/key", "secure", "plain http from brain.example are refused unless they are signed"),
-        ("http://brain.example/key", "any", "accepts unsigned answers over plain http from brain.example"),
+        ("http://brain.example/key", "secure", "plain http from brain.example are rejected unless they are signed"),
+        ("http://brain.example/key", "any", "accepts unsigned responses over plain http from brain.example"),
         ("http://brain.example/key", "signed", ""),
         ("https://brain.example/key", "any", ""),
         ("http://127.0.0.1:9100/key", "secure", ""),
@@ -161,7 +162,7 @@ fn handlers_check_shows_what_each_listens_to_or_all_that_is_wrong() {
         assert!(says.contains(warning) && !says.contains("/key"), "{url} {answers}: {says}");
     }
 
-    for (file, hint) in [("", "GUILDHALL__HANDLERS__FILE"), ("nowhere.toml", "nowhere.toml cannot be read")] {
+    for (file, hint) in [("", "GUILDHALL__HANDLERS__FILE"), ("nowhere.toml", "nowhere.toml: ")] {
         let none = handlers(&["check"]).env("GUILDHALL__HANDLERS__FILE", file).output();
         assert_eq!(none.status.code(), Some(1));
         assert!(text(&none.stderr).contains(hint), "{}", text(&none.stderr));
@@ -189,5 +190,5 @@ fn handlers_test_shows_what_would_be_done_with_an_event() {
     assert!(text(&unwanted.stdout).contains("No handler handles this event."), "{}", text(&unwanted.stdout));
     let no_event = handlers(&["test", "handlers.toml"]).output();
     assert_eq!(no_event.status.code(), Some(1));
-    assert!(text(&no_event.stderr).contains("handlers.toml: this is no event"), "{}", text(&no_event.stderr));
+    assert!(text(&no_event.stderr).contains("handlers.toml: not an event"), "{}", text(&no_event.stderr));
 }

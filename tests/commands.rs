@@ -1,4 +1,4 @@
-//! `guildhall commands sync` against a simulated Discord: what it prints, and which commands Discord then has.
+//! `guildhall commands sync` against a simulated Discord: its output, and the commands that Discord then has.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -29,21 +29,21 @@ fn sync(sim: &SimHandle, commands: &str, flags: &[&str]) -> Output {
     tokio::task::block_in_place(|| program.output())
 }
 
-/// What it prints when all goes well.
+/// Its output if it succeeds.
 #[track_caller]
 fn printed(output: &Output) -> String {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{}", text(&output.stdout));
     text(&output.stdout)
 }
 
-/// What it says when it fails.
+/// Its error if it fails.
 #[track_caller]
 fn failed(output: &Output) -> String {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{}", text(&output.stderr));
     text(&output.stderr)
 }
 
-/// The commands that the simulator has, with all their localizations.
+/// The commands that the simulator has, with all localizations.
 fn there(sim: &SimHandle, place: &str) -> Vec<Value> {
     let application = sim.application("sim-bot-token").unwrap();
     let path = format!("/api/v10/applications/{application}{place}/commands?with_localizations=true");
@@ -99,7 +99,7 @@ async fn discord_has_what_the_file_says_and_a_second_run_does_nothing() {
     assert!(third.ends_with("1 created, 1 changed, 2 removed, 0 unchanged. Registered with Discord.\n"), "{third}");
     let after = there(&sim, "");
     assert_eq!(after.len(), 2);
-    assert_eq!(named(&after, "hello")["id"], named(&before, "hello")["id"], "it is the same command");
+    assert_eq!(named(&after, "hello")["id"], named(&before, "hello")["id"], "the same command");
     assert!(printed(&sync(&sim, "[]", &[])).contains("- /hello\n- /bye\n"));
     assert!(there(&sim, "").is_empty());
 }
@@ -130,11 +130,11 @@ async fn a_file_with_mistakes_is_told_of_all_of_them_and_discord_is_not_asked() 
 ";
     let says = failed(&sync(&sim, wrong, &[]));
     for mistake in [
-        "4 things are wrong with the commands in commands.yaml:",
-        "`commands[0].name` must consist of letters, digits",
+        "4 errors in the commands in commands.yaml:",
+        "`commands[0].name` must contain only letters, digits",
         "`commands[1].options[1].type` must be one of",
-        "`commands[1].options[1].name` is `maybe`, as another one",
-        "`commands[1].options[1].required` must not be true behind",
+        "`commands[1].options[1].name` is `maybe`, which is the name of another entry",
+        "`commands[1].options[1].required` must not be true after",
     ] {
         assert!(says.contains(mistake), "no {mistake} in {says}");
     }
@@ -149,7 +149,7 @@ async fn limits_are_waited_for_and_refusals_say_what_to_do() {
     sim.add_fault(once(FaultAction::Status { status: 503, code: 0 })).unwrap();
     let output = sync(&sim, EXAMPLE, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("it answered 429"), "it says what it waits for: {}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("it returned 429"), "it reports why it waits: {}", text(&output.stderr));
     assert_eq!((there(&sim, "").len(), overwrites(&sim)), (3, 3));
 
     sim.add_fault(once(FaultAction::Status { status: 400, code: 30034 })).unwrap();
@@ -165,7 +165,7 @@ async fn limits_are_waited_for_and_refusals_say_what_to_do() {
     assert!(says.contains("Discord refused the token (401)"), "{says}");
 }
 
-/// A daemon that uses a store, and the command beside it.
+/// A daemon that uses a store, and the command to run next to it.
 fn beside(sim: &SimHandle, store: &str) -> (support::Running, Guildhall) {
     let running = Guildhall::serve(&sim.gateway_url())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -220,7 +220,7 @@ async fn sync_sends_nothing_beside_a_daemon_that_refuses_its_key() {
 #[test]
 fn without_a_token_or_a_file_it_says_what_is_missing() {
     let says = failed(&Guildhall::new(&["commands", "sync", "-f", "none.yaml"]).output());
-    assert!(says.contains("none.yaml cannot be read"), "{says}");
+    assert!(says.contains("cannot read the commands in none.yaml"), "{says}");
     let program = Guildhall::new(&["commands", "sync", "-f", "none.yaml"]).file("none.yaml", "[]");
     assert!(failed(&program.output()).contains("there is no bot token"));
     assert_eq!(Guildhall::new(&["commands", "sync"]).output().status.code(), Some(2));

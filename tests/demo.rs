@@ -1,4 +1,4 @@
-//! The demo as a newcomer meets it: what it prints, how long it serves, how it exits, and that it leaves nobody behind.
+//! The demo as a new user runs it: its output, how long it serves, its exit code, and that it leaves no process behind.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -11,7 +11,7 @@ use std::{
 
 use support::{Ended, Guildhall, Running, get, request, text};
 
-/// The lines of the summary, each a step and its verdict.
+/// The lines of the summary: each step and its result.
 fn steps(stdout: &str) -> Vec<(&str, &str)> {
     let table = stdout.lines().skip_while(|line| !line.trim_start().starts_with("expected")).skip(1);
     table
@@ -20,17 +20,17 @@ fn steps(stdout: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The number that a text begins with.
+/// The number at the start of a text.
 fn number(text: &str) -> u32 {
     text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// The number behind these words.
+/// The number after these words.
 fn number_after(stdout: &str, words: &str) -> u32 {
     number(stdout.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {stdout}")).1)
 }
 
-/// Whether there is such a process.
+/// Whether a process with this id exists.
 fn lives(process: u32) -> bool {
     Command::new("sh").args(["-c", &format!("kill -0 {process} 2>/dev/null")]).status().unwrap().success()
 }
@@ -70,16 +70,16 @@ fn the_demo_survives_its_own_kill_and_exits_with_zero() {
     ];
     assert_eq!(steps(&stdout), seen.map(|step| (step, "ok")), "{stdout}");
     assert!(!stdout.contains("The demo runs until"), "with --exit there is nothing to try: {stdout}");
-    assert_eq!(stderr, "", "the demo tells its own story");
+    assert_eq!(stderr, "", "no log output by default");
 
     let (first, second) =
         (number_after(&stdout, "running as process "), number_after(&stdout, "Restarted as process "));
     assert_eq!(number_after(&stdout, "kill -9 "), first, "{stdout}");
     assert!(first != second && !lives(first) && !lives(second), "{stdout}");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its store went with it");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its store was removed");
 }
 
-/// The commands that the demo says to try, in its order.
+/// The commands that the demo prints to try, in order.
 fn tries(demo: &Running) -> Vec<String> {
     demo.says("The demo runs until Ctrl-C.");
     let mut tries: Vec<String> = Vec::new();
@@ -102,7 +102,7 @@ fn whatever_the_demo_says_to_try_works_as_it_is_printed() {
     let tries = tries(&demo);
     let count = |what: &str| tries.iter().filter(|line| line.contains(what)).count();
     assert!(count("curl -s ") >= 9 && count(" ops ") >= 2, "{tries:?}");
-    // One shell for all, as a person has it; a status that is no success counts as a failure of curl.
+    // One shell for all, as a user has it. A status that is not a success makes curl fail.
     let mut script = "set -e\ncurl() { command curl -fS --max-time 60 \"$@\"; }\n".to_owned();
     for (n, line) in tries.iter().enumerate() {
         script += &format!("{line}\necho \"did {n}\"\n");
@@ -116,7 +116,7 @@ fn whatever_the_demo_says_to_try_works_as_it_is_printed() {
     assert_eq!(demo.end().code, Some(0));
 }
 
-/// An address as the demo prints it.
+/// An address that the demo prints.
 fn address(demo: &Running, start: &str) -> SocketAddr {
     demo.says(start).split(' ').next().unwrap().parse().unwrap()
 }
@@ -135,15 +135,15 @@ fn the_demo_serves_until_it_is_told_to_end() {
     assert!(get(api, "/metrics").body.contains("guildhall_gateway_shard_connected{shard=\"1\"} 1"));
     assert_eq!(get(sim, "/sim/state").json()["guild_count"], 10);
     assert_eq!(get(sim, "/sim/score?brief=true").json()["gateway"]["connections"], 2);
-    assert_eq!(get(sim, "/sim/faults").json(), serde_json::json!([]), "what is tried now goes well");
+    assert_eq!(get(sim, "/sim/faults").json(), serde_json::json!([]), "no faults are left");
     let place = demo.says(&format!("  curl -s -X POST http://{api}"));
     let body = demo.says("    -d '");
     let (place, body) = (place.trim_end_matches(" \\"), body.trim_end_matches('\''));
     let head = format!("{key}\r\nHost: test\r\nConnection: close\r\nContent-Type: application/json");
     let length = body.len();
     let asked = format!("POST {place} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
-    assert_eq!(request(api, &asked).status, 202, "what it says to try works: {asked}");
-    assert_eq!(get(api, "/v1/operations").status, 401, "without the key nothing is shown");
+    assert_eq!(request(api, &asked).status, 202, "the printed request works: {asked}");
+    assert_eq!(get(api, "/v1/operations").status, 401, "nothing is visible without the key");
 
     demo.signal("TERM");
     let Ended { code, stdout, stderr } = demo.end();
@@ -153,7 +153,8 @@ fn the_demo_serves_until_it_is_told_to_end() {
 
 #[test]
 fn a_demo_that_is_interrupted_ends_its_daemon_in_order() {
-    // What others run the daemon with is passed on, but for what the demo has of its own: nothing of theirs is touched.
+    // The settings of the user are passed on, except those that the demo sets itself: the user's own data is not
+    // touched.
     let demo = Guildhall::new(&["demo", "--log-filter", "info", "--config", "mine.toml"])
         .file("mine.toml", "[log]\nformat = \"json\"\n[store]\nurl = \"sqlite:/nowhere/at/all.db\"\n")
         .file("token", "somebody.elses.token")
@@ -161,11 +162,11 @@ fn a_demo_that_is_interrupted_ends_its_daemon_in_order() {
         .spawn();
     let says = demo.says("Guildhall is at http://");
     let (api, worker) = (says.split(' ').next().unwrap().to_owned(), number_after(&says, "running as process "));
-    assert_eq!(demo.address().to_string(), api, "its log is as the settings say");
+    assert_eq!(demo.address().to_string(), api, "its log follows the settings");
     demo.says("2 shards are connected");
     demo.signal("INT");
     let Ended { code, stdout, stderr } = demo.end();
-    assert_eq!(code, Some(1), "the scenario was not played: {stdout}{stderr}");
+    assert_eq!(code, Some(1), "the scenario did not finish: {stdout}{stderr}");
     assert!(stderr.contains("the end of standard input") && stderr.contains("\"shut down\""), "{stderr}");
     assert!(!lives(worker), "{stdout}");
 }
@@ -178,9 +179,9 @@ fn a_demo_that_is_killed_leaves_no_daemon_behind() {
     demo.says("2 shards are connected");
     assert_eq!(get(api, "/livez").status, 200);
     demo.signal("KILL");
-    // Its daemon holds what it writes to as well: all of it ends once both have.
+    // Its daemon holds the output pipes as well, so this returns when both have ended.
     assert_eq!(demo.end().code, None);
-    assert!(TcpStream::connect(api).is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(api).is_err(), "the port is closed");
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn a_wrong_setting_is_told_before_anything_starts() {
     let output = Guildhall::new(&["demo", "--exit", "--log-format", "loud", "--api-bind", "nowhere"]).output();
     let says = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
-    for mistake in ["2 settings are wrong", "log.format cannot be \"loud\"", "flag --log-format", "api.bind"] {
+    for mistake in ["2 settings are invalid", "log.format cannot be \"loud\"", "flag --log-format", "api.bind"] {
         assert!(says.contains(mistake), "no {mistake} in {says}");
     }
 }

@@ -1,5 +1,5 @@
-//! The examples as somebody runs them who reads `examples/README.md`: a brain, the daemon with the files beside it, and a
-//! simulated Discord that tells what came of it.
+//! The examples as `examples/README.md` describes them: a brain, the daemon with the example files, and a simulated
+//! Discord that shows the effects.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -24,7 +24,7 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
 const HANDLERS: &str = include_str!("../examples/handlers.toml");
 const SETTINGS: &str = include_str!("../examples/sim.toml");
 
-/// A brain in another language, while it runs.
+/// A running brain in another language.
 struct Brain {
     child: Child,
     address: SocketAddr,
@@ -39,14 +39,14 @@ impl Brain {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .unwrap_or_else(|error| panic!("{program} is needed, and cannot be started: {error}"));
+            .unwrap_or_else(|error| panic!("{program} is required, and cannot be started: {error}"));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
         Self { child, address }
     }
 
-    /// The status that a request with these headers gets.
+    /// The status of the response to a request with these headers.
     fn answers(&self, id: &str, at: u64, signature: &str, body: &str) -> u16 {
         let head = format!(
             "POST /events HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\nwebhook-id: {id}\r\n\
@@ -69,7 +69,7 @@ fn signed(id: &str, at: u64, body: &str) -> String {
     format!("v1,{}", STANDARD.encode(tag))
 }
 
-/// What the simulator's REST API shows.
+/// A resource of the simulator's REST API.
 fn shown(sim: &SimHandle, path: &str) -> Option<Value> {
     let head = format!(
         "GET /api/v10{path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bot sim-bot-token\r\n\
@@ -85,12 +85,12 @@ async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(Instant::now() < deadline, "never: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// How often something of this kind and name was made in a guild.
+/// How often an object of this kind and name was created in a guild.
 fn made(sim: &SimHandle, guild: Snowflake, label: &str) -> u32 {
     sim.score().created.get(&guild.to_string()).and_then(|names| names.get(label).copied()).unwrap_or(0)
 }
@@ -106,8 +106,8 @@ async fn plays_its_part(program: &str, file: &str) {
         .env("GUILDHALL__API__BIND", "127.0.0.1:0")
         .env("GUILDHALL__LOG__FORMAT", "json");
     let brain = Brain::start(program, file, &daemon.path("examples/brain.secret"));
-    assert!(HANDLERS.contains("//127.0.0.1:9100/"), "where a brain listens unless it is told otherwise");
-    assert!(HANDLERS.contains("answers = \"signed\""), "only signed answers have an effect below");
+    assert!(HANDLERS.contains("//127.0.0.1:9100/"), "the default address of a brain");
+    assert!(HANDLERS.contains("answers = \"signed\""), "only signed responses have an effect below");
     let handlers = HANDLERS.replace("127.0.0.1:9100", &brain.address.to_string());
     let daemon = daemon.file("examples/handlers.toml", &handlers).spawn();
     daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
@@ -121,22 +121,22 @@ async fn plays_its_part(program: &str, file: &str) {
         until("the command is answered", || shown(&sim, &original).filter(|reply| reply["content"] != "")).await;
     assert_eq!(reply["content"], "Hello yourself!");
     let asker = &reply["interaction_metadata"]["user"]["id"];
-    let asker = asker.as_str().unwrap_or_else(|| panic!("it says who asked: {reply}"));
+    let asker = asker.as_str().unwrap_or_else(|| panic!("the reply names its user: {reply}"));
     let greeting = format!("<@{asker}> says hello to everybody.");
     let greeted = format!("message {greeting}");
     until("everybody is greeted", || (made(&sim, guild, &greeted) > 0).then_some(())).await;
 
-    // Whoever looks is under the bot's limits as well.
-    let see = async |path: String| until("it is shown", || shown(&sim, &path)).await;
-    // A command waits for no other event of its guild: it may be answered first.
+    // These requests are under the bot's limits as well.
+    let see = async |path: String| until("the resource is visible", || shown(&sim, &path)).await;
+    // A command does not wait for other events of its guild, so it may be answered first.
     for user in &joined {
         let path = format!("/guilds/{guild}/members/{user}");
         let holds = |member: &Value| member["roles"].as_array().is_some_and(|roles| !roles.is_empty());
-        until("who joined has a role", || shown(&sim, &path).filter(holds)).await;
+        until("new members have a role", || shown(&sim, &path).filter(holds)).await;
     }
     let roles = see(format!("/guilds/{guild}/roles")).await;
     let roles: Vec<&Value> = roles.as_array().unwrap().iter().filter(|role| role["name"] == "Newcomer").collect();
-    let [role] = &roles[..] else { panic!("one role for all who join, not {roles:?}") };
+    let [role] = &roles[..] else { panic!("one role for all new members, not {roles:?}") };
     for user in &joined {
         let member = see(format!("/guilds/{guild}/members/{user}")).await;
         assert_eq!(member["roles"], json!([role["id"]]));
@@ -146,7 +146,7 @@ async fn plays_its_part(program: &str, file: &str) {
     let greetings = messages.as_array().unwrap().iter().filter(|message| message["content"] == greeting.as_str());
     assert_eq!(greetings.count(), 1, "{messages}");
 
-    // It ends when all that it has begun is done.
+    // It exits when all that it has started is done.
     daemon.signal("TERM");
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -157,9 +157,14 @@ async fn plays_its_part(program: &str, file: &str) {
     let (now, body) =
         (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(), r#"{"event_type":"member.leave"}"#);
     assert_eq!(brain.answers("a", now, &signed("a", now, body), body), 200);
-    assert_eq!(brain.answers("a", now, &format!("v1,x {}", signed("a", now, body)), body), 200, "one of them fits");
-    assert_eq!(brain.answers("b", now, &signed("a", now, body), body), 401, "another event's signature");
-    assert_eq!(brain.answers("a", now - 330, &signed("a", now - 330, body), body), 401, "sent again too late");
+    assert_eq!(
+        brain.answers("a", now, &format!("v1,x {}", signed("a", now, body)), body),
+        200,
+        "one of the signatures \
+        matches"
+    );
+    assert_eq!(brain.answers("b", now, &signed("a", now, body), body), 401, "signature of another event");
+    assert_eq!(brain.answers("a", now - 330, &signed("a", now - 330, body), body), 401, "replayed too late");
     assert_eq!(brain.answers("a", now, &signed("a", now, body), "{}"), 401, "another body");
     assert_eq!(brain.answers("a", now, "", body), 401);
 }

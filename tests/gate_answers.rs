@@ -1,4 +1,4 @@
-//! What the gate makes of each answer, and of none: what closes for whom, and what a caller is told.
+//! How the gate handles each kind of response, and none: what closes for which calls, and what the caller gets.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -21,7 +21,7 @@ fn limited(scope: Scope) -> FaultAction {
     FaultAction::RateLimit { scope, retry_after_ms: LONG }
 }
 
-/// The call is refused without waiting: it would have to wait for the 429's own time.
+/// The call is refused at once, because it would have to wait for the duration of the 429.
 async fn closed(gate: &Gate, request: RestRequest, reason: &str) {
     let refused = not_sent(gate.call(request).await);
     assert_eq!(refused.reason, reason);
@@ -41,7 +41,7 @@ fn a_429_of_scope_user_closes_the_whole_bucket_of_that_object_and_nothing_else()
         let world = World::start(2, LimitConfig::default()).await;
         let gate = world.gate(GateConfig::default());
         let [here, there] = [&world.places[0], &world.places[1]];
-        // The tenth of ten: nothing is left, so it is the bucket itself that refuses.
+        // The tenth of ten: nothing remains, so the 429 is of the bucket itself.
         let route = "PUT /guilds/*/members/*/roles/*".to_owned();
         let fault = Fault { route, action: limited(Scope::User), probability: 1.0, count: Some(1), skip: 9 };
         world.sim.add_fault(fault).unwrap();
@@ -144,6 +144,6 @@ fn a_refused_connection_means_not_sent_and_uses_nothing_up() {
         assert!(refused.retry_after.is_some());
         let limits = gate.observe().await.unwrap().limits;
         let available: u32 = limits.credentials.iter().map(|credential| credential.available).sum();
-        assert_eq!((limits.under_way, available), (0, 50), "its token is back");
+        assert_eq!((limits.under_way, available), (0, 50), "its token was returned");
     });
 }

@@ -1,5 +1,5 @@
-//! The gate while Discord is out: what is broken is left alone, what works goes on, and nothing but probes finds out when
-//! it is over.
+//! The gate during an outage of Discord: calls to failing routes are stopped, others continue, and only probes find out
+//! when the outage has ended.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -24,7 +24,7 @@ const PROBES: u32 = 3;
 
 const OUTAGE: FaultAction = FaultAction::Status { status: 503, code: 0 };
 
-/// Breakers that cool down at once, so that a test sees many rounds of them.
+/// Breakers with a short cooldown, so that a test sees many rounds.
 fn config() -> GateConfig {
     let cooldown = Duration::from_millis(150);
     let breakers = BreakerConfig {
@@ -55,8 +55,8 @@ fn mixed(world: &World, round: usize) -> Vec<RestRequest> {
     world.places.iter().flat_map(of_place).collect()
 }
 
-/// Makes calls, round after round, until what it waits for has happened. No call is abandoned: one whose answer nobody
-/// heard would count as under way for long.
+/// Makes calls, round after round, until the awaited event has happened. No call is abandoned, because one without a
+/// response would count as in flight for long.
 async fn while_calling<T>(gate: &Gate, round: impl Fn(usize) -> Vec<RestRequest>, wait: impl Future<Output = T>) -> T {
     let happened = Cell::new(false);
     let calling = async {
@@ -65,7 +65,7 @@ async fn while_calling<T>(gate: &Gate, round: impl Fn(usize) -> Vec<RestRequest>
             if happened.get() {
                 return;
             }
-            // Whoever is refused comes again, but not so fast that nothing else gets its turn.
+            // A refused caller tries again, but not so fast that it starves other tasks.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -77,13 +77,13 @@ async fn while_calling<T>(gate: &Gate, round: impl Fn(usize) -> Vec<RestRequest>
     tokio::join!(waiting, calling).0
 }
 
-/// Brings the breaker of a key to open under a demand of all kinds of calls.
+/// Opens the breaker of a key under a load of all kinds of calls.
 async fn break_down(world: &World, gate: &Gate, key: &BreakerKey) {
     let mut changes = changes(gate).await;
     while_calling(gate, |round| mixed(world, round), until(&mut changes, key, "open")).await;
 }
 
-/// Goes on calling while the breaker turns half-open so many times; only probes may arrive.
+/// Continues to call while the breaker becomes half-open so many times; only probes may arrive.
 async fn only_probes_arrive(world: &World, gate: &Gate, key: &BreakerKey, rounds: u64) {
     let mut events = changes(gate).await;
     let (before, creates) = (world.arrived(), world.arrived_at(CREATE_ROLE));
@@ -95,13 +95,13 @@ async fn only_probes_arrive(world: &World, gate: &Gate, key: &BreakerKey, rounds
     };
     while_calling(gate, |round| mixed(world, round), turning).await;
     let arrived = world.arrived() - before;
-    // It may have been half-open when this began, and again before the last call had ended.
+    // It may have been half-open at the start, and again before the last call ended.
     let is_half_open = |change: &BreakerChanged| change.key == *key && change.to.name() == "half_open";
     let more = std::iter::from_fn(|| events.try_recv().ok()).filter(is_half_open).count() as u64;
     println!("{key}: {arrived} probes in {rounds} rounds and {more} more");
     assert!(arrived <= (1 + rounds + more) * u64::from(PROBES), "{arrived} arrived in {rounds} rounds and {more} more");
     assert!(arrived >= rounds, "each round was ended by a probe");
-    assert_eq!(world.arrived_at(CREATE_ROLE), creates, "a create is no probe");
+    assert_eq!(world.arrived_at(CREATE_ROLE), creates, "a create is not a probe");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_route_that_is_out_opens_alone_and_all_others_are_served() {
             }
         }
         let at_fault = world.arrived_at(CREATE_ROLE);
-        // A guild that has not failed yet is not tried either: it is the route.
+        // Other guilds are not tried either: the route has failed.
         let refused = not_sent(gate.call(world.create_role(&world.places[2], "other")).await);
         assert_eq!(refused.reason, "breaker_open");
         assert!(refused.retry_after.is_some());
@@ -161,7 +161,7 @@ fn while_discord_is_out_only_probes_arrive_and_it_recovers_by_them() {
     });
 }
 
-/// Every route of every guild is served again, as soon as the breakers below have been probed, too.
+/// Waits until every route of every guild succeeds again, which requires probes of the other breakers too.
 async fn recovered(world: &World, gate: &Gate) {
     let count = mixed(world, 0).len();
     let served = |index: usize| async move {
@@ -176,7 +176,7 @@ async fn recovered(world: &World, gate: &Gate) {
         }
     };
     let all = join_all((0..count).map(served));
-    tokio::time::timeout(gate::STUCK, all).await.unwrap_or_else(|_| panic!("a route is never served again"));
+    tokio::time::timeout(gate::STUCK, all).await.unwrap_or_else(|_| panic!("a route was not served again"));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn where_nothing_but_creates_waits_the_gate_sends_its_own_probes() {
         };
         while_calling(&gate, create, until(&mut events, &discord(&world), "half_open")).await;
         while_calling(&gate, create, until(&mut events, &discord(&world), "open")).await;
-        assert_eq!(world.arrived_at(CREATE_ROLE), creates, "a create is no probe");
+        assert_eq!(world.arrived_at(CREATE_ROLE), creates, "a create is not a probe");
         let probes = world.arrived_at("GET /gateway/bot");
         assert!(probes > 0);
 
@@ -216,11 +216,11 @@ fn late_answers_of_an_older_generation_change_nothing() {
             request.lane = Lane::Interactive;
             request
         };
-        // Once known to have no limit, they all go at once.
+        // Once the gate knows that they have no limit, they are all sent at once.
         for what in ["channels", "roles"] {
             answered(gate.call(read(&world.places[0], what)).await);
         }
-        // Twelve failures that take their time, on two routes.
+        // Twelve slow failures on two routes.
         let held = [
             world.fault("GET /guilds/*/channels", OUTAGE),
             world.fault("GET /guilds/*/roles", OUTAGE),
@@ -237,7 +237,7 @@ fn late_answers_of_an_older_generation_change_nothing() {
             for fault in held {
                 world.sim.remove_faults(Some(fault));
             }
-            // Discord breaks down and recovers while they are under way.
+            // Discord fails and recovers while they are in flight.
             world.fault("*", OUTAGE);
             break_down(&world, &gate, &discord(&world)).await;
             world.sim.remove_faults(None);
@@ -251,7 +251,8 @@ fn late_answers_of_an_older_generation_change_nothing() {
         for outcome in late {
             assert_eq!(answered(outcome).status, StatusCode::SERVICE_UNAVAILABLE);
         }
-        // Their own routes never broke down before, so there they count; Discord as a whole has left them behind.
+        // The breakers of their own routes never opened before, so they count there. For Discord as a whole they belong
+        // to an old generation.
         let view = gate.observe().await.map(|view| view.breakers.breakers.breakers);
         let whole = view.iter().flatten().find(|breaker| breaker.key == discord(&world));
         assert!(whole.is_some_and(|whole| whole.state == "closed"), "{whole:?}");

@@ -1,4 +1,4 @@
-//! The gate and what Discord bans for: wrong tokens, ended interactions, and calls that may not be made.
+//! The gate and invalid requests, for which Discord bans: invalid tokens, expired interactions, and forbidden calls.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -24,7 +24,7 @@ fn after_a_401_with_the_bots_token_not_one_more_call_arrives() {
         let world = World::unlimited(3).await;
         let gate = world.gate(GateConfig::default());
         world.fault("*", FaultAction::Status { status: 401, code: 0 });
-        // The first goes ahead of its route; the others wait for it, and have been let past the breaker already.
+        // The first is sent ahead; the others wait for it, and the breaker has already let them pass.
         let outcomes = call_all(&gate, (0..100).map(|_| world.get_guild(&world.places[0])).collect::<Vec<_>>()).await;
         let sent = outcomes.iter().filter(|outcome| !matches!(outcome, CallOutcome::NotSent(_))).count();
         assert_eq!((sent, world.arrived()), (1, 1));
@@ -49,7 +49,9 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
         let world = World::unlimited(1).await;
         let gate = world.gate(GateConfig::default());
         let guild = Snowflake::new(world.places[0].guild);
-        let guildhall_core::response::Credential::Application(application) = world.bot else { panic!("a bot") };
+        let guildhall_core::response::Credential::Application(application) = world.bot else {
+            panic!("expected a bot")
+        };
         let mut edits = Vec::new();
         for name in ["one", "other"] {
             let fired = world.sim.fire(FireSpec::command(guild, name)).await.ok();
@@ -76,7 +78,7 @@ fn an_interaction_whose_token_has_run_out_ends_alone() {
     });
 }
 
-/// As many calls as can be made that are all answered 403, until the lane is stopped. Returns how many were sent.
+/// Makes calls that all get a 403 until the lane is stopped. Returns how many were sent.
 async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> RestRequest) -> usize {
     let worker = async || {
         let mut sent = 0;
@@ -90,7 +92,7 @@ async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> RestRequest) -> 
                 }
                 CallOutcome::NotSent(refused) => {
                     assert_eq!(refused.reason, "invalid_requests");
-                    // Sooner: only calls under way stand in its way.
+                    // A shorter wait: only calls in flight hold it back.
                     if refused.retry_after.is_some_and(|wait| wait > Duration::from_secs(2)) {
                         return sent;
                     }
@@ -110,13 +112,18 @@ fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_sp
         let spec =
             GuildsSpec { bot_permissions: Some(0), members: Some(1), channels: Some(1), ..GuildsSpec::default() };
         let culprit = world.sim.make_guilds(&spec).ok().and_then(|made| made.first().copied());
-        let Some(culprit) = culprit else { panic!("no guild was made") };
+        let Some(culprit) = culprit else { panic!("no guild was created") };
         world.look_around().await;
-        let Some(place) = world.places.iter().find(|place| place.guild == culprit.get()) else { panic!("it is there") };
-        // As fast as it goes: only the ledger holds them back.
+        let Some(place) = world.places.iter().find(|place| place.guild == culprit.get()) else {
+            panic!(
+                "the guild is \
+            listed"
+            )
+        };
+        // As fast as possible: only the ledger holds them back.
         let limits = LimitConfig { global: 1_000_000, burst: 1_000_000, ..LimitConfig::default() };
         let breakers = BreakerConfig::default();
-        // One guild may spend everything here.
+        // One guild may use everything here.
         let invalid = InvalidConfig { share_percent: 100, ..InvalidConfig::default() };
         let gate = world.gate(GateConfig { limits, breakers, invalid, ..GateConfig::default() });
         let forbidden = || {
@@ -135,7 +142,7 @@ fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_sp
         }
         assert_eq!(seen, [50, 80, 95].map(|percent| (limit * percent / 100) as u64));
 
-        // Now nothing goes, whatever it is and whoever asks.
+        // Now nothing is sent, whatever the route and lane.
         let before = world.arrived();
         let mut read = world.get_guild(&world.places[0]);
         read.lane = Lane::Interactive;

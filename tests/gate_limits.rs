@@ -1,4 +1,4 @@
-//! The gate under full demand: whatever the latency, no limit of Discord's is ever met.
+//! The gate under full load: whatever the latency, no limit of Discord is exceeded.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -15,22 +15,22 @@ use serde_json::json;
 
 const GUILDS: u32 = 200;
 
-/// Callers that all want to go at once.
+/// Callers that start at the same time.
 const CALLERS: usize = 700;
 
-/// How long each of them waits for its turn.
+/// How long each of them waits for its permit.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// What holds calls up on their way.
+/// What delays calls.
 #[derive(Clone, Copy, Debug)]
 enum Latency {
-    /// The same for all, on every stretch of the way.
+    /// The same delay for all, at every stage.
     Fixed,
-    /// Anything up to half a second, on every stretch of the way.
+    /// Up to half a second, at every stage.
     Jittered,
-    /// One call in ten stands still for seconds somewhere, the others do not.
+    /// One call in ten stalls for seconds at some stage.
     Stalling,
-    /// One call in ten is never answered, and counts for as long as it might still arrive.
+    /// One call in ten gets no response, and counts as long as it might still arrive.
     Cut,
 }
 
@@ -53,7 +53,7 @@ fn hold_up(world: &World, latency: Latency) {
     }
 }
 
-/// What one caller of many wants. Every other one goes to one of four busy guilds, so that their buckets run dry.
+/// The request of one caller. Every other one is for one of four busy guilds, so that their buckets become empty.
 fn demand(world: &World, number: usize) -> RestRequest {
     let kind = number % 14;
     let turn = number / 14;
@@ -70,7 +70,7 @@ fn demand(world: &World, number: usize) -> RestRequest {
         10 => world.get_channel(place),
         11 => world.request(Method::GET, format!("/channels/{channel}/messages")),
         12 => world.get_guild(place),
-        // A route without a limit of its own.
+        // A route without its own limit.
         _ => world.request(Method::POST, format!("/channels/{channel}/typing")),
     };
     request.lane = Lane::ALL[number % 3];
@@ -78,7 +78,7 @@ fn demand(world: &World, number: usize) -> RestRequest {
     request
 }
 
-/// One Discord, one gate, and all callers at once.
+/// One simulator, one gate, and all callers at the same time.
 async fn full_demand(algorithm: Algorithm, latency: Latency) {
     let limits = LimitConfig { global: Rate::new(50, 1_000, algorithm), ..LimitConfig::default() };
     let world = World::start(GUILDS, limits).await;
@@ -91,15 +91,15 @@ async fn full_demand(algorithm: Algorithm, latency: Latency) {
     let sent = outcomes.iter().filter(|outcome| !matches!(outcome, CallOutcome::NotSent(_))).count();
     let unknown = outcomes.iter().filter(|outcome| matches!(outcome, CallOutcome::Unknown(_))).count();
     println!(
-        "{name}: {} arrived, {sent} sent, {unknown} unknown, most in a second {:?}",
+        "{name}: {} arrived, {sent} sent, {unknown} unknown, at most {:?} in a second",
         score.requests, score.max_per_second
     );
     assert_eq!(score.rate_limited, RateLimited::default(), "{name}: {:?}", score.routes);
     assert!(world.most_in_a_second() <= 50, "{name}: {:?}", score.max_per_second);
     assert_eq!(score.invalid_requests, 0, "{name}");
-    assert_eq!(score.requests, sent as u64, "{name}: each call that was sent arrived once, and no other");
-    assert_eq!(unknown as u64, score.dropped, "{name}: only what was cut is unknown");
-    assert!(sent >= 40, "{name}: the demand was met in part at least, {sent}");
+    assert_eq!(score.requests, sent as u64, "{name}: each call that was sent arrived exactly once");
+    assert_eq!(unknown as u64, score.dropped, "{name}: only cut calls are unknown");
+    assert!(sent >= 40, "{name}: the load was served in part at least, {sent}");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! A gate that ends without a word and one that starts after it: what the first was told to leave alone, the second leaves
-//! alone as well.
+//! A gate that is dropped and one that starts after it: the second keeps the blocks that the first has received.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -31,7 +30,7 @@ const CREATE_ROLE: &str = "POST /guilds/{guild.id}/roles";
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A file, and everything that was written to it.
+/// A snapshot file, and the snapshots that were written to it.
 struct Notebook {
     path: PathBuf,
     written: watch::Sender<GateSnapshot>,
@@ -45,11 +44,11 @@ impl Notebook {
         Arc::new(Self { path, written: watch::Sender::default(), _folder: folder })
     }
 
-    /// Waits until something is written that this holds for.
+    /// Waits until a snapshot is written for which this holds.
     async fn holds(&self, enough: impl Fn(&GateSnapshot) -> bool) {
         let mut written = self.written.subscribe();
         let held = timeout(STUCK, written.wait_for(enough)).await;
-        held.expect("it is never written").unwrap();
+        held.expect("no such snapshot was written").unwrap();
     }
 }
 
@@ -67,7 +66,7 @@ impl SnapshotStore for Notebook {
     }
 }
 
-/// A gate with this token that remembers what is in the notebook.
+/// A gate with this token that restores the stored snapshot.
 fn start(world: &World, notebook: &Arc<Notebook>, token: &str, breakers: BreakerConfig) -> Arc<Gate> {
     start_with(world, notebook, token, GateConfig { breakers, ..GateConfig::default() })
 }
@@ -97,7 +96,7 @@ fn right_token() -> String {
     BotConfig::default().token
 }
 
-/// The same gate as before, as far as anybody told it.
+/// The same gate as before, with default breakers.
 fn restart(world: &World, notebook: &Arc<Notebook>) -> Arc<Gate> {
     start(world, notebook, &right_token(), BreakerConfig::default())
 }
@@ -141,7 +140,7 @@ fn a_global_block_ends_when_it_would_have_without_a_restart() {
         let gate = restart(&world, &notebook);
         world.fault_once("GET /guilds/*", FaultAction::RateLimit { scope: Scope::Global, retry_after_ms: 4_000 });
         answered(gate.call(world.get_guild(place)).await);
-        // Not before: the answer came a little earlier.
+        // A lower bound: the response came a little earlier.
         let began = Instant::now();
         notebook.holds(|memory| memory.limits.closed() == 1).await;
         drop(gate);
@@ -196,9 +195,9 @@ fn a_ban_is_waited_out_over_a_restart_and_then_probed() {
         let refused = not_sent(gate.call(world.create_role(place, "a")).await);
         assert_eq!(refused.reason, "blocked");
         until(&mut events, &BreakerKey::Address, "half_open").await;
-        assert_eq!(world.arrived(), before, "nothing before it is over");
+        assert_eq!(world.arrived(), before, "nothing before the ban ends");
         until(&mut events, &BreakerKey::Address, "closed").await;
-        assert_eq!(world.arrived_at(CREATE_ROLE), 0, "a create is no probe");
+        assert_eq!(world.arrived_at(CREATE_ROLE), 0, "a create is not a probe");
         assert_eq!(answered(gate.call(world.create_role(place, "b")).await).status, StatusCode::OK);
         notebook.holds(|memory| memory.breakers.is_empty()).await;
     });
@@ -233,10 +232,10 @@ fn a_bucket_that_is_empty_for_a_day_is_not_asked_again_and_all_others_are() {
             assert!(refused.retry_after.unwrap() > 27 * HOUR, "{refused:?}");
             assert_eq!(answered(gate.call(world.get_guild(full)).await).status, StatusCode::OK);
             let created = gate.call(world.create_role(other, &format!("{restarts}"))).await;
-            assert_eq!(answered(created).status, StatusCode::OK, "another guild has a bucket of its own");
+            assert_eq!(answered(created).status, StatusCode::OK, "another guild has its own bucket");
             gate.remember().await;
         }
-        // How much of the other guild's bucket was used nobody remembers, but its emptiness was told.
+        // The usage of the other guild's bucket is not stored, but its exhaustion was reported.
         let gate = restart(&world, &notebook);
         assert_eq!(not_sent(gate.call(world.create_role(other, "c")).await).reason, "route_limit");
         let score = world.score();
@@ -272,7 +271,7 @@ fn restart_does_not_reset_the_share_of_a_key() {
         let gate = start();
         let refused = not_sent(gate.call(of("greedy", "acme", 0)).await);
         assert_eq!(refused.reason, "invalid_requests_key_share");
-        assert!(refused.why.contains("key greedy has 10 of the 10 invalid requests"), "{}", refused.why);
+        assert!(refused.why.contains("key greedy has used 10 of the 10 invalid requests"), "{}", refused.why);
         assert_eq!(not_sent(gate.call(of("second", "acme", 0)).await).reason, "invalid_requests_tenant_share");
         assert_eq!(answered(gate.call(of("calm", "rival", 0)).await).status, StatusCode::OK);
     });

@@ -1,4 +1,4 @@
-//! Who waits for whom at the gate, and who does not.
+//! Which calls wait for which at the gate, and which do not.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -16,7 +16,7 @@ use serde_json::json;
 
 const MESSAGES: &str = "/channels/{channel.id}/messages";
 
-/// One call in any stretch of 40 ms: the next goes when the last is answered, so arrivals show the order of the grants.
+/// One call in any 40 ms: the next is sent when the last has its response, so arrivals show the order of the permits.
 fn one_at_a_time() -> RouteLimit {
     RouteLimit {
         method: "POST".into(),
@@ -79,11 +79,11 @@ fn a_channel_name_that_waits_ten_minutes_holds_back_no_other_route_object_or_fie
         for name in ["first", "second"] {
             assert!(answered(gate.call(rename(&world, name)).await).status.is_success());
         }
-        // The third is due in ten minutes, and its caller is patient.
+        // The third is due in ten minutes, and its caller waits that long.
         let mut third = rename(&world, "third");
         third.max_wait = Duration::from_secs(3_600);
         let third = gate.call(third);
-        // The fourth is not, and hears when to come again without waiting.
+        // The fourth does not wait, and gets the time to retry at once.
         let fourth = gate::not_sent(gate.call(rename(&world, "fourth")).await);
         assert_eq!(fourth.reason, "route_limit");
         assert!(fourth.retry_after.is_some_and(|wait| wait > Duration::from_secs(500)), "{fourth:?}");
@@ -165,7 +165,7 @@ fn a_route_without_headers_is_not_held_to_one_call_at_a_time() {
             request
         };
         answered(gate.call(typing()).await);
-        // Their answers take so long that all have arrived before the first is answered.
+        // The responses are so slow that all calls have arrived before the first response.
         world.fault("*", FaultAction::Latency { fixed_ms: 1_000, jitter_ms: 0, at: Stage::Answer });
         let calls = call_all(&gate, (0..30).map(|_| typing()).collect::<Vec<_>>());
         let together = async {
@@ -177,7 +177,7 @@ fn a_route_without_headers_is_not_held_to_one_call_at_a_time() {
         };
         let (outcomes, under_way) = tokio::join!(calls, together);
         assert!(outcomes.iter().all(|outcome| matches!(outcome, CallOutcome::Answered(_))));
-        println!("{under_way} under way at once");
+        println!("{under_way} in flight at once");
         assert!(under_way > 1, "{under_way}");
     });
 }

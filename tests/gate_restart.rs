@@ -1,5 +1,5 @@
-//! A gate that ends and one that starts at once: what the first had under way and what the second sends still fit into
-//! any second together.
+//! A gate that ends and one that starts at once: the calls in flight of the first and the calls of the second stay
+//! within the limit together.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -22,19 +22,19 @@ use http::Method;
 /// How often a gate is killed.
 const KILLS: usize = 3;
 
-/// So many answers are awaited before one is killed: more than a window's worth, so that it is in the thick of it.
+/// Responses before a gate is killed: more than one window has, so that it is under full load.
 const ANSWERS: usize = 60;
 
 const TARGET: &str = "GUILDHALL_TEST_RESTART_TARGET";
 
-/// A call that takes the next token there is, on a route without a limit of its own.
+/// A call that takes the next token, on a route without its own limit.
 fn typing(bot: Credential, channel: u64) -> RestRequest {
     let mut request = RestRequest::new(Method::POST, format!("/channels/{channel}/typing"), bot);
     request.lane = Lane::Interactive;
     request
 }
 
-/// Keeps 200 calls waiting, and says after each answer that there was one.
+/// Keeps 200 calls waiting, and calls `each` after each response.
 async fn flood(gate: &Gate, bot: Credential, channel: u64, mut each: impl FnMut() -> bool) {
     let mut calls: FuturesUnordered<_> = (0..200).map(|_| gate.call(typing(bot, channel))).collect();
     while let Some(outcome) = calls.next().await {
@@ -49,14 +49,14 @@ async fn flood(gate: &Gate, bot: Credential, channel: u64, mut each: impl FnMut(
 
 async fn discord() -> World {
     let world = World::start(1, LimitConfig::default()).await;
-    // Some of what a gate had under way arrives when the next one has long begun.
+    // Some calls of a gate arrive long after the next one has started.
     world.fault("*", FaultAction::Latency { fixed_ms: 0, jitter_ms: 300, at: Stage::Arrival });
     world
 }
 
 fn judge(world: &World) {
     let score = world.score();
-    println!("{} arrived, most in a second {:?}", score.requests, score.max_per_second);
+    println!("{} arrived, at most {:?} in a second", score.requests, score.max_per_second);
     assert!(world.most_in_a_second() <= 50, "{:?}", score.max_per_second);
     assert_eq!(score.rate_limited, RateLimited::default());
     assert!(score.requests >= (KILLS * ANSWERS) as u64);
@@ -85,7 +85,7 @@ fn a_gate_that_is_dropped_and_started_anew_never_passes_the_global_limit() {
 fn calls_that_a_dead_gate_had_under_way_and_the_first_of_the_next_fit_into_one_second() {
     run(async {
         let world = World::start(1, LimitConfig::default()).await;
-        // Of the first fifty all but two are still on their way when their gate dies; those of the next are quick.
+        // Of the first fifty all but two are still in flight when their gate is dropped; those of the next are fast.
         let action = FaultAction::Latency { fixed_ms: 300, jitter_ms: 0, at: Stage::Arrival };
         world.sim.add_fault(Fault { route: "*".into(), action, probability: 1.0, count: Some(48), skip: 1 }).unwrap();
         for answers in [2, 50] {
@@ -98,14 +98,14 @@ fn calls_that_a_dead_gate_had_under_way_and_the_first_of_the_next_fit_into_one_s
             .await;
         }
         let score = world.score();
-        println!("{} arrived, most in a second {:?}", score.requests, score.max_per_second);
-        assert!(score.requests >= 100, "both gates sent all they could");
+        println!("{} arrived, at most {:?} in a second", score.requests, score.max_per_second);
+        assert!(score.requests >= 100, "both gates sent as much as they could");
         assert!(world.most_in_a_second() <= 50, "{:?}", score.max_per_second);
         assert_eq!(score.rate_limited, RateLimited::default());
     });
 }
 
-/// Floods the simulator until it is killed; run by the next test in processes of their own.
+/// Floods the simulator until it is killed. The next test runs it in separate processes.
 #[test]
 fn helper_that_floods_until_it_is_killed() {
     let Ok(target) = std::env::var(TARGET) else { return };

@@ -1,4 +1,4 @@
-//! Interactions that Discord posts: the real program, a simulated Discord, and whoever else finds the port.
+//! Interactions that Discord posts: the real program, a simulated Discord, and unauthorized senders.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -40,7 +40,7 @@ async fn sim() -> SimHandle {
     Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap()
 }
 
-/// The program, which trusts this key; and where it takes interactions.
+/// The program with this public key, and the address of its interactions endpoint.
 fn start(sim: &SimHandle, key: &str) -> (Running, SocketAddr) {
     let running = Guildhall::serve(&sim.gateway_url())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -50,7 +50,7 @@ fn start(sim: &SimHandle, key: &str) -> (Running, SocketAddr) {
         .file("handlers.toml", HANDLERS)
         .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
         .spawn();
-    let line: Value = serde_json::from_str(&running.line_with("interactions are taken over HTTP")).unwrap();
+    let line: Value = serde_json::from_str(&running.line_with("listening for interactions over HTTP")).unwrap();
     let address = line["address"].as_str().unwrap().parse().unwrap();
     (running, address)
 }
@@ -61,7 +61,7 @@ fn stop(running: Running) {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
 
-/// What the simulator holds as the answer to an interaction, once there is one.
+/// Waits for the response that the simulator has for an interaction.
 async fn original(sim: &SimHandle, token: &str) -> Value {
     let application = sim.application("sim-bot-token").unwrap();
     let url = sim.api_url();
@@ -74,7 +74,7 @@ async fn original(sim: &SimHandle, token: &str) -> Value {
         if answer.status == 200 && answer.json()["content"] != "" {
             return answer.json();
         }
-        assert!(Instant::now() < deadline, "never answered: {} {}", answer.status, answer.body);
+        assert!(Instant::now() < deadline, "no response: {} {}", answer.status, answer.body);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -97,7 +97,7 @@ async fn a_command_that_discord_posts_is_deferred_and_then_answered_and_a_forged
     let fired = sim.fire(posts("hello")).await.unwrap();
     let posted = fired.posted.unwrap();
     assert_eq!((posted.status, posted.body), (200, json!({ "type": 5, "data": { "flags": 64 } })));
-    assert!(posted.taken.is_some_and(|status| status < 300), "Discord took it: {:?}", posted.taken);
+    assert!(posted.taken.is_some_and(|status| status < 300), "Discord accepted it: {:?}", posted.taken);
     let answered = original(&sim, &fired.token.unwrap()).await;
     assert!(answered["content"].as_str().unwrap().starts_with("hi "), "{answered}");
     assert_eq!(answered["flags"], 64);
@@ -105,7 +105,7 @@ async fn a_command_that_discord_posts_is_deferred_and_then_answered_and_a_forged
     let at_once = sim.fire(posts("now")).await.unwrap();
     let posted = at_once.posted.unwrap();
     assert_eq!((&posted.body["type"], &posted.body["data"]["content"]), (&json!(4), &json!("at once")));
-    assert!(posted.taken.is_some_and(|status| status < 300), "Discord took it: {:?}", posted.taken);
+    assert!(posted.taken.is_some_and(|status| status < 300), "Discord accepted it: {:?}", posted.taken);
 
     let nobody = sim.fire(posts("other")).await.unwrap();
     assert_eq!(nobody.posted.unwrap().status, 404);
@@ -121,7 +121,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Posts this, signed at this time.
+/// Posts a body, signed with this timestamp.
 fn post(address: SocketAddr, key: &SigningKey, at: u64, body: &str) -> Answer {
     let signature = hex(&key.sign(format!("{at}{body}").as_bytes()).to_bytes());
     let length = body.len();
@@ -152,7 +152,7 @@ async fn only_what_the_key_signed_lately_is_heard_of() {
     assert!(pong.head.contains("content-type: application/json"), "{}", pong.head);
 
     let other = SigningKey::from_bytes(&[8; 32]);
-    assert_eq!(post(address, &other, now(), ping).status, 401, "somebody else's signature");
+    assert_eq!(post(address, &other, now(), ping).status, 401, "signature of another key");
     assert_eq!(post(address, &key, now() - 330, ping).status, 401, "too old");
     assert_eq!(post(address, &key, now() + 330, ping).status, 401, "too new");
     assert_eq!(get(address, "/").status, 405);
@@ -171,7 +171,7 @@ async fn only_what_the_key_signed_lately_is_heard_of() {
     let expected = json!({ "type": 8, "data": { "choices": [{ "name": "Ada", "value": "ada" }] } });
     assert_eq!((choices.status, choices.json()), (200, expected));
 
-    // The same request again, as somebody would send it who has overheard it.
+    // The same request again, as in a replay attack.
     let (at, command) = (now(), interaction(2, 22));
     for _ in 0..2 {
         let deferred = post(address, &key, at, &command);
@@ -194,7 +194,7 @@ async fn a_port_that_is_taken_is_told_with_the_setting_to_change() {
 
 const ADMIN: &str = "gh_test_0123456789";
 
-/// The program with a store that outlives it, and where its API and its interactions endpoint are.
+/// The program with a store that outlives it, and the addresses of its API and its interactions endpoint.
 struct Daemon {
     running: Running,
     api: SocketAddr,
@@ -214,7 +214,7 @@ impl Daemon {
             .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
             .spawn();
         let api = running.address();
-        let line: Value = serde_json::from_str(&running.line_with("interactions are taken over HTTP")).unwrap();
+        let line: Value = serde_json::from_str(&running.line_with("listening for interactions over HTTP")).unwrap();
         let posts = line["address"].as_str().unwrap().parse().unwrap();
         running.line_with("\"part is ready\",\"part\":\"gateway\"");
         Self { running, api, posts }
@@ -261,7 +261,7 @@ async fn posted_interaction_takes_responses_at_once_and_after_a_restart() {
         command.url = Some(format!("http://{}/interactions", daemon.posts));
         let fired = sim.fire(command).await.unwrap();
         let (id, token) = (fired.id.unwrap().get(), fired.token.unwrap());
-        // It was recorded before Discord had its response.
+        // It was recorded before Discord got its response.
         let accepted = daemon.follow_up(&own, guild, id, &token);
         assert_eq!(accepted.status, 202, "{name}: {}", accepted.body);
         assert_eq!(daemon.follow_up(&own, guild, id, "made-up").status, 422);
@@ -303,13 +303,13 @@ async fn expired_interaction_takes_no_response() {
     let expired = posted(Duration::from_secs(15 * 60), "old");
     assert_eq!(expired.status, 422, "{}", expired.body);
     let made_up = daemon.follow_up(&own, guild, 77, "made-up");
-    assert_eq!(expired.json()["errors"], made_up.json()["errors"], "the reason is not told apart");
+    assert_eq!(expired.json()["errors"], made_up.json()["errors"], "both cases have the same error");
     let accepted = posted(Duration::from_secs(60), "recent");
     assert_eq!(accepted.status, 202, "{}", accepted.body);
     stop(daemon.running);
 }
 
-/// A brain that responds through the API before it answers the webhook; sends the status of each response.
+/// A brain that responds through the API before it responds to the webhook. Sends the status of each API response.
 fn brain(listener: &TcpListener, api: &Receiver<(SocketAddr, String)>, statuses: &Sender<u16>) {
     let (api, key) = api.recv().unwrap();
     for stream in listener.incoming() {

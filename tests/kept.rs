@@ -1,4 +1,4 @@
-//! What bots keep, and events that were given up, over the API of the real program on a simulated Discord.
+//! State values and dead events, over the API of the real program with a simulated Discord.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -39,7 +39,7 @@ impl Daemon {
         Self::with_handlers(sim, HANDLERS, |_| {})
     }
 
-    /// `starts` sees the program before it listens.
+    /// `starts` gets the program before it listens.
     fn with_handlers(sim: &SimHandle, handlers: &str, starts: impl FnOnce(&Running)) -> Self {
         let running = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -68,13 +68,13 @@ impl Daemon {
         self.until("/metrics", |answer| answer.body.lines().any(|found| found == line)).await;
     }
 
-    /// The only event that was given up.
+    /// The only dead event.
     async fn dead_event(&self) -> Value {
         let one = |answer: &Answer| answer.json()["events"].as_array().is_some_and(|events| events.len() == 1);
         self.until("/v1/events/dead", one).await.json()["events"][0].clone()
     }
 
-    /// Asks until the answer is as it should be.
+    /// Requests until the response is as expected.
     async fn until(&self, path: &str, is_so: impl Fn(&Answer) -> bool) -> Answer {
         let deadline = Instant::now() + STUCK;
         loop {
@@ -82,7 +82,7 @@ impl Daemon {
             if is_so(&answer) {
                 return answer;
             }
-            assert!(Instant::now() < deadline, "never: {path}: {} {}", answer.status, answer.body);
+            assert!(Instant::now() < deadline, "timed out: {path}: {} {}", answer.status, answer.body);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -112,7 +112,7 @@ async fn a_value_that_is_put_is_what_handlers_need_and_what_they_set_can_be_read
     assert_eq!(put("a%2Fb%20%C3%BC%25", r#"{"value": false}"#), 204);
     assert_eq!(get("a/b%20%C3%BC%25"), json!(false));
     assert_eq!(daemon.ask("DELETE", "/v1/state/sess:profile:1", "").status, 204);
-    assert_eq!(daemon.ask("DELETE", "/v1/state/sess:profile:1", "").status, 204, "however often");
+    assert_eq!(daemon.ask("DELETE", "/v1/state/sess:profile:1", "").status, 204, "DELETE is idempotent");
     assert_eq!(daemon.ask("GET", "/v1/state/sess:profile:1", "").status, 404);
     assert_eq!(put("short", r#"{"value": 1, "ttl_ms": 1}"#), 204);
     daemon.until("/v1/state/short", |answer| answer.status == 404).await;
@@ -132,23 +132,23 @@ async fn what_is_no_key_or_no_value_is_refused_with_what_is_wrong() {
     let large = format!(r#"{{"value": "{}"}}"#, "v".repeat(64 * 1024));
     for (key, body, says) in [
         (long.as_str(), r#"{"value": 1}"#, "1 to 255 bytes"),
-        ("gate:1", r#"{"value": 1}"#, "must not begin with `gate:`"),
+        ("gate:1", r#"{"value": 1}"#, "must not start with `gate:`"),
         ("a%00b", r#"{"value": 1}"#, "control characters"),
         ("a%FFb", r#"{"value": 1}"#, "UTF-8"),
         ("k", &large, "at most 65536 bytes"),
         ("k", r#"{"value": null}"#, "DELETE removes"),
-        ("k", r#"{"ttl_ms": 5}"#, "must be there"),
+        ("k", r#"{"ttl_ms": 5}"#, "is required"),
         ("k", r#"{"value": 1, "ttl_ms": 0}"#, "ttl_ms must be a whole number"),
         ("k", r#"{"value": 1, "ttl_ms": "5"}"#, "ttl_ms must be a whole number"),
-        ("k", r#"{"value": 1, "tll": 5}"#, "tll is not known here"),
-        ("k", "[]", "must be an object"),
-        ("k", "{", "not JSON"),
+        ("k", r#"{"value": 1, "tll": 5}"#, "tll is unknown"),
+        ("k", "[]", "must be a JSON object"),
+        ("k", "{", "not valid JSON"),
     ] {
         let answer = daemon.ask("PUT", &format!("/v1/state/{key}"), body);
         assert_eq!(answer.status, 400, "{key}: {}", answer.body);
         assert!(answer.json()["detail"].as_str().unwrap().contains(says), "{says}: {}", answer.body);
     }
-    assert_eq!(daemon.ask("GET", "/v1/state/k", "").status, 404, "nothing was kept");
+    assert_eq!(daemon.ask("GET", "/v1/state/k", "").status, 404, "nothing was stored");
     assert_eq!(daemon.ask("POST", "/v1/state/k", "{}").status, 405);
     let unknown = "GET /v1/state/k HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     assert_eq!(tokio::task::block_in_place(|| request(daemon.address, unknown)).status, 401);
@@ -173,7 +173,7 @@ async fn an_event_that_was_given_up_is_listed_without_its_token_and_handled_agai
 
     let revive = |place: &str| daemon.ask("POST", &format!("/v1/events/dead/{place}/revive"), "").status;
     assert_eq!(revive(&place), 202);
-    // It is as broken as before: it has been tried again when it is dead at another place.
+    // It fails again: it was retried when it is dead at another position.
     let again = |answer: &Answer| dead(answer) && answer.json()["events"][0]["place"] != json!(place);
     daemon.until("/v1/events/dead", again).await;
     assert_eq!((revive(&place), revive("999999"), revive("x")), (404, 404, 400));
@@ -200,10 +200,10 @@ async fn reserved_keys_are_refused_in_every_spelling_and_by_every_method() {
             let answer = daemon.ask(method, &format!("/v1/state/{key}"), r#"{"value": 1}"#);
             assert_eq!(answer.status, 400, "{method} {key}: {}", answer.body);
             let detail = answer.json()["detail"].as_str().unwrap().to_owned();
-            assert!(detail.contains("must not begin with `"), "{method} {key}: {detail}");
+            assert!(detail.contains("must not start with `"), "{method} {key}: {detail}");
         }
     }
-    // Decoded once, this one is another key.
+    // Decoded once, this is another key.
     assert_eq!(daemon.ask("PUT", "/v1/state/gate%253A1", r#"{"value": 1}"#).status, 204);
     daemon.stop();
 }
@@ -215,7 +215,7 @@ on = "interaction.command.make"
 do = [{ kind = "create_role", payload = { name = "by-handler" }, key = "event:same" }]
 "#;
 
-/// Idempotency keys belong to who uses them: no caller can take a handler's before the event comes.
+/// Idempotency keys belong to their callers: no API caller can use a handler's key before the event arrives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_of_the_api_does_not_hold_back_a_handler() {
     let sim = sim().await;
@@ -251,10 +251,10 @@ async fn a_key_that_a_user_makes_reserved_is_refused_counted_and_listed() {
         sim.fire(FireSpec::modal(sim.guilds()[0], custom_id)).await.unwrap();
         let dead = daemon.dead_event().await;
         assert_eq!(dead["handler"], handler);
-        assert!(dead["why"].as_str().unwrap().contains("the daemon uses such keys itself"), "{dead}");
+        assert!(dead["why"].as_str().unwrap().contains("reserved for the daemon"), "{dead}");
         let counter = "guildhall_reserved_state_keys_refused_total";
         daemon.until_counted(&format!("{counter}{{handler=\"{handler}\",source=\"{source}\"}} 1")).await;
-        assert_eq!(daemon.ask("GET", "/v1/state/seen", "").status, 404, "nothing of it was done");
+        assert_eq!(daemon.ask("GET", "/v1/state/seen", "").status, 404, "no effect was committed");
         daemon.running.lines_with("reserved state key refused", 1);
         daemon.stop();
     }
@@ -270,8 +270,8 @@ fn a_handlers_file_with_a_reserved_key_is_refused_before_anything_starts() {
             .file("handlers.toml", &handlers)
             .spawn();
         // Bounded, in case it starts after all.
-        running.line_with("`handlers[0].set[1].key` must not begin with `gate:`");
-        running.line_with("`handlers[1].needs[0]` must not begin with `gate:`");
+        running.line_with("`handlers[0].set[1].key` must not start with `gate:`");
+        running.line_with("`handlers[1].needs[0]` must not start with `gate:`");
         assert_eq!(running.end().code, Some(1), "{command:?}");
     }
 }
@@ -283,7 +283,7 @@ fn own_address() -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
-/// A server that answers each request with this body, unsigned. It ends with the test's process.
+/// A server that responds to each request with this body, unsigned. It ends with the test's process.
 fn unsigned_brain(address: IpAddr, body: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((address, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -318,7 +318,7 @@ async fn an_unsigned_answer_over_plain_http_is_refused_unless_the_handler_allows
     let sim = sim().await;
     let warns =
         |part: &'static str| move |running: &Running| assert!(running.line_with("handler warning").contains(part));
-    let daemon = Daemon::with_handlers(&sim, &handlers(""), warns("refused unless they are signed"));
+    let daemon = Daemon::with_handlers(&sim, &handlers(""), warns("rejected unless they are signed"));
     sim.fire(FireSpec::command(sim.guilds()[0], "ask")).await.unwrap();
     let dead = daemon.dead_event().await;
     let why = dead["why"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! The demo over a real Redis, as somebody meets it who has one.
+//! The demo with a real Redis.
 
 #[path = "support/redis.rs"]
 mod redis;
@@ -14,10 +14,10 @@ fn the_demo_runs_over_a_redis_and_leaves_nobody_behind_there() {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("within the rate limit shared over Redis (processes: 1)"), "{stdout}");
-    assert_eq!(stderr, "", "the demo tells its own story");
+    assert_eq!(stderr, "", "no log output by default");
     let mut redis = ::redis::Client::open(url).unwrap().get_connection().unwrap();
     let live: u64 = ::redis::cmd("EXISTS").arg("guildhall:{1100000000000000000}:bot:live").query(&mut redis).unwrap();
-    assert_eq!(live, 0, "it said goodbye");
+    assert_eq!(live, 0, "the process left the shared state");
 }
 
 #[test]

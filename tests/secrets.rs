@@ -1,4 +1,4 @@
-//! The token never shows: not in the log at its most talkative, not in errors, metrics or what the commands print.
+//! The token is never displayed: not in the log at its most verbose level, not in errors, metrics or command output.
 
 mod support;
 
@@ -12,13 +12,13 @@ fn has_no_token(what: &str, text: &str) {
     assert!(!text.contains(CANARY), "the token is in {what}:\n{text}");
 }
 
-/// Runs a daemon that logs everything against a gateway that says the token back, and gives all it wrote.
+/// Runs a daemon that logs everything against a gateway that echoes the token. Returns all its output.
 async fn everything_written(daemon: Guildhall, gateway: &Gateway) -> String {
     let daemon = daemon.env("GUILDHALL__LOG__FILTER", "trace").spawn();
     let address = daemon.address();
     let Seen::Identify(identify) = gateway.seen() else { panic!("no IDENTIFY") };
-    assert_eq!(identify["token"], format!("Bot {CANARY}"), "the token must have been in use");
-    // Twice: before and after the gateway has said the token back and closed.
+    assert_eq!(identify["token"], format!("Bot {CANARY}"), "the token is in use");
+    // Twice: before and after the gateway has echoed the token and closed.
     daemon.lines_with("\"part is ready\",\"part\":\"gateway\"", 2);
     for path in ["/metrics", "/readyz", "/livez", "/startupz", "/elsewhere"] {
         let answer = get(address, path);
@@ -27,7 +27,7 @@ async fn everything_written(daemon: Guildhall, gateway: &Gateway) -> String {
     daemon.signal("TERM");
     let ended = daemon.end();
     assert_eq!(ended.code, Some(0));
-    assert!(ended.stderr.contains("\"TRACE\"") && ended.stderr.contains("twilight_gateway"), "libraries must be heard");
+    assert!(ended.stderr.contains("\"TRACE\"") && ended.stderr.contains("twilight_gateway"), "libraries log too");
     ended.stdout + &ended.stderr
 }
 
@@ -36,7 +36,7 @@ async fn a_token_from_the_environment_is_never_logged_even_when_the_gateway_repe
     let gateway = Gateway::start(Manner::Echo).await;
     let written = everything_written(Guildhall::serve(&gateway.url), &gateway).await;
     has_no_token("the log", &written);
-    assert!(written.contains("(redacted)"), "the gateway's words must have reached the log:\n{written}");
+    assert!(written.contains("(redacted)"), "the gateway's frames must be in the log:\n{written}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +84,7 @@ fn no_command_shows_a_token_wherever_it_came_from_and_however_it_is_wrong() {
     for args in [&["config", "check"][..], &["config", "check", "--json"], &["serve"], &["healthcheck"]] {
         for (number, file) in wrong.iter().enumerate() {
             let output = Guildhall::new(args).file("config/guildhall.toml", file).output();
-            assert_eq!(output.status.code(), Some(1), "{args:?} with wrong file {number}");
+            assert_eq!(output.status.code(), Some(1), "{args:?} with invalid file {number}");
             has_no_token(&format!("{args:?}"), &(text(&output.stdout) + &text(&output.stderr)));
         }
     }

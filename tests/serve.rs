@@ -1,4 +1,4 @@
-//! The daemon as a process: how it starts, what it answers, and each way it ends.
+//! The daemon as a process: how it starts, how it responds, and all ways in which it ends.
 
 #[path = "serve_reload/mod.rs"]
 mod reload;
@@ -74,7 +74,7 @@ async fn it_becomes_ready_when_all_shards_are_connected_and_counts_what_they_rec
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_gateway_is_silent_it_lives_but_is_not_ready() {
-    // Accepts connections, and never says a word.
+    // Accepts connections, and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let daemon = Guildhall::serve(&format!("ws://{}", silent.local_addr().unwrap())).spawn();
     let address = daemon.address();
@@ -150,12 +150,12 @@ async fn a_shutdown_past_its_time_fails_and_names_what_had_not_finished() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_close_that_cannot_be_retried_ends_it_with_advice() {
     for (code, advice) in [
-        (4004, "the token is wrong"),
+        (4004, "invalid token"),
         (4010, "check gateway.shards and gateway.shard_range"),
         (4011, "raise gateway.shards"),
         (4012, "update Guildhall"),
         (4013, "check gateway.intents (guilds, guild_members)"),
-        (4014, "privileged intents it asks for (guild_members); enable them"),
+        (4014, "requested privileged intents (guild_members); enable them"),
     ] {
         let gateway = Gateway::start(Manner::Close(code, String::new())).await;
         let daemon = Guildhall::serve(&gateway.url).env("GUILDHALL__GATEWAY__INTENTS", "guilds,guild_members");
@@ -173,8 +173,8 @@ async fn a_shard_that_lost_its_connection_resumes_where_it_was() {
     let daemon = Guildhall::serve(&gateway.url).spawn();
     let address = daemon.address();
     assert!(matches!(gateway.seen(), Seen::Identify(_)));
-    daemon.line_with("\"shard lost its connection\"");
-    // Answers to closes are seen as closes, too.
+    daemon.line_with("\"shard disconnected\"");
+    // Responses to closes are recorded as closes too.
     let resume = loop {
         match gateway.seen() {
             Seen::Resume(resume) => break resume,
@@ -219,7 +219,7 @@ async fn it_runs_its_part_of_the_shards_and_shows_itself_as_it_is_told_to() {
         .spawn();
     let mut shards = Vec::new();
     for _ in 0..2 {
-        let Seen::Identify(identify) = gateway.seen() else { panic!("something else than IDENTIFY") };
+        let Seen::Identify(identify) = gateway.seen() else { panic!("expected IDENTIFY") };
         assert_eq!(identify["presence"]["status"], "idle");
         let activity = &identify["presence"]["activities"][0];
         assert_eq!((&activity["type"], &activity["name"]), (&3.into(), &"the gate".into()));
@@ -273,20 +273,20 @@ fn the_listener_bounds_what_clients_may_do() {
     let unknown = get(address, "/v1/nothing");
     assert_eq!((unknown.status, &unknown.json()["type"]), (401, &"urn:guildhall:problem:unauthorized".into()));
 
-    // A body that nobody asked for is not waited for, however it is sent.
+    // A body that is not needed is not waited for, however it is sent.
     for length in ["Transfer-Encoding: chunked", "Content-Length: 100"] {
         let endless = request(address, &format!("POST /readyz HTTP/1.1\r\nHost: test\r\n{length}\r\n\r\n5\r\nhello"));
         assert_eq!(endless.status, 405, "{length}");
     }
 
-    // A client that never finishes its request is told so and let go.
+    // A client that never finishes its request gets a 408, and its connection is closed.
     let slow = request(address, "GET /livez HTTP/1.1\r\nHost: te");
     assert_eq!(slow.status, 408);
     daemon.signal("TERM");
     assert_eq!(daemon.end().code, Some(0));
 }
 
-/// `serve` against a whole simulated Discord, with nothing said about its gateway.
+/// `serve` against a complete simulated Discord, without gateway settings.
 fn serve_on(sim: &SimHandle, token: &str) -> Guildhall {
     Guildhall::serve("").env("GUILDHALL__DISCORD__TOKEN", token).env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
 }
@@ -305,7 +305,7 @@ async fn it_asks_discord_where_the_gateway_is_and_how_many_shards_it_wants() {
     assert_eq!(score.routes["GET /gateway/bot"].requests, 1);
     let metrics = get(address, "/metrics").body;
     for line in [
-        // Where the gateway is; and who the bot is, which this token does not say.
+        // Calls for the gateway URL, and for the bot's id, which this token does not contain.
         "guildhall_token_bucket_acquired_total{lane=\"interactive\"} 2",
         "guildhall_rest_request_seconds_count{route=\"GET /gateway/bot\",status_class=\"2xx\"} 1",
         "guildhall_invalid_requests_used_ratio 0",
@@ -346,7 +346,7 @@ async fn while_discord_does_not_answer_it_lives_says_why_it_is_not_ready_and_end
     drop(nobody);
     let daemon = Guildhall::serve("").env("GUILDHALL__DISCORD__API_URL", &url).spawn();
     let address = daemon.address();
-    daemon.line_with("has not said where the gateway is");
+    daemon.line_with("cannot get the gateway URL");
     let answer = get(address, "/readyz");
     assert_eq!((answer.status, get(address, "/livez").status), (503, 200));
     let reason = answer.json()["parts"]["gateway"]["reason"].to_string();

@@ -1,4 +1,4 @@
-//! The simulator as a program of its own.
+//! The simulator as a separate program.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -93,11 +93,11 @@ fn the_page_about_it_names_every_flag() {
     let page = include_str!("../docs/simulator.md");
     let help = text(&Guildhall::new(&["sim", "--help"]).output().stdout);
     let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next());
-    // One belongs to all commands, and says nothing about the simulator.
+    // This one belongs to all commands, and is not about the simulator.
     let own: Vec<_> = flags.filter(|flag| *flag != "config").collect();
     assert_eq!(own.len(), 14, "{own:?}");
     for flag in own {
         let named = page.contains(&format!("| `--{flag}` ")) || page.contains(&format!("| `--{flag} "));
-        assert!(named, "docs/simulator.md does not name --{flag}");
+        assert!(named, "docs/simulator.md does not mention --{flag}");
     }
 }

@@ -1,4 +1,4 @@
-//! The scan of a frame agrees with a full parse of it, whatever the text.
+//! The scan of a frame agrees with a full parse of it, for any text.
 
 mod promise;
 
@@ -27,7 +27,7 @@ const FRAMES: [&str; 8] = [
     r#"{"op":0,"s":6,"t":"SOME_NEW_EVENT","d":[1,2,{"id":"3"}]}"#,
 ];
 
-/// What a mutation puts into a frame: mostly what JSON is made of.
+/// Parts that a mutation inserts into a frame: mostly JSON tokens.
 const BITS: [&str; 32] = [
     "{",
     "}",
@@ -90,7 +90,7 @@ const KEYS: [&str; 24] = [
     "d",
 ];
 
-/// A string as JSON text, some characters of it escaped.
+/// A string as JSON text, with some characters escaped.
 fn written(text: &str, escapes: u64) -> String {
     let mut out = String::from('"');
     for (place, c) in text.chars().enumerate() {
@@ -119,7 +119,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Numbers of all the forms that JSON has.
+/// Numbers in all forms of JSON.
 fn number() -> impl Strategy<Value = String> {
     prop_oneof![
         (0..300_u32).prop_map(|number| number.to_string()),
@@ -128,7 +128,7 @@ fn number() -> impl Strategy<Value = String> {
     ]
 }
 
-/// JSON text of any shape, with keys that the scan looks for in all places, several times.
+/// JSON text of any shape, with the keys that the scan uses in all positions, also repeated.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         2 => number(),
@@ -150,7 +150,7 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-/// A frame whose payload is of any shape, its parts in any order and perhaps twice.
+/// A frame with a payload of any shape, with its fields in any order and perhaps repeated.
 fn frame() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         (0..300_u32).prop_map(|op| format!("\"op\":{op}")),
@@ -165,7 +165,7 @@ fn frame() -> impl Strategy<Value = String> {
         .prop_map(|(space, parts)| format!("{{{},\"op\":0{space}}}", parts.join(",")))
 }
 
-/// What is done to a frame: at a place, so many characters are taken out, and this is put in.
+/// A mutation: a position, the number of characters to remove, and the text to insert.
 fn mutation() -> impl Strategy<Value = (Index, usize, String)> {
     let put = prop_oneof![
         3 => select(BITS.to_vec()).prop_map(str::to_owned),
@@ -341,7 +341,7 @@ fn what_is_wrong_is_told_with_its_place_and_without_what_is_there() {
 }
 
 #[test]
-#[ignore = "it measures: run it alone, with --release --nocapture"]
+#[ignore = "a measurement: run it alone, with --release --nocapture"]
 fn how_long_a_frame_takes() {
     let member = r#"{"user":{"username":"somebody","id":"53908232506183680","global_name":"Some Body","avatar":"a_1269e74af4df7417b13759eae50c83dc","discriminator":"0"},"roles":["41771983423143936","41771983423143937"],"premium_since":null,"nick":null,"mute":false,"joined_at":"2015-04-26T06:26:56.936000+00:00","flags":0,"deaf":false}"#;
     let members = vec![member; 3_000].join(",");
@@ -350,7 +350,7 @@ fn how_long_a_frame_takes() {
     for text in [FRAMES[0], FRAMES[1], &guild] {
         let rounds = (200_000 / text.len()).max(1);
         let session = Arc::from("a-session");
-        // The best of many: what else the machine does is not of interest.
+        // The best of many rounds, to exclude other load on the machine.
         let (mut scan, mut whole) = (f64::MAX, f64::MAX);
         for _ in 0..400 {
             let texts = vec![text.to_owned(); rounds];

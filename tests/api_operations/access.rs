@@ -1,4 +1,4 @@
-//! Who may do what, over every way into the API, on the store that a user would have.
+//! Authorization on every route of the API, on a SQLite store.
 
 use guildhall::api::WAYS;
 use guildhall_core::access::Scope;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{Answer, GUILD, call, role, run, sqlite::OnSqlite};
 
-/// A guild that belongs to somebody else.
+/// A guild of another tenant.
 const OTHER: &str = "1571715189416398850";
 
 /// The API, with keys of several kinds.
@@ -26,7 +26,7 @@ impl Town {
         self.api.ask(method, path, body).await
     }
 
-    /// Makes a key; itself, and its id.
+    /// Creates a key. Returns the key and its id.
     async fn key(&self, tenant: &str, scopes: &[&str]) -> (String, String) {
         let made = self.admin("POST", "/v1/keys", json!({"name": "a test", "tenant": tenant, "scopes": scopes})).await;
         assert_eq!(made.status, 201, "{made:?}");
@@ -50,7 +50,7 @@ impl Town {
     }
 }
 
-/// A path of a way, with something in place of its names.
+/// The path of a route, with values for its parameters.
 fn filled(path: &str, guild: &str, id: &str) -> String {
     let path = path.replace("{guild_id}", guild).replace("{place}", "1").replace("{key:.+}", "a");
     let path = path.replace("{name}", "shop");
@@ -102,7 +102,7 @@ fn every_way_in_asks_for_its_scope_and_no_other_will_do() {
                 let path = filled(way.path, GUILD, NO_ID);
                 let answer = town.with(key, way.method, &path, Value::Null).await;
                 if !scope.covers(way.needs) {
-                    // However it is written.
+                    // Percent-encoding makes no difference.
                     let written = town.with(key, way.method, &encoded(&path), Value::Null).await;
                     written.is_problem(403, "forbidden");
                 }
@@ -158,7 +158,7 @@ fn who_is_not_for_a_guild_does_not_learn_that_it_is_there() {
             let redriven = town.with(stranger, "POST", "/v1/dead-letters/redrive", json!({})).await;
             assert_eq!(redriven.json()["redriven"], 0, "{redriven:?}");
         }
-        // And its own sees all of it.
+        // The owner sees all of it.
         let mine = async |path: String| town.with(&owner, "GET", &path, Value::Null).await;
         assert_eq!(mine(format!("/v1/operations/{id}")).await.status, 200);
         assert_eq!(mine(format!("/v1/guilds/{GUILD}")).await.status, 200);
@@ -208,7 +208,7 @@ fn every_change_leaves_one_row_that_says_who_and_what_and_holds_no_secret() {
         let cancel = format!("/v1/operations/{one}/cancel");
         for _ in 0..2 {
             assert_eq!(town.with(&key, "POST", &cancel, Value::Null).await.status, 200);
-            assert_eq!(expect("operations.cancel", &one).await, 2, "what is so already is not changed");
+            assert_eq!(expect("operations.cancel", &one).await, 2, "no change, no row");
         }
         let two = town.submit(&key, GUILD, role("two")).await.text("id");
         town.api.give_up(&two).await;
@@ -230,7 +230,7 @@ fn every_change_leaves_one_row_that_says_who_and_what_and_holds_no_secret() {
             assert_eq!(expect(action, "").await, count);
         }
         town.with(&key, "GET", "/v1/keys", Value::Null).await.is_problem(403, "forbidden");
-        // It is written down beside the answer, not before it.
+        // The row is written concurrently with the response, not before it.
         while town.audit(&format!("&key={key_id}")).await.len() < 12 {}
         assert_eq!(expect("refused", "").await, 12);
         let rotated = town.admin("POST", &format!("/v1/keys/{key_id}/rotate"), json!({"overlap_s": 0})).await;
@@ -263,13 +263,17 @@ fn a_key_is_shown_once_and_one_that_was_replaced_ends() {
         let again = town.admin("POST", &format!("/v1/keys/{id}/rotate"), Value::Null).await;
         assert_eq!(again.status, 201, "{again:?}");
         for key in [&key, &again.text("key")] {
-            assert_eq!(town.with(key, "GET", "/v1/operations", Value::Null).await.status, 200, "both, for a while");
+            assert_eq!(
+                town.with(key, "GET", "/v1/operations", Value::Null).await.status,
+                200,
+                "both keys are valid for a while"
+            );
         }
         town.admin("POST", &format!("/v1/keys/{id}/rotate"), Value::Null).await.is_problem(409, "conflict");
         assert_eq!(town.admin("DELETE", &format!("/v1/keys/{}", again.text("id")), Value::Null).await.status, 204);
         let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while town.with(&again.text("key"), "GET", "/v1/operations", Value::Null).await.status != 401 {
-            assert!(std::time::Instant::now() < until, "a key that was taken back is good for 5 s at most");
+            assert!(std::time::Instant::now() < until, "a revoked key is valid for at most 5 s");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! Connections and bodies that are too many, too slow or broken, and what is left for everybody else.
+//! Limits on connections and bodies: too many, too slow or malformed. Other callers are not affected.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,27 +17,27 @@ fn within(edge: EdgeConfig) -> Api {
     Setup { edge, ..Setup::default() }.start()
 }
 
-/// Reads until the other side has had enough, which it has to.
+/// Reads until the server closes the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    let read = timeout(STUCK, stream.read_to_end(&mut answer)).await.expect("the connection is never ended");
-    // One that is cut may be cut without a word.
+    let read = timeout(STUCK, stream.read_to_end(&mut answer)).await.expect("the connection was not closed");
+    // A connection may be reset without a response.
     drop(read);
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Asks until it is answered so.
+/// Repeats a request until it has this status.
 async fn until(address: SocketAddr, path: &str, status: u16) {
     let deadline = Instant::now() + STUCK;
     while call(address, "GET", path, &[], "").await.status != status {
-        assert!(Instant::now() < deadline, "{path} is never answered with {status}");
+        assert!(Instant::now() < deadline, "{path} never returned {status}");
         sleep(Duration::from_millis(10)).await;
     }
 }
 
 async fn idle(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // It is served once it is answered; then it stays, and says nothing more.
+    // The response shows that the connection is served. After it, the connection is idle.
     stream.write_all(b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).await.unwrap();
@@ -56,7 +56,7 @@ fn past_the_most_connections_only_health_is_answered_and_then_nothing() {
         for path in ["/livez", "/metrics"] {
             until(api.address(), path, 200).await;
         }
-        // The doorstep has room for one that says nothing, and not for long.
+        // The overflow slots have room for one idle connection, for a short time.
         let mut waits = TcpStream::connect(api.address()).await.unwrap();
         rest(&mut waits).await;
         until(api.address(), "/livez", 200).await;
@@ -77,7 +77,7 @@ fn whoever_does_not_finish_a_request_is_cut_also_after_the_first_one() {
         let mut second = idle(api.address()).await;
         let mut body = vec![0; 4096];
         let _ = second.read(&mut body).await.unwrap();
-        // A byte now and then does not help.
+        // Sending a byte now and then does not help.
         for byte in b"GET /livez HTTP/1.1\r\nHost: a-long-name-that-takes-its-time".chunks(1).cycle() {
             if second.write_all(byte).await.is_err() {
                 break;
@@ -100,7 +100,7 @@ fn a_connection_that_is_kept_is_not_cut_for_being_idle_after_a_request() {
         let mut kept = idle(api.address()).await;
         let mut answer = vec![0; 4096];
         let _ = kept.read(&mut answer).await.unwrap();
-        // Longer than a request may take to arrive: what is not begun is not slow.
+        // Longer than the header timeout. It does not apply before a request starts.
         sleep(Duration::from_millis(400)).await;
         kept.write_all(b"GET /livez HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.unwrap();
         assert!(rest(&mut kept).await.starts_with("HTTP/1.1 200"));
@@ -119,18 +119,18 @@ fn whoever_does_not_read_the_answers_does_not_keep_the_connection() {
         let api = within(edge);
         let many: Vec<_> = (0..100).map(|n| role(&format!("{n:090}"))).collect();
         while api.store.count() < 400 {
-            // The connection before may not be over yet.
+            // The previous connection may still be open.
             api.post(&format!("/v1/guilds/{GUILD}/operations"), json!({ "operations": many })).await;
         }
         let mut deaf = TcpStream::connect(api.address()).await.unwrap();
         let asks = format!("GET /v1/operations?limit=400 HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer {KEY}\r\n\r\n");
-        // More answers than sockets hold, until the other side cuts it.
+        // Requests more responses than the sockets can buffer, until the server closes the connection.
         let asking = async {
             while deaf.write_all(asks.as_bytes()).await.is_ok() {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(STUCK, asking).await.expect("the connection is never cut");
+        timeout(STUCK, asking).await.expect("the connection was not closed");
         until(api.address(), "/v1/operations", 200).await;
     });
 }
@@ -168,7 +168,7 @@ fn broken_bodies_are_told_what_is_wrong_with_them() {
                 type_name.ends_with(":bad-request") || type_name.ends_with(":invalid-operation"),
                 "{what}: {answer:?}"
             );
-            assert!(answer.body.len() < 4_096, "{what}: an answer as long as the question");
+            assert!(answer.body.len() < 4_096, "{what}: the response is as long as the request");
         }
         assert_eq!(api.store.count(), 0);
         assert_eq!(api.get("/v1/operations").await.status, 200);
@@ -223,14 +223,14 @@ fn bodies_that_are_held_at_once_have_a_bound() {
                 answer.is_problem(503, "busy");
                 break;
             }
-            assert!(Instant::now() < deadline, "there is always room: {answer:?}");
+            assert!(Instant::now() < deadline, "the limit is never reached: {answer:?}");
         }
         let small = call(api.address(), "POST", "/v1/operations", &[], "{}").await;
         small.is_problem(422, "invalid-operation");
         drop(holds);
         let deadline = Instant::now() + STUCK;
         while call(api.address(), "POST", "/v1/operations", &[], &large).await.status == 503 {
-            assert!(Instant::now() < deadline, "the room is never given back");
+            assert!(Instant::now() < deadline, "the bytes are never released");
         }
     });
 }
@@ -241,7 +241,7 @@ fn while_it_drains_new_requests_are_told_so_and_those_under_way_are_answered() {
         let api = Api::start();
         let id = api.create_role("a").await;
         api.store.become_state(&id, OperationState::Succeeded);
-        // Under way: its body is not all there yet.
+        // In flight: its body is incomplete.
         let body = role("b").to_string();
         let mut under_way = TcpStream::connect(api.address()).await.unwrap();
         let head = format!(
@@ -263,7 +263,7 @@ fn while_it_drains_new_requests_are_told_so_and_those_under_way_are_answered() {
         let address = api.address();
         let Api { listener, store, .. } = api;
         let stopping = tokio::spawn(listener.stop(STUCK));
-        // What nobody uses ends; what is new is told so.
+        // Idle connections are closed; new ones are rejected.
         assert!(!rest(&mut kept).await.is_empty());
         let answer = raw(address, b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n").await;
         answer.is_problem(503, "draining");
@@ -274,7 +274,7 @@ fn while_it_drains_new_requests_are_told_so_and_those_under_way_are_answered() {
         assert!(answer.starts_with("HTTP/1.1 202") && answer.contains("connection: close"), "{answer}");
         assert!(stopping.await.unwrap(), "everything was answered");
         assert_eq!(store.count(), 2);
-        assert!(TcpStream::connect(address).await.is_err(), "the address is given back");
+        assert!(TcpStream::connect(address).await.is_err(), "the address is released");
     });
 }
 

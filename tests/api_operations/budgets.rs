@@ -30,15 +30,15 @@ fn a_cost_is_taken_or_booked_or_refused_and_the_budget_says_what_is_left() {
         assert_eq!((&standing["maximum"], &standing["restore_per_second"]), (&json!(1_000.0), &json!(50.0)));
         assert_eq!((&standing["kept"], &standing["observed"]), (&json!("alone"), &json!(false)));
         let spend = &standing["spend"][0];
-        assert_eq!((&spend["points"], &spend["calls"]), (&json!(1_100.0), &json!(2)), "what was refused is not spent");
+        assert_eq!((&spend["points"], &spend["calls"]), (&json!(1_100.0), &json!(2)), "refused requests are not spent");
         assert!(spend["hour"].as_str().unwrap().ends_with(":00:00.000Z"), "{spend}");
-        // One point unless it is said, and without a body.
+        // The cost is one point by default, and without a body.
         let one = api.ask("POST", "/v1/budgets/other/acquire", Value::Null).await.json();
         assert_eq!((&one["allowed"], &one["remaining"]), (&json!(true), &json!(9.0)));
         let listed = api.ask("GET", "/v1/budgets", Value::Null).await.json();
         let names: Vec<_> = listed["budgets"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
         assert_eq!((names, &listed["next"]), (vec![json!("other"), json!("shop")], &Value::Null));
-        assert_eq!(api.audit_of("budgets.observe").await.len(), 0, "taking is no change of what is set");
+        assert_eq!(api.audit_of("budgets.observe").await.len(), 0, "an acquire is not a configuration change");
     });
 }
 
@@ -55,7 +55,7 @@ fn what_an_upstream_reports_takes_the_place_of_what_was_set_and_leaves_one_row()
         assert_eq!((&standing["maximum"], &standing["observed"]), (&json!(40.0), &json!(true)));
         assert!(standing["blocked_until"].is_string(), "{standing}");
         let never = post(&api, "shop/acquire", json!({"cost": 4, "max_wait_ms": 86_400_000})).await.json();
-        assert_eq!((&never["allowed"], &never["delay_ms"]), (&json!(false), &Value::Null), "nothing comes back");
+        assert_eq!((&never["allowed"], &never["delay_ms"]), (&json!(false), &Value::Null), "no points are restored");
         let rows = api.audit_of("budgets.observe").await;
         assert_eq!((rows.len(), &rows[0]["target"]), (1, &json!("shop")));
         let detail = "available 3, maximum 40, restore_per_second 0, retry_after_ms 60000";
@@ -85,7 +85,7 @@ fn everything_that_is_wrong_is_named_and_changes_nothing() {
         let wrong = async |path: &str, body: Value| post(&api, path, body).await.is_problem(400, "bad-request").wrong();
         let ask = json!({"cost": 0, "max_wait_ms": -1, "colour": "red"});
         assert_eq!(wrong("shop/acquire", ask).await, ["cost", "max_wait_ms", "colour"]);
-        assert_eq!(wrong("shop/acquire", json!({"cost": 1_001})).await, ["cost"], "more than it ever holds");
+        assert_eq!(wrong("shop/acquire", json!({"cost": 1_001})).await, ["cost"], "more than the maximum");
         for cost in [json!("NaN"), json!("inf"), json!(-1), json!(1e12), json!([1])] {
             assert_eq!(wrong("shop/acquire", json!({"cost": cost})).await, ["cost"]);
         }
@@ -98,7 +98,7 @@ fn everything_that_is_wrong_is_named_and_changes_nothing() {
         assert_eq!(wrong("Shop/acquire", json!({})).await, ["name"]);
         api.ask("GET", "/v1/budgets/none", Value::Null).await.is_problem(404, "not-found");
         api.ask("GET", "/v1/budgets/shop?hours=0", Value::Null).await.is_problem(400, "bad-request");
-        // There may be three.
+        // At most three budgets exist.
         for name in ["a", "b"] {
             assert_eq!(post(&api, &format!("{name}/acquire"), json!({})).await.status, 200);
         }

@@ -1,4 +1,4 @@
-//! Many at once: submissions of a thousand, and dead letters by what they say and when they died.
+//! Bulk requests: submissions of a thousand operations, and dead letters by reason and time.
 
 use guildhall::api::ControlConfig;
 use guildhall_core::operation::OperationState;
@@ -65,7 +65,7 @@ fn a_submission_may_be_larger_than_other_bodies_and_has_a_bound_of_its_own() {
         api.ask("POST", &path(), long(40)).await.is_problem(413, "body-too-large");
         let filter = json!({"reason": "x".repeat(11_000)});
         api.ask("POST", "/v1/dead-letters/discard", filter).await.is_problem(413, "body-too-large");
-        // Nobody says how large it is beforehand.
+        // Without a Content-Length.
         for (count, status) in [(20, 202), (40, 413)] {
             let body = long(count).to_string();
             let mut stream = TcpStream::connect(api.address()).await.unwrap();
@@ -91,7 +91,7 @@ fn few_large_submissions_are_held_at_once_and_small_ones_are_none_the_worse() {
         let config =
             ControlConfig { body_most: 10_000, submission_most: 50_000, large_most: 1, ..ControlConfig::default() };
         let api = Real::with(&Place::file(), config).await;
-        // One that announces much, and sends it slowly.
+        // A request that announces a large body and sends it slowly.
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
              Content-Type: application/json\r\nContent-Length: 20000\r\n\r\n{{",
@@ -106,7 +106,7 @@ fn few_large_submissions_are_held_at_once_and_small_ones_are_none_the_worse() {
                 if answer.status != 202 {
                     break 'held (slow, answer);
                 }
-                // It came just when another one was read, and was itself refused.
+                // It arrived while another one was read, and was rejected itself.
                 if slow.try_read(&mut [0; 16]).is_ok() {
                     break;
                 }
@@ -121,7 +121,7 @@ fn few_large_submissions_are_held_at_once_and_small_ones_are_none_the_worse() {
     });
 }
 
-/// An API with this many dead letters in it, each with a name of its own; their ids, the oldest first.
+/// An API with `count` dead letters, each with its own name. Returns their ids, oldest first.
 async fn with_letters(count: usize) -> (Real, Vec<String>) {
     let api = Real::open(&Place::file()).await;
     let mut ids = Vec::new();
@@ -142,7 +142,7 @@ fn letters(answer: &Answer) -> Vec<String> {
 fn letters_are_found_by_what_they_say_and_when_they_died() {
     run(async {
         let (api, ids) = with_letters(2).await;
-        // All of these die at one time, by the clock of these tests.
+        // The test clock gives all of them the same time of death.
         for (query, count) in [
             ("reason=missing", 2),
             ("reason=PERMISSIONS", 2),
@@ -180,7 +180,7 @@ fn letters_are_done_again_and_thrown_away_by_a_filter_and_each_call_is_one_row()
         let some = discard(json!({"kind": "create_role", "redriven": false, "limit": 2})).await;
         assert_eq!((some.status, some.json()), (200, json!({"discarded": 2, "more": true})));
         let left = letters(&api.ask("GET", "/v1/dead-letters", Value::Null).await);
-        assert_eq!(left, [&ids[0], &ids[1], &ids[4]].map(Clone::clone), "the oldest that nothing does again");
+        assert_eq!(left, [&ids[0], &ids[1], &ids[4]].map(Clone::clone), "the oldest that were not redriven");
         assert_eq!(discard(json!({"reason": "nobody"})).await.json(), json!({"discarded": 0, "more": false}));
         assert_eq!(discard(json!({"guild_id": "7"})).await.json()["discarded"], 0);
         let rest = discard(json!({"guild_id": GUILD, "died_after": "2020-01-01T00:00:00Z"})).await.json();
@@ -191,7 +191,7 @@ fn letters_are_done_again_and_thrown_away_by_a_filter_and_each_call_is_one_row()
 
         let audit = api.ask("GET", "/v1/audit?action=dead_letters.discard", Value::Null).await.json();
         let rows = audit["audit"].as_array().unwrap();
-        assert_eq!(rows.len(), 2, "what changed nothing leaves no row: {audit}");
+        assert_eq!(rows.len(), 2, "calls without an effect leave no row: {audit}");
         assert_eq!((&rows[0]["guild_id"], &rows[1]["detail"]), (&json!(GUILD), &json!("kind create_role")));
         let audit = api.ask("GET", "/v1/audit?action=dead_letters.redrive", Value::Null).await.json();
         assert_eq!(audit["audit"].as_array().unwrap().len(), 1, "{audit}");

@@ -1,4 +1,4 @@
-//! What the API answers is what its description says, in every test of this program; and the description itself.
+//! Responses match the API description in every test of this binary. Also tests of the description itself.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::{Answer, Api, call, raw, run, schema::Book};
 
 static BOOK: LazyLock<Book> = LazyLock::new(Book::open);
 
-/// The operation that is described for a request.
+/// The operation that the description has for a request.
 fn described(method: &str, path: &str) -> Option<&'static Value> {
     let path: Vec<&str> = path.split('?').next().unwrap_or_default().split('/').collect();
     let fits = |pattern: &str| {
@@ -18,35 +18,35 @@ fn described(method: &str, path: &str) -> Option<&'static Value> {
             && pattern.iter().zip(&path).all(|(part, given)| part.starts_with('{') || part == given)
     };
     let paths = BOOK.document()["paths"].as_object().unwrap();
-    // What has no names in it goes first, as it does where requests come in.
+    // Literal segments take precedence over parameters, as in the router.
     let mut fitting: Vec<_> = paths.iter().filter(|(pattern, _)| fits(pattern)).collect();
     fitting.sort_by_key(|(pattern, _)| pattern.matches('{').count());
     let found = fitting.first().map(|(_, item)| &item[method.to_ascii_lowercase()]);
     found.filter(|operation| operation.is_object())
 }
 
-/// That an answer is one that is described.
+/// Asserts that a response matches the description.
 pub(crate) fn hold(method: &str, path: &str, answer: &Answer) {
     let Some(operation) = described(method, path) else { return };
-    // What is no HTTP at all is not for the API to answer.
+    // A malformed HTTP request never reaches the API.
     if answer.status == 400 && answer.body.is_empty() {
         return;
     }
     let told = BOOK.resolve(&operation["responses"][answer.status.to_string()]);
-    assert!(told.is_object(), "{method} {path} answers {}, which is not described: {answer:?}", answer.status);
+    assert!(told.is_object(), "{method} {path} returned {}, which is not described: {answer:?}", answer.status);
     let kind = answer.header("content-type");
     let content = kind.as_ref().and_then(|kind| told["content"].get(kind.split(';').next()?));
     match (content, answer.body.is_empty()) {
         (Some(content), false) if kind.as_ref().is_some_and(|kind| kind.contains("json")) => {
             let differs = BOOK.differs(&content["schema"], &answer.json());
-            assert!(differs.is_empty(), "{method} {path} is not as described: {differs:#?}\n{answer:?}");
+            assert!(differs.is_empty(), "{method} {path} does not match the description: {differs:#?}\n{answer:?}");
         }
         (Some(_), _) => {}
         (None, is_empty) => {
             let fine = is_empty && told["content"].is_null();
             assert!(
                 fine,
-                "{method} {path} answers {} with {kind:?}, which is not described: {answer:?}",
+                "{method} {path} returned {} with {kind:?}, which is not described: {answer:?}",
                 answer.status
             );
         }
@@ -54,7 +54,7 @@ pub(crate) fn hold(method: &str, path: &str, answer: &Answer) {
     for (name, header) in told["headers"].as_object().into_iter().flatten() {
         let header = BOOK.resolve(header);
         let is_there = answer.header(name).is_some() || header["required"] != true;
-        assert!(is_there, "{method} {path} answers {} without {name}: {answer:?}", answer.status);
+        assert!(is_there, "{method} {path} returned {} without {name}: {answer:?}", answer.status);
     }
 }
 

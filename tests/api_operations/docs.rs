@@ -1,4 +1,4 @@
-//! The examples of docs/api.md, run as they stand there.
+//! Runs the examples of docs/api.md as they are.
 
 use std::process::{Command, Stdio};
 
@@ -15,12 +15,12 @@ use super::{
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
-/// The page's shell blocks, each with the block that says what comes back.
+/// Shell blocks of the page, each with the block of its expected response.
 fn examples() -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut rest = PAGE;
     while let Some((_, after)) = rest.split_once("```") {
-        let (block, after) = after.split_once("```").expect("a block ends");
+        let (block, after) = after.split_once("```").expect("a block is closed");
         let (kind, text) = block.split_once('\n').expect("a block has lines");
         blocks.push((kind.trim().to_owned(), text.to_owned()));
         rest = after;
@@ -29,7 +29,7 @@ fn examples() -> Vec<(String, String)> {
     pairs.map(|pair| (pair[0].1.clone(), pair[1].1.clone())).collect()
 }
 
-/// That an answer has the fields that the page shows. What is different every time stands there as `…`.
+/// Asserts that a response has the fields that the page shows. `…` stands for a value that varies.
 fn fits(shown: &Value, given: &Value, place: &str) {
     match (shown, given) {
         (Value::String(shown), _) if shown == "…" => assert!(!given.is_null(), "{place}"),
@@ -52,17 +52,17 @@ fn fits(shown: &Value, given: &Value, place: &str) {
 #[test]
 fn every_example_of_the_page_does_what_it_says() {
     let examples = examples();
-    assert!(examples.len() >= 10, "the page has lost its examples");
+    assert!(examples.len() >= 10, "the page has too few examples");
     run(async {
         let policies =
             PoliciesConfig { heavy: Rate::new(10, 30), light: Rate::new(100, 300), ..PoliciesConfig::default() };
         let config = ControlConfig { policies, ..ControlConfig::default() };
         let (api, hall) = Real::with_hall(&Place::file(), config).await;
-        // Two operations that the page takes to be there: one that waits, one that was given up.
+        // Two operations that the page assumes: one that is pending, and one that is dead.
         let waiting = api.create_role(GUILD, "waits").await;
         let dead = api.create_role(GUILD, "dead").await;
         api.becomes(&dead, OperationState::Dead).await;
-        // And a call that was made for the page's guild.
+        // And a call for the guild of the page.
         hall.call(GUILD.parse().unwrap(), ResponseClass::Success).await;
         let address = api.address();
         let api = std::rc::Rc::new(api);
@@ -76,7 +76,7 @@ fn every_example_of_the_page_does_what_it_says() {
                 .env("OPERATION", &waiting)
                 .env("LETTER", &dead)
                 .stdin(Stdio::null());
-            let output = tokio::task::spawn_blocking(move || shell.output()).await.unwrap().expect("there is a shell");
+            let output = tokio::task::spawn_blocking(move || shell.output()).await.unwrap().expect("cannot start sh");
             let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
             assert!(output.status.success(), "{script}: {out} {err}");
             let (head, body) = out.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{script}: {out}"));
@@ -99,7 +99,7 @@ fn every_example_of_the_page_does_what_it_says() {
     });
 }
 
-/// Nobody carries out what the page submits, but for what it waits for.
+/// Executes only the operation that the page waits for.
 async fn carries_out_one(api: std::rc::Rc<Real>) {
     let mut ticks = api.store.ticks();
     loop {

@@ -1,4 +1,4 @@
-//! What every request passes: the key, the body's bounds, and whether there is a desk yet.
+//! Checks that every request passes: the key, the limits of the body, and whether the API has started.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{Answer, Api, Ear, GUILD, KEY, Setup, call, listen, new_control, new_desk, raw, role, run, store::Memory};
 
-/// Every path of the API with a method that it takes.
+/// Every path of the API with a supported method.
 const ROUTES: [(&str, &str); 16] = [
     ("POST", "/v1/guilds/1/operations"),
     ("GET", "/v1/guilds/1"),
@@ -96,7 +96,7 @@ fn until_there_is_a_desk_everything_says_so() {
             early.push(ask(method, path).await);
         }
         let early: Vec<_> = early.iter().filter(|answer| answer.status == 503).collect();
-        // Only one that has to be looked at before it can be asked of the desk may be refused for itself.
+        // A request that is validated before it reaches the service may be rejected first.
         assert!(early.len() >= ROUTES.len() - 2, "{early:?}");
         for answer in early {
             assert_eq!(answer.is_problem(503, "starting").header("retry-after").as_deref(), Some("1"));
@@ -150,7 +150,7 @@ fn who_has_no_key_cannot_make_a_body_be_read() {
         let mut stream = TcpStream::connect(api.address()).await.unwrap();
         let head = "POST /v1/operations HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Not a byte of it was sent, and the answer is there.
+        // The server responds although no byte of the body was sent.
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
         assert!(answer.starts_with(b"HTTP/1.1 401 "), "{}", String::from_utf8_lossy(&answer));

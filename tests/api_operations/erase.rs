@@ -40,7 +40,7 @@ fn erased_user_is_gone_from_lists_and_what_stays_is_explained() {
         }
         let audit = api.ask("GET", "/v1/audit?action=erase", Value::Null).await.json();
         assert_eq!(audit["audit"][0]["target"], "user");
-        assert!(!audit.to_string().contains(USER), "the record outlives the data, and does not name the user: {audit}");
+        assert!(!audit.to_string().contains(USER), "the record outlives the data and does not name the user: {audit}");
         api.close().await;
     });
 }

@@ -1,4 +1,4 @@
-//! What callers are told when something behind the API fails.
+//! Responses when something behind the API fails.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn a_store_that_is_not_available_is_told_with_when_to_come_again() {
             assert!(says.contains("the disk is full"), "{path}: {says}");
             assert_eq!(answer.header("retry-after").as_deref(), Some("1"), "{path}");
         }
-        assert!(api.heard().is_empty(), "nobody is told of what was not kept");
+        assert!(api.heard().is_empty(), "no notification for what was not stored");
     });
 }
 
@@ -74,7 +74,7 @@ fn what_the_store_cannot_read_is_our_own_fault() {
         api.store.fail(Some(Fault::Panics));
         api.get("/v1/operations").await.is_problem(500, "internal");
         api.store.fail(None);
-        assert_eq!(api.get("/v1/operations").await.status, 200, "the next one is none the worse");
+        assert_eq!(api.get("/v1/operations").await.status, 200, "the next request works");
     });
 }
 
@@ -85,7 +85,7 @@ fn requests_past_the_bound_are_turned_away() {
         setup.control.calls_most = 1;
         let api = setup.start();
         api.store.fail(Some(Fault::Silent));
-        // Whichever comes second is answered first: the other one waits for the store.
+        // The second request gets its response first: the first one waits for the store.
         let ask = || Box::pin(call(api.address(), "GET", "/v1/operations", &[], ""));
         let (busy, _waits) = futures_util::future::select(ask(), ask()).await.factor_first();
         assert_eq!(busy.is_problem(503, "busy").header("retry-after").as_deref(), Some("1"));
@@ -107,7 +107,7 @@ fn an_operation_is_accepted_also_if_its_caller_does_not_wait_for_the_answer() {
         let mut stream = tokio::net::TcpStream::connect(api.address()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         drop(stream);
-        // Whether it got there or not: with its key it is there once.
+        // Whether it arrived or not: with its key it is stored once.
         let path = format!("/v1/guilds/{GUILD}/operations");
         let answer = api.post(&path, serde_json::from_str(&body).unwrap()).await;
         assert!(matches!(answer.status, 200 | 202), "{answer:?}");

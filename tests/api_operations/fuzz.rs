@@ -1,4 +1,4 @@
-//! Whatever is sent, the answer is never our own fault.
+//! No input leads to a server error.
 
 use proptest::{
     collection::vec,
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Api, GUILD, call, run, sqlite::OnSqlite};
 
-/// Any JSON, with names that mean something among the others.
+/// Any JSON, with field names that have a meaning among the others.
 fn any_json() -> impl Strategy<Value = Value> {
     let name = prop_oneof![
         Just("operations"),
@@ -53,7 +53,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Something that may be accepted, with one thing in it that is not what it was.
+/// A valid request in which one value was replaced.
 fn nearly_right() -> impl Strategy<Value = Value> {
     let right = prop_oneof![
         Just(json!({"kind": "create_role", "payload": {"name": "a", "color": 5}, "key": "k", "delay_ms": 5})),
@@ -81,7 +81,7 @@ fn pointers(value: &Value, here: &str) -> Vec<String> {
     all
 }
 
-/// A JSON text that has lost or gained a few bytes.
+/// A JSON text with a few bytes removed or added.
 fn broken() -> impl Strategy<Value = String> {
     (nearly_right(), any::<prop::sample::Index>(), "\\PC{0,3}").prop_map(|(value, place, with)| {
         let text: Vec<char> = value.to_string().chars().collect();
@@ -112,7 +112,7 @@ fn no_body_makes_the_server_fail() {
     });
 }
 
-/// What people do by hand, with anything where something else should be.
+/// Bodies of administrative requests, with arbitrary values in their fields.
 fn by_hand() -> impl Strategy<Value = Value> {
     let name = prop_oneof![
         Just("key"),

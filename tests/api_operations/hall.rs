@@ -1,4 +1,4 @@
-//! What stands beside the desk: a gate to a Discord that answers as it is told, shards that were put there, and budgets.
+//! Services next to the operation service: a gate to a fake Discord with scripted responses, fixed shards, and budgets.
 
 use std::{
     collections::VecDeque,
@@ -23,12 +23,12 @@ use guildhall_core::{
 };
 use http::{HeaderMap, Method, StatusCode};
 
-/// The bot of these tests.
+/// Credential of the test bot.
 pub(crate) const BOT: Credential = Credential::Application(42);
-/// How many shards it has.
+/// Number of shards of the bot.
 pub(crate) const SHARDS: u32 = 3;
 
-/// What Discord answers, one after the other; when it has nothing to say, it is content.
+/// Scripted responses of Discord, in order. When none is left, it responds with success.
 #[derive(Clone, Default)]
 struct Discord(Arc<Mutex<VecDeque<ResponseClass>>>);
 
@@ -48,7 +48,7 @@ impl Transport for Discord {
     }
 }
 
-/// The first shards of three are this process's.
+/// Shards of this process: the first two of three.
 pub(crate) struct Board {
     pub(crate) own: Mutex<Vec<ShardView>>,
     pub(crate) restarted: Mutex<Vec<u32>>,
@@ -72,7 +72,7 @@ impl ShardAdmin for Board {
     }
 }
 
-/// All of it.
+/// The gate, shards and budgets of an API.
 pub(crate) struct Hall {
     pub(crate) gate: Arc<Gate>,
     pub(crate) board: Arc<Board>,
@@ -81,10 +81,10 @@ pub(crate) struct Hall {
 }
 
 impl Hall {
-    /// Puts it beside a desk.
+    /// Adds the services to the API.
     pub(crate) async fn open(control: Control, store: &Store, services: Services) -> (Self, Control) {
         let discord = Discord::default();
-        // A fresh gate waits for a window.
+        // A new gate waits for a window.
         let window = Duration::from_millis(50);
         let limits = LimitConfig { window, settling: Duration::ZERO, margin: Duration::ZERO, ..LimitConfig::default() };
         let gate = Gate::start(discord.clone(), GateConfig { limits, ..GateConfig::default() }, LeaseGuard::always());
@@ -113,7 +113,7 @@ impl Hall {
         (Self { gate, board, spend, discord }, control)
     }
 
-    /// Makes a call for a guild, to which Discord answers so.
+    /// Makes a call for a guild. Discord responds with `class`.
     pub(crate) async fn call(&self, guild: u64, class: ResponseClass) {
         self.discord.0.lock().unwrap().push_back(class);
         let mut request = RestRequest::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);

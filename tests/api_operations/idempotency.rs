@@ -1,4 +1,4 @@
-//! Idempotency keys that are remembered in a real Redis.
+//! Idempotency keys that are cached in a real Redis.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ async fn submit(api: &Api, key: &str, name: &str) -> super::Answer {
     api.post_with(&format!("/v1/guilds/{GUILD}/operations"), &[("Idempotency-Key", key)], role(name)).await
 }
 
-/// The keys that Redis holds, once it holds so many.
+/// Waits until Redis has `count` keys, and returns them.
 async fn names(server: &RedisServer, count: usize) -> Vec<String> {
     let mut client = server.client();
     loop {
@@ -73,19 +73,19 @@ fn the_store_has_the_last_word_on_everything_else() {
         let api = with_cache(server.url());
         let first = submit(&api, "once", "Pilots").await.text("id");
         names(&server, 1).await;
-        // Another payload: the store knows whether the key still counts.
+        // Another payload: the store knows whether the key is still valid.
         let other = submit(&api, "once", "Gunners").await;
         assert_eq!(other.is_problem(422, "idempotency-key-reused").text("operation_id"), first);
-        // The operation itself is forgotten: the store knows what became of it.
+        // The operation was deleted: the store knows its outcome.
         api.store.forget(&first);
         let writes = api.store.submits();
         let again = submit(&api, "once", "Pilots").await;
         assert_eq!((again.status, again.text("id"), again.text("state")), (200, first, "succeeded".to_owned()));
         assert_eq!(api.store.submits(), writes + 1);
-        // The store cannot be asked: a cache alone promises nothing.
+        // The store is unavailable: the cache alone is not enough.
         api.store.fail(Some(Fault::Unavailable));
         submit(&api, "once", "Pilots").await.is_problem(503, "store-unavailable");
-        // A key from a store that was lost: the new store accepts it anew.
+        // A key of a store that was lost: the new store accepts it again.
         let fresh = with_cache(server.url());
         assert_eq!(submit(&fresh, "once", "Pilots").await.status, 202);
     });
@@ -116,10 +116,10 @@ fn nothing_breaks_while_redis_is_away_slow_or_full_of_other_things() {
         let first = submit(&api, "once", "Pilots").await.text("id");
         let name = names(&server, 1).await.remove(0);
 
-        // Something else under its name, of the wrong length or the wrong type.
+        // Foreign data under its key: of the wrong length, or of the wrong type.
         let () = server.client().set(&name, "nonsense").unwrap();
         assert_eq!(submit(&api, "once", "Pilots").await.text("id"), first);
-        // Together: the answer before may be on its way to be remembered.
+        // In one transaction: the previous response may still be about to be cached.
         redis::pipe().atomic().del(&name).rpush(&name, "a list").exec(&mut server.client()).unwrap();
         assert_eq!(submit(&api, "once", "Pilots").await.text("id"), first);
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Api, GUILD, GUILD_QUEUE, Heard, Setup, role, run, store::Fault};
 
-/// An API with this many dead letters in it; their ids, the oldest first.
+/// An API with `count` dead letters. Returns their ids, oldest first.
 async fn with_letters(setup: Setup, count: usize) -> (Api, Vec<String>) {
     let api = setup.start();
     let mut ids = Vec::new();
@@ -91,7 +91,7 @@ fn many_letters_are_done_again_the_oldest_first_in_bounded_portions() {
         let letters: Vec<_> = pairs.iter().map(|pair| pair["letter"].as_str().unwrap().to_owned()).collect();
         let again: Vec<_> = pairs.iter().map(|pair| pair["operation"].as_str().unwrap().to_owned()).collect();
         assert_eq!(letters, made[..30]);
-        assert!(again.is_sorted(), "they stand in their queue in that order");
+        assert!(again.is_sorted(), "their ids follow the order of the queue");
 
         let rest = api.post("/v1/dead-letters/redrive", json!({})).await.json();
         assert_eq!((&rest["redriven"], &rest["more"]), (&json!(20), &json!(false)));

@@ -22,7 +22,7 @@ impl OnSqlite {
         answer.json()
     }
 
-    /// The rows that tell of an action.
+    /// Audit rows of an action.
     pub(crate) async fn audit_of(&self, action: &str) -> Vec<Value> {
         self.get(&format!("/v1/audit?action={action}")).await["audit"].as_array().unwrap().clone()
     }
@@ -131,7 +131,7 @@ fn a_breaker_is_forced_and_reset_by_hand_and_each_leaves_one_row() {
         let timed = api.ask("POST", "/v1/breakers/force", json!({"key": "discord:42", "for_ms": 1_000})).await;
         assert_eq!(timed.is_problem(409, "conflict").text("state"), "forced_open");
         let rows = api.audit_of("breakers.force").await;
-        assert_eq!(rows.len(), 1, "what did not happen leaves none: {rows:?}");
+        assert_eq!(rows.len(), 1, "a rejected change leaves no row: {rows:?}");
         assert_eq!((&rows[0]["target"], &rows[0]["detail"]), (&json!("discord:42"), &json!("until it is reset")));
 
         let reset = api.ask("POST", "/v1/breakers/reset", json!({"key": "discord:42"})).await;
@@ -144,7 +144,7 @@ fn a_breaker_is_forced_and_reset_by_hand_and_each_leaves_one_row() {
         );
         assert!(timed["until"].is_string(), "{timed}");
         assert_eq!(api.audit_of("breakers.force").await[0]["detail"], "for 60000 ms");
-        // One that nobody watches is closed, and stays so.
+        // A breaker that is not in use is closed, and stays closed.
         let closed = api.ask("POST", "/v1/breakers/reset", json!({"key": "target:other"})).await;
         assert_eq!((closed.status, closed.text("state")), (200, "closed".to_owned()));
     });
@@ -185,7 +185,7 @@ fn what_cannot_be_written_down_is_not_done() {
         assert!(api.hall.board.restarted.lock().unwrap().is_empty());
         let budgets = api.get("/v1/budgets").await;
         assert_eq!(budgets["budgets"][0]["available"], 1_000.0, "{budgets}");
-        // What keeps no record works on.
+        // Calls without an audit record still work.
         assert_eq!(api.ask("POST", "/v1/budgets/shop/acquire", Value::Null).await.status, 200);
     });
 }

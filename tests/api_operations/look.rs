@@ -1,4 +1,4 @@
-//! Looking at operations and guilds.
+//! Reading operations and guilds.
 
 use std::collections::BTreeSet;
 
@@ -74,13 +74,13 @@ fn a_list_is_paged_from_the_newest_to_the_oldest_without_a_gap_or_a_repeat() {
                 Some(next) => path = format!("/v1/operations?limit=10&cursor={next}"),
                 None => break,
             }
-            // What comes in meanwhile does not move the pages.
+            // New operations do not shift the pages.
             api.create_role("late").await;
         }
         assert_eq!((seen, pages), (made, 3));
         let whole = api.get("/v1/operations?limit=27").await.json();
         assert_eq!((ids(&whole).len(), &whole["next"]), (27, &json!(null)), "a full last page has no next");
-        assert_eq!(ids(&api.get("/v1/operations").await.json()).len(), 27, "fifty unless it is said");
+        assert_eq!(ids(&api.get("/v1/operations").await.json()).len(), 27, "the default limit is fifty");
     });
 }
 

@@ -1,4 +1,4 @@
-//! The API under `/v1`, over real sockets: a listener, a desk, and a store behind its port.
+//! The API under `/v1`, over real sockets: a listener, the operation service, and a store behind its port.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -66,18 +66,18 @@ use tokio::{
 };
 
 pub(crate) const KEY: &str = "gh_admin_of-these-tests";
-/// A guild of these tests.
+/// Guild id used by these tests.
 pub(crate) const GUILD: &str = "1571715189416398849";
 pub(crate) const GUILD_QUEUE: Queue = Queue::Guild(1_571_715_189_416_398_849);
-/// When these tests begin, by their own clock. Each look at it takes a millisecond.
+/// Time at which the test clock starts. Each read of the clock advances it by a millisecond.
 pub(crate) const BEGIN: u64 = 1_700_000_000_000;
 
-/// Runs a test where a listener can live.
+/// Runs a test on a runtime that can serve a listener.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     guildhall::daemon::block_on(test).unwrap()
 }
 
-/// What the supervisor would have heard.
+/// Notification that the supervisor would receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Wake(Queue),
@@ -113,7 +113,7 @@ impl QueueNotifier for Ear {
     }
 }
 
-/// The API with everything behind it.
+/// The API and everything behind it.
 pub(crate) struct Api {
     pub(crate) store: Arc<Memory>,
     pub(crate) desk: Arc<OperationService>,
@@ -122,7 +122,7 @@ pub(crate) struct Api {
     pub(crate) listener: Listener,
 }
 
-/// What an API is started with.
+/// Configuration of the API under test.
 pub(crate) struct Setup {
     pub(crate) most: u64,
     pub(crate) desk: SubmissionConfig,
@@ -196,7 +196,7 @@ impl Api {
         self.listener.address()
     }
 
-    /// What the supervisor has heard since it was last asked.
+    /// Returns the notifications that were sent since the last call.
     pub(crate) fn heard(&self) -> Vec<Heard> {
         std::mem::take(&mut self.ear.0.lock().unwrap())
     }
@@ -217,7 +217,7 @@ impl Api {
         call(self.address(), "DELETE", path, &[], "").await
     }
 
-    /// Has a role made in the guild of these tests; the operation's id.
+    /// Submits the creation of a role in the test guild. Returns the id of the operation.
     pub(crate) async fn create_role(&self, name: &str) -> String {
         let answer = self.post(&format!("/v1/guilds/{GUILD}/operations"), role(name)).await;
         assert_eq!(answer.status, 202, "{answer:?}");
@@ -225,12 +225,12 @@ impl Api {
     }
 }
 
-/// An operation that makes a role.
+/// An operation that creates a role.
 pub(crate) fn role(name: &str) -> Value {
     json!({"kind": "create_role", "payload": {"name": name}})
 }
 
-/// The answer to a request.
+/// Response to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -254,7 +254,7 @@ impl Answer {
         })
     }
 
-    /// That it is a problem of this type, as RFC 9457 has it.
+    /// Asserts that it is a problem of this type, as RFC 9457 defines it.
     #[track_caller]
     pub(crate) fn is_problem(&self, status: u16, name: &str) -> &Self {
         assert_eq!(self.header("content-type").as_deref(), Some("application/problem+json"), "{self:?}");
@@ -265,15 +265,15 @@ impl Answer {
         self
     }
 
-    /// The fields that it says are wrong.
+    /// Names of the fields that it reports as invalid.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let errors = self.json()["errors"].as_array().unwrap_or_else(|| panic!("no errors: {self:?}")).clone();
         errors.iter().map(|error| error["field"].as_str().unwrap().to_owned()).collect()
     }
 }
 
-/// One request with the key, on a connection of its own. A body is JSON unless a header says something else. Whatever the
-/// answer is, it is one that the API's description tells of.
+/// Sends one request with the key on its own connection. A body is JSON unless a header says otherwise. Asserts that
+/// the response is one that the API description lists.
 pub(crate) async fn call(
     address: SocketAddr,
     method: &str,
@@ -300,15 +300,15 @@ pub(crate) async fn call(
     answer
 }
 
-/// Sends bytes and reads what comes back until the other side has had enough.
+/// Sends bytes and reads until the server closes the connection.
 pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // It may have answered, and closed, before it has read everything.
+    // The server may respond and close before it has read everything.
     drop(stream.write_all(bytes).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Answer { status, head: head.to_owned(), body: body.to_owned() }
 }

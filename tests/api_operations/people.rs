@@ -1,4 +1,4 @@
-//! What people do to operations and guilds: take them back, try them again, pause them.
+//! Administrative actions on operations and guilds: cancel, retry, pause.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn an_operation_that_waits_is_taken_back_once_or_twice() {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();
-            // The first time may have ended before the guild heard of it.
+            // The first request may have failed before the guild was notified.
             for _ in 0..2 {
                 let answer = api.post(&format!("/v1/operations/{id}/cancel"), json!({})).await;
                 assert_eq!((answer.status, answer.text("state")), (200, "cancelled".to_owned()));
@@ -114,7 +114,7 @@ fn retry_needs_the_scopes_of_a_submission_in_every_state() {
             }
             assert!(api.heard().is_empty(), "{}", state.name());
             let retried = api.desk.retry(&with, operation).await.unwrap();
-            // Neither key can give the new operation more than both have.
+            // The new operation has only scopes that both keys have.
             if let RetryResult::Again { id } = retried {
                 let again = api.store.kept(&id.to_string());
                 assert!(again.scopes.allow(Scope::Danger) && !again.scopes.allow(Scope::Admin));
@@ -166,7 +166,7 @@ fn a_guild_or_everything_is_paused_and_goes_on() {
             (format!("{path}/resume"), (false, true), Heard::Paused(PauseTarget::Queue(GUILD_QUEUE), false)),
             ("/v1/resume".to_owned(), (false, false), Heard::Paused(PauseTarget::All, false)),
         ] {
-            // A body is not needed, and none does harm.
+            // The body is optional.
             assert_eq!(super::call(api.address(), "POST", &way, &[], "").await.status, 200, "{way}");
             assert_eq!(standing().await, expected, "{way}");
             assert_eq!(api.heard(), [heard]);

@@ -1,4 +1,4 @@
-//! How much one caller may ask, and what becomes of more.
+//! Rate limits of callers, and the handling of requests beyond them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Api, GUILD, KEY, Setup, call, role, run, sqlite::OnSqlite};
 
-/// One a second at best: a test would have to take as many seconds as it makes requests for it to matter.
+/// One in two seconds: a test would have to take as many seconds as it makes requests for refills to matter.
 const SLOW: Option<Rate> = Rate::new(1, 2);
 
 fn limited(policies: PoliciesConfig) -> Api {
@@ -19,14 +19,14 @@ async fn submit(api: &Api, body: Value) -> Answer {
     api.post(&format!("/v1/guilds/{GUILD}/operations"), body).await
 }
 
-/// The number behind this letter in a header such as `"heavy";r=3;t=1`.
+/// A numeric parameter of a header such as `"heavy";r=3;t=1`.
 fn parameter(answer: &Answer, header: &str, name: &str) -> u64 {
     let value = answer.header(header).unwrap_or_else(|| panic!("no {header}: {answer:?}"));
     let found = value.split(';').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("no {name} in {value}")).parse().unwrap()
 }
 
-/// How long after it was accepted an operation is due.
+/// Time from acceptance of an operation until it is due.
 fn waits(api: &Api, answer: &Answer) -> Duration {
     let kept = api.store.kept(&answer.text("id"));
     kept.eligible_at.since(kept.created_at)
@@ -48,7 +48,7 @@ fn operations_beyond_the_burst_are_accepted_and_due_one_after_the_other() {
             due.push(waits);
         }
         assert!(due[0].is_zero(), "{due:?}");
-        // 38 of them could not be done at once, and no two of those within a second.
+        // 38 of them exceed the burst, and become due one after the other.
         assert!(due[39] > Duration::from_secs(20), "{due:?}");
         assert_eq!(api.store.count(), 40);
     });
@@ -67,7 +67,7 @@ fn what_would_be_due_too_late_is_refused_and_nothing_of_it_is_kept() {
                 break answer;
             }
             accepted += 1;
-            assert!(accepted < 1_000, "nothing is ever too much");
+            assert!(accepted < 1_000, "the limit is never reached");
         };
         assert!(accepted >= 7, "{accepted}");
         let body = refused.is_problem(429, "too-many-requests").json();
@@ -91,7 +91,7 @@ fn an_operation_that_could_not_be_done_in_time_is_refused_instead_of_left_to_die
         assert!(says.contains("deadline"), "{says}");
         let later = json!({"kind": "create_role", "payload": {"name": "b"}, "delay_ms": 600_000});
         let answer = submit(&api, later).await;
-        assert_eq!(waits(&api, &answer), Duration::from_secs(600), "the longer wait counts");
+        assert_eq!(waits(&api, &answer), Duration::from_secs(600), "the longer delay applies");
         assert_eq!(api.store.count(), 11);
     });
 }
@@ -105,7 +105,7 @@ fn doing_many_letters_again_is_as_heavy_and_is_refused_beyond_the_burst() {
         }
         let refused = api.post("/v1/dead-letters/redrive", json!({})).await;
         refused.is_problem(429, "too-many-requests");
-        assert_eq!(api.get("/v1/operations").await.status, 200, "looking is something else");
+        assert_eq!(api.get("/v1/operations").await.status, 200, "reads have another limit");
     });
 }
 
@@ -125,7 +125,7 @@ fn each_key_has_its_own_count_and_health_has_none() {
         let refused: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
         assert!(refused.len() >= 20, "{}", refused.len());
         assert_eq!(refused[0].is_problem(429, "too-many-requests").json()["policy"], "light");
-        // What is not there, and what may not be, counts as well.
+        // Unknown and forbidden paths count, too.
         api.ask("GET", "/v1/elsewhere", Value::Null).await.is_problem(429, "too-many-requests");
 
         let with = async |path: &str| call(api.address(), "GET", path, &[("Authorization", &other)], "").await;
@@ -156,7 +156,7 @@ fn an_address_that_shows_wrong_keys_is_slowed_down_and_good_keys_are_not() {
         let (head, secret) = key.rsplit_once(&id).unwrap();
         let mut said = [0; 2];
         for n in 0..60_u32 {
-            // None at all, something else, the wrong secret, and guesses of ids.
+            // No key, an invalid format, a wrong secret, and guessed ids.
             let wrong = match n % 4 {
                 0 => String::new(),
                 1 => "nonsense".to_owned(),
@@ -172,7 +172,7 @@ fn an_address_that_shows_wrong_keys_is_slowed_down_and_good_keys_are_not() {
             }
         }
         assert!(said[0] >= 5 && said[1] >= 20, "{said:?}");
-        assert_eq!(with(&key).await.status, 200, "whoever else is at that address");
+        assert_eq!(with(&key).await.status, 200, "valid keys of that address keep working");
         assert_eq!(with(KEY).await.status, 200);
     });
 }
@@ -186,7 +186,7 @@ fn behind_a_proxy_callers_are_told_apart_if_it_is_trusted() {
             let api = Setup { control, proxies, ..Setup::default() }.start();
             let mut refused = 0;
             for n in 0..30 {
-                // The left one is what a caller says of itself.
+                // The left address is set by the caller.
                 let from = if header == "forwarded" { format!("for=203.0.113.{n}") } else { format!("203.0.113.{n}") };
                 let headers = [("Authorization", "Bearer wrong"), (header, from.as_str())];
                 let answer = call(api.address(), "GET", "/v1/operations", &headers, "").await;
@@ -197,8 +197,8 @@ fn behind_a_proxy_callers_are_told_apart_if_it_is_trusted() {
     };
     let trusted = || TrustedProxies { trusted: vec!["127.0.0.0/8".parse().unwrap()], ..TrustedProxies::default() };
     assert_eq!(count_refused(trusted(), "x-forwarded-for"), 0);
-    assert!(count_refused(trusted(), "forwarded") >= 10, "nobody said that it counts");
-    assert!(count_refused(TrustedProxies::default(), "x-forwarded-for") >= 10, "anybody can say so");
+    assert!(count_refused(trusted(), "forwarded") >= 10, "the header is not configured");
+    assert!(count_refused(TrustedProxies::default(), "x-forwarded-for") >= 10, "the proxy is not trusted");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn more_callers_than_are_remembered_are_counted_together() {
             let headers = [("Authorization", "Bearer wrong"), ("X-Forwarded-For", from.as_str())];
             call(api.address(), "GET", "/v1/operations", &headers, "").await.status
         };
-        // Each of a crowd fails once, which alone would never be too much.
+        // Each of many callers fails once, which alone stays below the limit.
         let mut refused = 0;
         for n in 0..100 {
             refused += usize::from(from(n).await == 429);
@@ -233,7 +233,7 @@ fn batch_costs_as_much_as_it_has_operations() {
         let first = submit(&api, batch(8)).await;
         assert_eq!(first.status, 202, "{first:?}");
         assert_eq!(parameter(&first, "ratelimit", "r"), 2, "{first:?}");
-        // Larger than what is left, and than the whole burst: accepted, and what comes after it waits.
+        // Larger than the rest of the burst, and than the whole burst: accepted, but later submissions wait.
         let second = submit(&api, batch(40)).await;
         assert_eq!((second.status, parameter(&second, "ratelimit", "r")), (202, 0), "{second:?}");
         let third = submit(&api, role("b")).await;

@@ -1,4 +1,4 @@
-//! The key of a daemon that runs as a process.
+//! The admin key of a daemon that runs as a process.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -25,7 +25,7 @@ fn a_daemon_without_a_key_makes_one_that_stays_and_never_shows() {
                 .spawn();
             let address = daemon.address();
             let line = daemon.line_with("api.admin_key is not set");
-            assert!(line.contains(file.to_str().unwrap()) && line.contains("a key was made") == made, "{line}");
+            assert!(line.contains(file.to_str().unwrap()) && line.contains("a key was generated") == made, "{line}");
             let key = fs::read_to_string(&file).unwrap().trim().to_owned();
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
             let without = call(address, "GET", "/v1/operations", &[("Authorization", "Bearer wrong")], "").await;

@@ -1,4 +1,4 @@
-//! The API over a store that a user would have, and that can be followed: SQLite in a file, or a PostgreSQL.
+//! The API on a production store with a change feed: SQLite in a file, or PostgreSQL.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,18 +19,18 @@ use tempfile::TempDir;
 use super::hall::Hall;
 use super::{Answer, BEGIN, Ear, GUILD, KEY, call, listen, new_control, new_desk, postgres, role};
 
-/// Where a store is.
+/// Location of a store.
 pub(crate) struct Place {
     url: String,
-    /// How long the store waits for its engine.
+    /// Timeout of calls to the database.
     timeout: Duration,
     folder: Arc<TempDir>,
 }
 
-/// How long the store waits for its engine, unless a test has other plans.
+/// Default timeout of calls to the database.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Short enough that processes soon know of each other.
+/// Short, so that processes soon see each other.
 const LEASE: settings::LeaseSettings = settings::LeaseSettings {
     heartbeat: Duration::from_millis(500),
     lasts: Duration::from_millis(10_000),
@@ -48,7 +48,7 @@ impl Place {
         Self::at(postgres::shared().database().await)
     }
 
-    /// The same place, whose engine is waited for so long.
+    /// The same location with another database timeout.
     pub(crate) fn waiting(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-/// One process: the API, and the store behind it.
+/// One process: the API and its store.
 pub(crate) struct Real {
     pub(crate) store: Store,
     pub(crate) control: Control,
@@ -125,14 +125,14 @@ impl Real {
         call(self.address(), method, path, &[("Authorization", &shown)], &body).await
     }
 
-    /// Has a role made; the operation's id.
+    /// Submits the creation of a role. Returns the id of the operation.
     pub(crate) async fn create_role(&self, guild: &str, name: &str) -> String {
         let answer = self.ask("POST", &format!("/v1/guilds/{guild}/operations"), role(name)).await;
         assert_eq!(answer.status, 202, "{answer:?}");
         answer.text("id")
     }
 
-    /// Makes a key; itself, and its id.
+    /// Creates a key. Returns the key and its id.
     pub(crate) async fn key(&self, tenant: &str, scopes: &[&str]) -> (String, String) {
         let asked = json!({"name": "a test", "tenant": tenant, "scopes": scopes});
         let made = self.ask("POST", "/v1/keys", asked).await;
@@ -140,7 +140,7 @@ impl Real {
         (made.text("key"), made.text("id"))
     }
 
-    /// Has something become of an operation, as its guild would.
+    /// Sets the state of an operation, as the actor of its guild would.
     pub(crate) async fn becomes(&self, id: &str, state: OperationState) {
         let shown = self.store.show(id.parse().unwrap()).await.unwrap().unwrap();
         let queue = queue_of(&shown);
@@ -157,7 +157,7 @@ fn queue_of(shown: &OperationDetails) -> Queue {
     operation.queue.queue(&operation.tenant)
 }
 
-/// A change of an operation, as its guild would have it kept.
+/// An update of an operation, as the actor of its guild would record it.
 pub(crate) fn change(shown: &OperationDetails, fence: Fence, state: OperationState) -> OperationUpdate {
     let operation = &shown.stored.operation;
     let error = Failure::new(FailureClass::Forbidden, "Missing Permissions");
@@ -184,10 +184,10 @@ pub(crate) fn change(shown: &OperationDetails, fence: Fence, state: OperationSta
     }
 }
 
-/// Carries out what stands in a queue, until it is stopped: everything succeeds.
+/// Executes the operations of a queue until the task is stopped. Each of them succeeds.
 pub(crate) async fn carry_out(store: Store, queue: Queue) {
     let claim = loop {
-        // Another process may have it for a moment, or this one not know yet that it should.
+        // Another process may own the queue for a moment, or this one may not yet know that it should.
         match store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().pop() {
             Some(claim) => break claim,
             None => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -205,7 +205,7 @@ pub(crate) async fn carry_out(store: Store, queue: Queue) {
     }
 }
 
-/// The guild of these tests, as a number.
+/// The test guild, as a number.
 pub(crate) fn guild_number() -> u64 {
     GUILD.parse().unwrap()
 }

@@ -1,11 +1,11 @@
-//! Holds values against the schemas of the API's description: as much of JSON Schema as that uses, and one thing more: a
-//! field that is not described is a mistake.
+//! Validates values against the schemas of the API description. Supports the part of JSON Schema that the description
+//! uses, and rejects fields that are not described.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// A description, to look schemas up in.
+/// A description, with lookup of its schemas.
 pub(crate) struct Book(Value);
 
 impl Book {
@@ -17,7 +17,7 @@ impl Book {
         &self.0
     }
 
-    /// What stands under a name.
+    /// Follows a `$ref`.
     pub(crate) fn resolve<'a>(&'a self, part: &'a Value) -> &'a Value {
         match part["$ref"].as_str() {
             Some(name) => self.resolve(self.0.pointer(&name[1..]).unwrap_or_else(|| panic!("no {name}"))),
@@ -25,7 +25,7 @@ impl Book {
         }
     }
 
-    /// Everything in which a value differs from a schema.
+    /// All differences between a value and a schema.
     pub(crate) fn differs(&self, schema: &Value, value: &Value) -> Vec<String> {
         let mut found = Vec::new();
         self.compare(schema, value, "", &mut found);
@@ -51,10 +51,10 @@ impl Book {
             _ => Vec::new(),
         };
         if !kinds.is_empty() && !kinds.iter().any(|kind| is_of(value, kind)) {
-            return wrong(format!("is no {}", kinds.join(" or ")));
+            return wrong(format!("is not {}", kinds.join(" or ")));
         }
         if schema["enum"].as_array().is_some_and(|names| !names.contains(value)) {
-            wrong("is none of the names".to_owned());
+            wrong("is not in the enum".to_owned());
         }
         let size = match value {
             Value::String(text) => Some(("Length", text.chars().count() as f64)),
@@ -73,7 +73,7 @@ impl Book {
         if let (Some(format), Some(text)) = (schema["format"].as_str(), value.as_str())
             && !has_format(format, text)
         {
-            wrong(format!("is no {format}"));
+            wrong(format!("is not a valid {format}"));
         }
         for (word, allowed) in [("oneOf", 1..=1), ("anyOf", 1..=usize::MAX)] {
             if let Some(several) = schema[word].as_array() {
@@ -106,7 +106,7 @@ impl Book {
         for (name, value) in fields {
             let at = format!("{at}.{name}");
             match (&schema["properties"][name], &schema["additionalProperties"]) {
-                (Value::Null, Value::Bool(false)) => found.push(format!("{at} is too many")),
+                (Value::Null, Value::Bool(false)) => found.push(format!("{at} is not allowed")),
                 (Value::Null, others @ Value::Object(_)) => self.compare_below(others, value, &at, found),
                 (Value::Null, _) => {}
                 (described, _) => self.compare_below(described, value, &at, found),
@@ -118,7 +118,7 @@ impl Book {
         found.extend(self.differs(schema, value).into_iter().map(|what| format!("{at}{what}")));
     }
 
-    /// The fields that are described for such a value; nothing if any may be there.
+    /// The fields that are described for a value, or `None` if any field is allowed.
     fn known(&self, schema: &Value, value: &Value) -> Option<BTreeSet<String>> {
         let schema = self.resolve(schema);
         let named = schema["properties"].as_object().map(|fields| fields.keys().cloned().collect::<BTreeSet<_>>());
@@ -145,7 +145,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        other => panic!("{other} is no type"),
+        other => panic!("{other} is not a type"),
     }
 }
 
@@ -155,7 +155,7 @@ fn has_format(format: &str, text: &str) -> bool {
         "date-time" => chrono::DateTime::parse_from_rfc3339(text).is_ok(),
         "uri" => text.contains(':'),
         "uri-reference" => text.starts_with('/'),
-        other => panic!("tell here what a {other} looks like"),
+        other => panic!("add a check for the format {other}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The API on the store that a user would have: SQLite, in a file.
+//! The API on a SQLite file.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ impl OnSqlite {
         Self::open_for(folder, 5).await
     }
 
-    /// With room for so many operations in each queue.
+    /// Limits each queue to `max_queued` operations.
     pub(crate) async fn open_for(folder: &TempDir, max_queued: u64) -> Self {
         Self::open_with(folder, max_queued, ControlConfig::default()).await
     }
@@ -59,12 +59,12 @@ impl OnSqlite {
         Self { store, hall, listener: listen(control) }
     }
 
-    /// Lets go of the file, so that it can be opened again.
+    /// Closes the file, so that it can be opened again.
     pub(crate) async fn close(self) {
         self.away().await;
     }
 
-    /// From now on the store is not available.
+    /// Makes the store unavailable.
     pub(crate) async fn away(&self) {
         self.store.close().await;
     }
@@ -82,7 +82,7 @@ impl OnSqlite {
         self.ask("POST", &format!("/v1/guilds/{GUILD}/operations"), body).await
     }
 
-    /// Gives an operation up, as its guild would.
+    /// Marks an operation as dead, as the actor of its guild would.
     pub(crate) async fn give_up(&self, id: &str) {
         let id: OperationId = id.parse().unwrap();
         let claim = self.store.claim(ClaimFrom::Queues(vec![GUILD_QUEUE])).await.unwrap().remove(0);

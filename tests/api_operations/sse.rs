@@ -1,4 +1,4 @@
-//! A client of the stream, as small as one can be.
+//! A minimal client of the event stream.
 
 use std::{
     net::SocketAddr,
@@ -14,10 +14,10 @@ use tokio::{
 
 use super::{Answer, KEY};
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// Upper bound for operations that end only when something is broken. No test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// What came at once: an event, or only a sign of life.
+/// One frame: an event, or a keep-alive comment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Frame {
     pub(crate) id: Option<String>,
@@ -42,28 +42,28 @@ impl Frame {
         frame
     }
 
-    /// An operation's id and state, if it tells of one.
+    /// Id and state of the operation, if the frame has one.
     pub(crate) fn operation(&self) -> Option<(String, String)> {
         let data = self.data.as_ref().filter(|_| self.event.as_deref() == Some("operation"))?;
         Some((data["id"].as_str()?.to_owned(), data["state"].as_str()?.to_owned()))
     }
 }
 
-/// A stream that is open.
+/// An open stream.
 pub(crate) struct Stream {
     socket: TcpStream,
-    /// What was read and not looked at yet, with and without the frames of HTTP.
+    /// Bytes that were read, with HTTP chunk framing.
     raw: Vec<u8>,
     text: String,
-    /// The last `id` that came.
+    /// The last `id` that was received.
     pub(crate) last: Option<String>,
     pub(crate) over: bool,
 }
 
-/// Asks for a stream.
+/// Requests a stream.
 async fn ask(address: SocketAddr, key: &str, query: &str, last: Option<&str>) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    // So that it is soon full, if nobody reads.
+    // A small buffer, so that it fills soon if the client does not read.
     socket.set_recv_buffer_size(16 * 1024).unwrap();
     let mut socket = socket.connect(address).await.unwrap();
     let last = last.map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
@@ -89,7 +89,7 @@ impl Stream {
         loop {
             match Self::try_open(address, key, query, last).await {
                 Ok(stream) => return stream,
-                // Streams that were cut off a moment ago still count: come again, as the response says.
+                // Streams that were closed a moment ago still count. Retry, as the response says.
                 Err(answer) if answer.status == 503 && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -98,7 +98,7 @@ impl Stream {
         }
     }
 
-    /// Opens it; what is answered instead, if it is not.
+    /// Opens a stream. Returns the response if it is rejected.
     pub(crate) async fn try_open(
         address: SocketAddr,
         key: &str,
@@ -111,7 +111,7 @@ impl Stream {
             if let Some(end) = stream.raw.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end;
             }
-            assert!(stream.read().await, "it ends before it has begun");
+            assert!(stream.read().await, "the connection ended before the response");
         };
         let head = String::from_utf8(stream.raw.drain(..end + 4).collect()).unwrap();
         let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -124,13 +124,13 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Reads some more; `false` at the end.
+    /// Reads more bytes. Returns `false` at the end.
     async fn read(&mut self) -> bool {
-        let read = timeout(STUCK, self.socket.read_buf(&mut self.raw)).await.expect("nothing comes");
+        let read = timeout(STUCK, self.socket.read_buf(&mut self.raw)).await.expect("timed out waiting for data");
         read.is_ok_and(|count| count > 0)
     }
 
-    /// Takes the next chunk out of what was read.
+    /// Decodes the next chunk of the bytes that were read.
     fn unpack(&mut self) -> bool {
         let Some(line) = self.raw.windows(2).position(|two| two == b"\r\n") else { return false };
         let size = usize::from_str_radix(std::str::from_utf8(&self.raw[..line]).unwrap(), 16).unwrap();
@@ -143,7 +143,7 @@ impl Stream {
         true
     }
 
-    /// What comes next; nothing at the end.
+    /// The next frame, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
             if let Some(end) = self.text.find("\n\n") {
@@ -163,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// The next event, whatever signs of life come before it.
+    /// The next event. Skips keep-alive comments.
     pub(crate) async fn event(&mut self) -> Frame {
         loop {
             let frame = self.next().await.expect("the stream has ended");
@@ -173,13 +173,13 @@ impl Stream {
         }
     }
 
-    /// The next operation: its id and state.
+    /// Id and state of the next operation.
     pub(crate) async fn operation(&mut self) -> (String, String) {
         let frame = self.event().await;
         frame.operation().unwrap_or_else(|| panic!("{frame:?}"))
     }
 
-    /// Reads until an operation is in this state.
+    /// Reads until an operation reaches this state.
     pub(crate) async fn until(&mut self, id: &str, state: &str) {
         while self.operation().await != (id.to_owned(), state.to_owned()) {}
     }

@@ -1,4 +1,4 @@
-//! A store in memory, behind the port, that can be told to fail.
+//! An in-memory store behind the port, with fault injection.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,14 +23,14 @@ use guildhall_core::{
 };
 use tokio::sync::Notify;
 
-/// What the store does instead of answering.
+/// Injected fault of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Unavailable,
     Corrupt,
-    /// It never answers.
+    /// It never responds.
     Silent,
-    /// It answers to too few.
+    /// It returns too few results.
     Short,
     Panics,
 }
@@ -46,7 +46,7 @@ struct Inner {
     submits: u64,
 }
 
-/// Operations that are kept for as long as a test takes.
+/// Operations in memory.
 pub(crate) struct Memory {
     inner: Mutex<Inner>,
     most: u64,
@@ -66,28 +66,28 @@ impl Memory {
         self.inner().fault = fault;
     }
 
-    /// How many operations it holds.
+    /// Number of operations in the store.
     pub(crate) fn count(&self) -> usize {
         self.inner().rows.len()
     }
 
-    /// Waits until somebody has asked who never gets an answer.
+    /// Waits until a call arrives that never gets a response.
     pub(crate) async fn leaves_unanswered(&self) {
         self.unanswered.notified().await;
     }
 
-    /// How often something was submitted to it.
+    /// Number of calls to `submit`.
     pub(crate) fn submits(&self) -> u64 {
         self.inner().submits
     }
 
-    /// The operation itself, as it was kept.
+    /// The operation, as it was stored.
     pub(crate) fn kept(&self, id: &str) -> NewOperation {
         let id: OperationId = id.parse().unwrap();
         self.inner().find(id).unwrap().stored.operation.clone()
     }
 
-    /// Has something become of an operation.
+    /// Sets the state of an operation.
     pub(crate) fn become_state(&self, id: &str, state: OperationState) {
         let id: OperationId = id.parse().unwrap();
         let mut inner = self.inner();
@@ -121,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// Forgets an operation, as a sweep does, but neither its key nor its letter.
+    /// Deletes an operation, as a sweep does, but neither its key nor its dead letter.
     pub(crate) fn forget(&self, id: &str) {
         let id: OperationId = id.parse().unwrap();
         self.inner().rows.retain(|row| row.stored.operation.id != id);
@@ -141,7 +141,7 @@ impl Memory {
                     self.unanswered.notify_one();
                     pending().await
                 }
-                Some(Fault::Panics) => panic!("the store panics, as this test wants it to"),
+                Some(Fault::Panics) => panic!("panic injected by the test"),
             }
         })
     }
@@ -218,7 +218,7 @@ fn state_of(operation: &NewOperation) -> OperationState {
 }
 
 fn missing<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unavailable("these tests have no use for it".to_owned()))
+    Err(StoreError::Unavailable("not used by these tests".to_owned()))
 }
 
 impl OperationStore for Memory {

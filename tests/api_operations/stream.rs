@@ -1,4 +1,4 @@
-//! Operations as they change, over a stream that may be cut.
+//! The stream of operation changes, with reconnects.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     sse::{STUCK, Stream},
 };
 
-/// A guild that belongs to somebody else.
+/// A guild of another tenant.
 const OTHER: &str = "1571715189416398850";
 
 fn streams(streams: StreamsConfig) -> ControlConfig {
@@ -39,7 +39,7 @@ fn a_stream_tells_of_operations_as_they_change_in_the_words_of_the_list() {
         let id = api.create_role(GUILD, "Pilots").await;
         let event = stream.event().await;
         let mut listed = api.ask("GET", "/v1/operations?limit=1", Value::Null).await.json();
-        // What a queued one waits for is looked up for lists alone.
+        // Only lists look up what a queued operation waits for.
         assert_eq!(listed["operations"][0]["waits_for"]["operation"], json!(before), "{listed}");
         listed["operations"][0]["waits_for"] = Value::Null;
         assert_eq!(
@@ -60,7 +60,7 @@ fn whoever_was_cut_off_goes_on_after_the_last_event_also_over_a_restart() {
         let place = Place::file();
         let api = Real::open(&place).await;
         let mut stream = Stream::open(api.address(), "").await;
-        // Cut before anything has happened.
+        // Disconnected before any event.
         let greeted = stream.next().await.unwrap().id.unwrap();
         drop(stream);
         let (one, two) = (api.create_role(GUILD, "one").await, api.create_role(GUILD, "two").await);
@@ -75,7 +75,7 @@ fn whoever_was_cut_off_goes_on_after_the_last_event_also_over_a_restart() {
         let mut stream = Stream::open_after(api.address(), "", &last).await;
         assert_eq!(stream.operation().await, told(&two, "queued"));
         assert_eq!(stream.operation().await, told(&one, "succeeded"));
-        // Where no header can be set, the query does; where both are, the header is the later one.
+        // The query parameter is for clients that cannot set headers. If both are set, the header wins.
         let query = format!("?last_event_id={greeted}");
         let mut stream = Stream::open(api.address(), &query).await;
         assert_eq!(stream.operation().await, told(&two, "queued"));
@@ -85,8 +85,8 @@ fn whoever_was_cut_off_goes_on_after_the_last_event_also_over_a_restart() {
     });
 }
 
-/// Operations pour in and are carried out, in two processes if there are two, while a client reads them over streams that are
-/// cut again and again, now from one process, now from the other.
+/// Submits and executes operations, in two processes if there are two, while a client reads them over streams. The
+/// streams are cut at random, and reconnect to a random process.
 async fn nothing_is_missed(processes: Vec<Real>) {
     const EACH: usize = 60;
     let processes = Arc::new(processes);
@@ -176,16 +176,16 @@ fn a_stream_tells_what_was_asked_for_and_what_the_key_may_see_and_nothing_else()
         let mut strangers = open(&bound, &format!("?guild_id={OTHER}")).await;
         let mut ended = open(KEY, &format!("?state=succeeded&kind=create_role&guild_id={GUILD}")).await;
         let refused = Stream::try_open(api.address(), &writer, "", None).await;
-        let refused = refused.err().expect("it has no scope for it");
+        let refused = refused.err().expect("the key has no scope for it");
         assert_eq!(refused.is_problem(403, "forbidden").text("needs"), "operations:read");
-        let nobody = Stream::try_open(api.address(), "x", "", None).await.err().expect("it is no key");
+        let nobody = Stream::try_open(api.address(), "x", "", None).await.err().expect("the key is unknown");
         nobody.is_problem(401, "unauthorized");
 
         let ours = api.create_role(GUILD, "ours").await;
         let path = format!("/v1/guilds/{OTHER}/operations");
         let other = api.ask_as(&acme, "POST", &path, role("other")).await.text("id");
         let last = api.create_role(GUILD, "last").await;
-        // A stream may skip a state that the next one follows at once.
+        // A stream may skip a state that is soon replaced by the next one.
         for id in [&ours, &other, &last] {
             admins.until(id, "queued").await;
         }
@@ -199,7 +199,7 @@ fn a_stream_tells_what_was_asked_for_and_what_the_key_may_see_and_nothing_else()
         }
         assert!(of_ours.iter().all(|(id, _)| *id != other), "{of_ours:?}");
         assert_eq!(ended.operation().await, told(&ours, "succeeded"));
-        // Nothing came for those who may not see it: what they get next is that the process ends.
+        // Unauthorized streams get no event. The next frame they get is the end of the stream.
         api.control.drain();
         for silent in [&mut theirs, &mut tenants, &mut strangers] {
             while let Some(frame) = silent.next().await {
@@ -225,9 +225,9 @@ fn a_key_that_is_taken_back_loses_its_stream() {
         while let Some(frame) = stream.next().await {
             last_words = frame.comment.or(last_words);
         }
-        assert!(stream.over, "it ends as it should");
-        assert_eq!(last_words.as_deref(), Some("the key is not good any more"));
-        let again = Stream::try_open(api.address(), &key, "", None).await.err().expect("the key is gone");
+        assert!(stream.over, "the stream ends with a final chunk");
+        assert_eq!(last_words.as_deref(), Some("the key is no longer valid"));
+        let again = Stream::try_open(api.address(), &key, "", None).await.err().expect("the key was revoked");
         again.is_problem(401, "unauthorized");
         api.store.close().await;
     });
@@ -251,9 +251,9 @@ fn a_client_that_does_not_read_is_cut_off_and_makes_room() {
             }
         };
         drop(another);
-        // What was on its way comes, and then no more: the answer does not end, it breaks off.
+        // Data in flight arrives; then the connection is reset without a final chunk.
         while silent.next().await.is_some() {}
-        assert!(!silent.over, "it was not cut off");
+        assert!(!silent.over, "the stream was not cut off");
         api.store.close().await;
     });
 }
@@ -279,7 +279,7 @@ fn whoever_comes_too_late_is_told_of_a_gap_and_then_of_what_is_kept() {
         assert_eq!((gap.event.as_deref(), &gap.data.unwrap()["why"]), (Some("gap"), &json!("forgotten")));
         assert_eq!(late.operation().await, told(&kept, "queued"));
         let mut in_time = Stream::open_after(api.address(), "", &told_all).await;
-        assert_eq!(in_time.operation().await, told(&kept, "queued"), "who knew all of it has missed nothing");
+        assert_eq!(in_time.operation().await, told(&kept, "queued"), "a client that is up to date has missed nothing");
         api.store.close().await;
     });
 }
@@ -312,13 +312,13 @@ fn streams_are_bounded_and_a_key_does_not_take_them_all() {
         for _ in 0..2 {
             open.push(Stream::open_as(api.address(), &key, "", None).await);
         }
-        let full = Stream::try_open(api.address(), &key, "", None).await.err().expect("it has two");
+        let full = Stream::try_open(api.address(), &key, "", None).await.err().expect("the key has two streams");
         assert!(full.is_problem(503, "busy").text("detail").contains("2 streams"), "{full:?}");
         open.push(Stream::open(api.address(), "").await);
-        let full = Stream::try_open(api.address(), KEY, "", None).await.err().expect("there are three");
+        let full = Stream::try_open(api.address(), KEY, "", None).await.err().expect("there are three streams");
         assert_eq!(full.is_problem(503, "busy").header("retry-after").as_deref(), Some("1"));
         open.clear();
-        // Whoever hangs up makes room.
+        // A closed connection frees its slot.
         let again = async {
             while Stream::try_open(api.address(), &key, "", None).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -361,8 +361,8 @@ fn streams_end_when_the_process_is_about_to_and_go_on_elsewhere() {
         assert_eq!(stream.operation().await, told(&seen, "queued"));
         leaving.control.drain();
         while stream.next().await.is_some() {}
-        assert!(stream.over, "it ends as it should");
-        let refused = Stream::try_open(leaving.address(), KEY, "", None).await.err().expect("it takes no new one");
+        assert!(stream.over, "the stream ends with a final chunk");
+        let refused = Stream::try_open(leaving.address(), KEY, "", None).await.err().expect("the process is draining");
         refused.is_problem(503, "draining");
         let missed = staying.create_role(GUILD, "missed").await;
         let mut stream = Stream::open_after(staying.address(), "", &stream.last.unwrap()).await;
@@ -382,7 +382,8 @@ fn what_makes_no_sense_is_told_and_a_head_is_only_a_head() {
             let answer = api.ask("GET", &format!("{path}{query}"), Value::Null).await;
             assert_eq!(answer.is_problem(400, "bad-request").wrong().len(), 1, "{query}");
         }
-        let wrong = Stream::try_open(api.address(), KEY, "", Some("nonsense")).await.err().expect("it is no cursor");
+        let wrong =
+            Stream::try_open(api.address(), KEY, "", Some("nonsense")).await.err().expect("the cursor is invalid");
         assert_eq!(wrong.is_problem(400, "bad-request").wrong(), ["Last-Event-ID"]);
         let head = call(api.address(), "HEAD", path, &[], "").await;
         assert_eq!((head.status, head.body.as_str()), (200, ""));

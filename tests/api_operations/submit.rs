@@ -1,4 +1,4 @@
-//! Accepting operations.
+//! Submission of operations.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
         assert!(now >= BEGIN && kept.eligible_at.millis() == now + 1_000);
         assert_eq!(kept.deadline_at.unwrap().millis(), now + 60_000);
         assert_eq!((kept.reason.as_deref(), kept.trace.map(|kept| kept.id)), (Some("a new crew"), Some(trace.id)));
-        assert_ne!(kept.trace, Some(trace), "what asked for it is the request, not whoever made that");
+        assert_ne!(kept.trace, Some(trace), "the parent is the request, not its caller");
         assert_eq!(id.parse::<OperationId>().unwrap().uuid().as_u128() >> 80, u128::from(now));
     });
 }
@@ -55,7 +55,7 @@ fn a_batch_is_accepted_in_its_order_and_each_queue_is_woken_once() {
             .iter()
             .map(|operation| operation["id"].as_str().unwrap().to_owned())
             .collect();
-        assert!(ids.len() == 100 && ids.is_sorted(), "names sort in the order of the batch");
+        assert!(ids.len() == 100 && ids.is_sorted(), "ids sort in the order of the batch");
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 100);
         assert!(api.store.kept(&ids[97]).payload.contains("role 97"));
         assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE), Heard::Wake(QueueKey::user(42).queue("default"))]);
@@ -139,7 +139,7 @@ fn the_same_key_and_payload_is_the_same_operation() {
         let api = Api::start();
         let first = api.post_with(&path(), &[("Idempotency-Key", "once")], role("Pilots")).await;
         assert_eq!((first.status, first.header("idempotency-replayed")), (202, None));
-        // The key may stand in the body as well; what a payload leaves out is what it would have by default.
+        // The key may also be in the body. Omitted fields of a payload have their defaults.
         let mut again = role("Pilots");
         again["key"] = "once".into();
         for (headers, body) in [
@@ -181,7 +181,7 @@ fn a_key_is_not_for_another_payload_kind_or_guild() {
         second["key"] = "once".into();
         let answer = api.post(&path(), json!({"operations": [role("a"), second]})).await;
         assert_eq!(answer.is_problem(422, "idempotency-key-reused").wrong(), ["operations[1].key"]);
-        assert_eq!(api.store.count(), 1, "nothing of a refused batch is kept");
+        assert_eq!(api.store.count(), 1, "nothing of a refused batch is stored");
     });
 }
 
@@ -243,7 +243,7 @@ fn a_request_without_a_trace_begins_one_and_what_is_none_counts_as_none() {
             &[],
             &[("traceparent", "00-nonsense")],
             &[("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
-            // It is not for us to choose.
+            // With two headers, neither is used.
             &[("traceparent", FIRST), ("traceparent", SECOND)],
         ];
         let mut begun = BTreeSet::new();
@@ -253,10 +253,10 @@ fn a_request_without_a_trace_begins_one_and_what_is_none_counts_as_none() {
             let ids = answer.json()["operations"].as_array().unwrap().clone();
             let kept = ids.iter().map(|one| api.store.kept(one["id"].as_str().unwrap()).trace.unwrap());
             let kept: BTreeSet<String> = kept.map(|trace| trace.to_string()).collect();
-            assert_eq!(kept.len(), 1, "operations of one request are of one trace");
+            assert_eq!(kept.len(), 1, "operations of one request have one trace");
             begun.extend(kept);
         }
-        assert_eq!(begun.len(), none.len(), "each request begins its own");
+        assert_eq!(begun.len(), none.len(), "each request starts its own trace");
         let begun: String = begun.into_iter().collect();
         assert!([FIRST, SECOND].iter().all(|given| !begun.contains(&given[3..35])), "{begun}");
     });

@@ -1,4 +1,4 @@
-//! Waiting for the end of what was submitted.
+//! Waiting until submitted operations are final.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn submit(api: &Real, prefer: &str, body: &Value) -> Answer {
     call(api.address(), "POST", &path, &[("Prefer", prefer)], &body.to_string()).await
 }
 
-/// Waits until something was accepted, and has this become of it.
+/// Waits until an operation is accepted, and sets its state.
 async fn ends_the_next(api: &Real, state: OperationState) {
     let mut ticks = api.store.ticks();
     ticks.changed().await.unwrap();
@@ -42,7 +42,7 @@ fn a_caller_that_wants_to_wait_is_answered_when_it_is_over_with_all_there_is_to_
         let happened: Vec<_> = shown["timeline"].as_array().unwrap().iter().map(|entry| &entry["what"]).collect();
         assert_eq!(happened, ["accepted", "succeeded"]);
         assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{id}"));
-        // One that fails is over, too.
+        // A failed operation is final, too.
         let (answer, ()) = tokio::join!(submit(&api, "wait=60", &pilots), ends_the_next(&api, OperationState::Dead));
         assert_eq!((answer.status, answer.text("state").as_str()), (200, "dead"));
         api.store.close().await;
@@ -71,7 +71,7 @@ fn what_another_process_carries_out_is_waited_for_as_well() {
     run(async {
         let place = Place::postgres().await;
         let (asked, other) = (Real::open(&place).await, Real::open(&place).await);
-        // Whichever of the two it belongs to has it carried out.
+        // The process that owns the queue executes it.
         let carriers = [&asked, &other].map(|process| tokio::spawn(carry_out(process.store.clone(), GUILD_QUEUE)));
         let (one, two) = (role("a"), role("b"));
         let answers = tokio::join!(submit(&asked, "wait=60", &one), submit(&other, "wait=60", &two));
@@ -150,7 +150,7 @@ fn nobody_is_kept_waiting_by_a_process_that_is_about_to_end() {
             api.store.ticks().changed().await.unwrap();
             api.control.drain();
         };
-        // Far longer than a test may take.
+        // Much longer than the test takes.
         let waiting = tokio::time::timeout(Duration::from_secs(50), submit(&api, "wait=60", &slow));
         let (answer, ()) = tokio::join!(waiting, ends);
         assert_eq!(answer.unwrap().status, 202);

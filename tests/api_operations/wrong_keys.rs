@@ -1,4 +1,4 @@
-//! A flood of wrong keys from one address, right after a start, and the valid keys of that address.
+//! A flood of invalid keys from one address right after a start, and the valid keys of that address.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{Answer, call, run, sqlite::OnSqlite};
 
-/// The limit of failures that the settings have by default.
+/// The default limit on failed authentication.
 fn limited() -> ControlConfig {
     let policies = PoliciesConfig { failed: Rate::new(10, 200), ..PoliciesConfig::default() };
     ControlConfig { policies, ..ControlConfig::default() }
@@ -19,7 +19,7 @@ async fn with(api: &OnSqlite, key: &str) -> Answer {
     call(api.address(), "GET", "/v1/operations", &[("Authorization", &format!("Bearer {key}"))], "").await
 }
 
-/// A key that was created before the daemon was started again.
+/// A key that was created before a restart of the daemon.
 async fn restarted(folder: &TempDir) -> (OnSqlite, String, String) {
     let api = OnSqlite::open_with(folder, 5, limited()).await;
     let made = api.ask("POST", "/v1/keys", json!({"name": "a test", "scopes": ["operations:read"]})).await;
@@ -28,7 +28,7 @@ async fn restarted(folder: &TempDir) -> (OnSqlite, String, String) {
     (OnSqlite::open_with(folder, 5, limited()).await, key, id)
 }
 
-/// Sends wrong keys until well past the limit. Returns how many were answered 401 and 429.
+/// Sends invalid keys until well past the limit. Returns how many were answered 401 and 429.
 async fn flood(api: &OnSqlite, wrong: impl Fn(usize) -> String) -> [usize; 2] {
     let mut said = [0; 2];
     for n in 0..650 {
@@ -51,7 +51,7 @@ fn valid_key_works_after_a_flood_of_made_up_keys() {
         let said = flood(&api, |n| format!("gh_{n:012}{secret}")).await;
         assert!(said[0] >= 200 && said[1] >= 200, "{said:?}");
         assert_eq!(with(&api, &key).await.status, 200);
-        // A key that is created while the flood goes on works, too.
+        // A key that is created during the flood works, too.
         let made = api.ask("POST", "/v1/keys", json!({"name": "another", "scopes": ["operations:read"]})).await;
         flood(&api, |n| format!("gh_{n:012}{secret}")).await;
         assert_eq!(with(&api, &made.text("key")).await.status, 200);

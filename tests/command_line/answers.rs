@@ -1,4 +1,4 @@
-//! What a daemon answers that this branch of it may not, as the API has agreed on it; and one that does not know of it.
+//! Responses of a daemon of another version, as the API defines them, and of one that lacks the endpoint.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::{
     stage::{Cli, Ran},
 };
 
-/// Asks a daemon that answers this; what was asked for.
+/// Runs a command against a daemon with this response. Returns its result and the requests.
 fn ask(status: u16, body: Value, args: &[&str]) -> (Ran, Vec<(String, String)>) {
     let fake = Fake::says(status, body);
     let ran = Cli::at(&fake.url()).run(args);
@@ -113,14 +113,13 @@ fn a_daemon_that_does_not_know_of_it_is_called_older() {
         (&["budgets"], "budgets"),
         (&["dlq", "discard", "--all"], "bulk discard of dead letters"),
     ] {
-        let fake =
-            Fake::start(|_, _| problem(404, "not-found", "There is nothing at this path. Try /livez.", json!({})));
+        let fake = Fake::start(|_, _| problem(404, "not-found", "No resource exists at this path.", json!({})));
         let says = Cli::at(&fake.url()).run(args).failed();
         let expected =
-            format!("error: the daemon at {} does not know {what}; it may be older than this program\n", fake.url());
+            format!("error: the daemon at {} does not support {what}; it may be older than this program\n", fake.url());
         assert_eq!(says, expected, "{args:?}");
     }
-    let fake = Fake::start(|_, _| problem(404, "not-found", "There is nothing at this path. Try /livez.", json!({})));
+    let fake = Fake::start(|_, _| problem(404, "not-found", "No resource exists at this path.", json!({})));
     let says = Cli::at(&fake.url()).run(&["shards", "restart", "3"]).failed();
     assert!(says.contains("(404)") && says.contains("may be older than this program"), "{says}");
     let fake = Fake::start(|_, _| problem(404, "not-found", "There is no shard 3.", json!({})));

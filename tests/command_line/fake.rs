@@ -1,4 +1,4 @@
-//! A server that answers as it is told, one request a connection.
+//! A server with scripted responses, one request for each connection.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// What was asked.
+/// A request that was received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) method: String,
@@ -28,19 +28,19 @@ impl Asked {
     }
 }
 
-/// What it says to that.
+/// Response of the server.
 pub(crate) enum Reply {
     Json(u16, Value),
     Text(u16, &'static str),
     /// A stream that ends after these pieces.
     Stream(Vec<String>),
-    /// A stream that says nothing, until the other side has had enough.
+    /// A stream without events, until the client disconnects.
     Open,
-    /// The answer to a problem of ours.
+    /// A problem response, with additional header lines.
     Problem(u16, &'static str, Value),
-    /// Nothing, until the other side has had enough.
+    /// No response, until the client disconnects.
     Silence,
-    /// The end of the connection.
+    /// Closes the connection.
     HangUp,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Answers each request by what it asks and how many there were before.
+    /// Responds to each request by its content and the number of requests before it.
     pub(crate) fn start(answer: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -73,7 +73,7 @@ impl Fake {
         Self { address, asked }
     }
 
-    /// Always the same.
+    /// Always responds the same.
     pub(crate) fn says(status: u16, body: Value) -> Self {
         Self::start(move |_, _| Reply::Json(status, body.clone()))
     }
@@ -112,7 +112,7 @@ fn write(mut stream: &TcpStream, reply: Reply) {
         let head = format!(
             "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n{more}\r\n"
         );
-        // Whoever asked may be gone.
+        // The client may have disconnected.
         drop(stream.write_all(format!("{head}{body}").as_bytes()));
     };
     match reply {
@@ -136,7 +136,7 @@ fn write(mut stream: &TcpStream, reply: Reply) {
     }
 }
 
-/// A problem of the daemon's.
+/// A problem of the daemon.
 pub(crate) fn problem(status: u16, name: &str, detail: &str, mut more: Value) -> Reply {
     let mut body = json!({"type": format!("urn:guildhall:problem:{name}"), "title": "A title", "status": status, "detail": detail});
     if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object_mut()) {

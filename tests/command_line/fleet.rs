@@ -34,7 +34,7 @@ fn a_breaker_that_was_opened_holds_operations_back_until_it_is_closed() {
     let late = stage.run(&["ops", "watch", &id, "--within", "2s"]);
     assert!(late.code == 1 && late.out.contains("delayed"), "{late:?}");
     assert_eq!(stage.run(&["breakers", "reset", "discord"]).fine(), "discord is closed\n");
-    // The reset makes it due: it is not retried by hand.
+    // The reset makes it due; no manual retry is needed.
     assert!(stage.run(&["ops", "watch", &id, "--within", "60s"]).fine().contains("succeeded"));
     let says = stage.run(&["breakers", "force", "nonsense"]).failed();
     assert!(says.contains("\n  key: names no breaker"), "{says}");
@@ -45,7 +45,7 @@ fn shards_are_listed_and_connect_anew() {
     let stage = Stage::start();
     let listed = stage.run(&["shards", "list"]).fine();
     assert!(listed.lines().count() == 2 && listed.starts_with("SHARD  STATE"), "{listed}");
-    // Only a shard with a session can be made anew.
+    // Only a shard with a session can be restarted.
     stage.until(|| stage.run(&["shards", "list", "-o", "json"]).json()["shards"][0]["state"] == "connected");
     assert_eq!(stage.run(&["shards", "restart", "0"]).fine(), "shard 0 reconnects\n");
     stage.until(|| stage.run(&["shards", "list", "-o", "json"]).json()["shards"][0]["resumes"] == 1);

@@ -1,4 +1,4 @@
-//! `guildhall keys` and `guildhall audit` on a real daemon, and what a key that is good for less can do.
+//! `guildhall keys` and `guildhall audit` on a real daemon, and the limits of a key with fewer scopes.
 
 use std::process::Stdio;
 

@@ -34,7 +34,7 @@ fn dead_letters_are_listed_done_again_and_thrown_away() {
 
     assert_eq!(stage.run(&["dlq", "discard", &one, &two]).fine(), "2 discarded.\n");
     assert!(stage.run(&["dlq", "show", &one]).failed().contains(&one));
-    assert!(stage.run(&["dlq", "discard"]).misused().contains("--all"), "all is said, not meant");
+    assert!(stage.run(&["dlq", "discard"]).misused().contains("--all"), "discarding everything must be explicit");
     assert!(stage.run(&["dlq", "redrive", &one, "--kind", "assign_role"]).misused().contains("cannot be used with"));
 }
 

@@ -1,5 +1,4 @@
-//! The command line over the API, as a person meets it: against the real daemon, and against servers that misbehave or are
-//! older or newer than it.
+//! The command line over the API: against the real daemon, and against servers that misbehave or have another version.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -19,7 +19,7 @@ fn an_operation_is_submitted_waited_for_and_shown() {
     let done = stage.run(&[&submit[..], &["--idempotency-key", "k-1", "--reason", "a crew", "--wait"]].concat()).fine();
     assert!(done.starts_with("ID ") && done.contains("succeeded") && done.contains("created role_id "), "{done}");
 
-    // Once more, by somebody who never heard the answer.
+    // Again, as a client would that never received the response.
     let again = stage.run(&[&submit[..], &["--idempotency-key", "k-1", "-o", "json"]].concat()).json();
     assert_eq!((&again["replayed"], &again["state"]), (&json!(true), &json!("succeeded")), "{again}");
     let id = again["id"].as_str().unwrap();
@@ -33,7 +33,7 @@ fn an_operation_is_submitted_waited_for_and_shown() {
     let yaml = stage.run(&["ops", "show", id, "-o", "yaml"]).fine();
     assert!(yaml.contains("state: succeeded\n") && yaml.contains(&format!("guild_id: '{guild}'\n")), "{yaml}");
 
-    // The key was made up when none was given, and so it is another operation.
+    // Without a key one is generated, so this is another operation.
     let other = stage.run(&[&submit[..], &["-o", "json"]].concat()).json();
     assert!(other["replayed"] == json!(false) && other["id"] != again["id"], "{other}");
     let listed = stage.run(&["ops", "list", "--guild", &guild, "--kind", "create_role", "-o", "json"]).json();
@@ -63,7 +63,7 @@ fn what_is_wrong_with_an_operation_is_told_by_its_field() {
     assert!(stage.run(&["ops", "list", "--state", "odd"]).failed().contains("state: must be one of "));
     assert!(stage.run(&["ops", "submit", "--guild", "1"]).misused().contains("--kind"));
     assert_eq!(stage.run(&["ops", "submit", "--kind", "a", "-f", "x.yaml"]).code, 2);
-    // A guild that is none.
+    // An invalid guild id.
     let says = stage.run(&["ops", "submit", "--guild", "../keys", "--kind", "create_role"]).failed();
     assert!(says.contains("guild_id"), "{says}");
 }
@@ -90,7 +90,7 @@ fn a_file_of_many_goes_in_order_in_as_many_requests_as_it_needs() {
     let stage = Stage::start();
     let (first, second) = (stage.guild(0), stage.guild(1));
     stage.run(&["guilds", "pause", &first, &second]).fine();
-    // More than a daemon takes at once, whichever version it has, and some for another guild between them.
+    // More than any version of the daemon takes in one request, with some for another guild in between.
     let operations: Vec<Value> = (0..1_250)
         .map(|n| {
             let mut one = json!({"kind": "create_role", "payload": {"name": format!("role {n}")}});
@@ -116,14 +116,14 @@ fn a_file_of_many_goes_in_order_in_as_many_requests_as_it_needs() {
         .iter()
         .map(|one| one["payload"]["name"].as_str().unwrap().rsplit(' ').next().unwrap().parse().unwrap())
         .collect();
-    assert!(numbers.is_sorted(), "the order of the file is the order of the guild");
+    assert!(numbers.is_sorted(), "the order of the file is the order of the queue");
     let some = stage.run(&["ops", "list", "--guild", &first, "--limit", "600", "-o", "json"]).json();
     assert_eq!(some["operations"].as_array().unwrap().len(), 600);
     assert!(some["next"].is_string());
     let told = stage.run(&["ops", "list", "--guild", &first]);
     assert!(told.err.contains("first 50 entries") && told.err.contains("--all"), "{told:?}");
 
-    // The same again does nothing.
+    // The same submission again has no effect.
     let again = stage.run(&submit).json();
     let ids = |list: &[Value]| list.iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
     assert_eq!(ids(again["operations"].as_array().unwrap()), ids(accepted));
@@ -143,7 +143,7 @@ fn mistakes_in_a_file_are_told_by_their_place_in_it_and_what_was_accepted_too() 
     );
     stage.cli.file("some.yaml", &file);
     let ran = stage.run(&["ops", "submit", "--guild", &first, "-f", "some.yaml"]);
-    assert_eq!(ran.out.lines().count(), 3, "the head, and the two of the first guild: {ran:?}");
+    assert_eq!(ran.out.lines().count(), 3, "the header, and the two of the first guild: {ran:?}");
     let says = ran.failed();
     assert!(says.contains("2 of 4 operations were accepted") && says.contains("operations[3].payload.nam: "), "{says}");
     let key = says.split("--idempotency-key ").nth(1).unwrap().split(' ').next().unwrap();
@@ -152,7 +152,7 @@ fn mistakes_in_a_file_are_told_by_their_place_in_it_and_what_was_accepted_too() 
         .run(&["ops", "submit", "--guild", &first, "-f", "some.yaml", "--idempotency-key", key, "-o", "json"])
         .json();
     let replayed: Vec<_> = again["operations"].as_array().unwrap().iter().map(|one| one["replayed"] == true).collect();
-    assert_eq!(replayed, [true, false, true, false], "it went on where it was: {again}");
+    assert_eq!(replayed, [true, false, true, false], "it continues where it stopped: {again}");
     assert!(
         stage.cli.run_with(&["ops", "submit", "-f", "-"], "[1]").failed().contains("operations[0] must be an object")
     );
@@ -232,9 +232,13 @@ fn an_operation_is_taken_back_made_due_or_done_again() {
     stage.run(&["guilds", "resume", &guild]).fine();
     let dead = stage.dead(&guild);
     let again = stage.run(&["ops", "retry", &dead, "--wait"]);
-    assert!(again.code == 1 && again.out.contains(" dead "), "what failed fails again: {again:?}");
+    assert!(again.code == 1 && again.out.contains(" dead "), "it fails again: {again:?}");
     let mixed = stage.run(&["ops", "cancel", &dead, &two]);
-    assert_eq!((mixed.code, mixed.out), (1, format!("{two} is cancelled\n")), "one that is refused stops no other");
+    assert_eq!(
+        (mixed.code, mixed.out),
+        (1, format!("{two} is cancelled\n")),
+        "a rejected operation does not stop the others"
+    );
     assert!(mixed.err.contains("(409)") && mixed.err.contains(&dead), "{}", mixed.err);
     assert!(stage.run(&["ops", "retry", &dead]).failed().contains("(409)"));
 }

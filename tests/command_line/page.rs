@@ -1,4 +1,4 @@
-//! `docs/cli.md`: what it shows can be typed, and nothing is missing from it.
+//! `docs/cli.md`: its commands are valid, and it is complete.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use guildhall::cli::Cli;
 
 const PAGE: &str = include_str!("../../docs/cli.md");
 
-/// The commands that the page shows, as a shell would hand them over.
+/// The commands of the page, as a shell would pass them.
 fn shown() -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     for block in PAGE.split("```console\n").skip(1) {
         let block = block.split("```").next().unwrap().replace("\\\n", " ");
         for line in block.lines().filter_map(|line| line.trim_start().strip_prefix("$ ")) {
-            // What is printed elsewhere, or read from there, is the shell's business.
+            // Pipes and redirections are left to the shell.
             for command in line.split(['|', '>', '<']).map(str::trim) {
                 let command = command.split("KEY=").last().unwrap();
                 if command.starts_with("guildhall ") {
@@ -25,7 +25,7 @@ fn shown() -> Vec<Vec<String>> {
     commands
 }
 
-/// The words of a command, as a shell takes them.
+/// The words of a command, split as a shell does.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {
@@ -39,7 +39,7 @@ fn words(line: &str) -> Vec<String> {
             (_, c) => word.get_or_insert_default().push(c),
         }
     }
-    assert_eq!(quote, None, "a quote does not end in {line}");
+    assert_eq!(quote, None, "unterminated quote in {line}");
     words.extend(word);
     words
 }
@@ -47,7 +47,7 @@ fn words(line: &str) -> Vec<String> {
 #[test]
 fn every_command_of_the_page_can_be_typed() {
     let shown = shown();
-    assert!(shown.len() > 30, "the page has lost its examples: {}", shown.len());
+    assert!(shown.len() > 30, "the page has too few examples: {}", shown.len());
     for words in shown {
         if let Err(error) = Cli::try_parse_from(&words) {
             panic!("{words:?}: {error}");
@@ -73,7 +73,7 @@ fn every_command_is_on_the_page() {
     let shown: Vec<String> = shown().into_iter().map(|words| words[1..].join(" ")).collect();
     let missing: Vec<_> =
         all.iter().filter(|path| !shown.iter().any(|shown| shown.starts_with(path.as_str()))).collect();
-    assert!(missing.is_empty(), "docs/cli.md shows nothing of {missing:?}");
+    assert!(missing.is_empty(), "docs/cli.md does not show {missing:?}");
 }
 
 #[test]
@@ -92,5 +92,5 @@ fn every_option_of_commands_that_ask_the_daemon_is_on_the_page() {
         queue.extend(command.get_subcommands().cloned());
     }
     let missing: Vec<_> = options.iter().filter(|option| !PAGE.contains(option.as_str())).collect();
-    assert!(missing.is_empty(), "docs/cli.md does not tell of {missing:?}");
+    assert!(missing.is_empty(), "docs/cli.md does not mention {missing:?}");
 }

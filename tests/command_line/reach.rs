@@ -1,4 +1,4 @@
-//! Finding the daemon and the key, and what is said when either is not there.
+//! Finding the daemon and the key, and the errors when either is missing.
 
 use std::{net::TcpListener, os::unix::fs::PermissionsExt as _, process::Stdio};
 
@@ -25,16 +25,16 @@ fn the_daemons_own_key_is_found_beside_its_store_and_others_win_over_it() {
 
     let says = alone.run(&["ops", "list", "--api", &url]).failed();
     assert!(
-        says.contains("asks for a key, and none was found") && says.contains("admin.key beside the store"),
+        says.contains("requires a key, and none was found") && says.contains("admin.key beside the store"),
         "{says}"
     );
     let says = alone.run(&["ops", "list", "--api", &url, "--key", "gh_not_this-one"]).failed();
-    assert!(says.contains("does not take the key from --key") && !says.contains("this-one"), "{says}");
+    assert!(says.contains("rejected the key from --key") && !says.contains("this-one"), "{says}");
     let says = alone.run(&["ops", "list", "--api", &url, "--key-file", "none.key"]).failed();
-    assert!(says.contains("none.key cannot be read"), "{says}");
+    assert!(says.contains("cannot read the key in none.key"), "{says}");
     assert!(alone.run(&["ops", "list", "--key", "a", "--key-file", "b"]).misused().contains("cannot be used with"));
 
-    // Nobody but whoever may read the file.
+    // Only the owner may read the file.
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
@@ -54,7 +54,7 @@ fn the_key_of_this_machine_is_shown_to_no_other() {
 fn nobody_there_says_where_and_what_to_do() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let says = Cli::new().env("GUILDHALL__API__BIND", &free.to_string()).run(&["ops", "list"]).failed();
-    for part in [&format!("nobody answers at http://{free}"), "guildhall serve", "--api URL", "GUILDHALL_API"] {
+    for part in [&format!("cannot connect to http://{free}"), "guildhall serve", "--api URL", "GUILDHALL_API"] {
         assert!(says.contains(part), "no {part:?} in {says}");
     }
     assert_eq!(says.lines().count(), 1, "{says}");
@@ -71,9 +71,9 @@ fn nobody_there_says_where_and_what_to_do() {
 fn a_daemon_that_does_not_answer_is_left_in_time() {
     let silent = Fake::start(|_, _| Reply::Silence);
     let says = Cli::at(&silent.url()).run(&["instances", "--timeout", "200ms"]).failed();
-    assert!(says.contains("has not answered within 200 ms") && !says.contains("may have been done"), "{says}");
+    assert!(says.contains("did not respond within 200 ms") && !says.contains("may not have been made"), "{says}");
     let says = Cli::at(&silent.url()).run(&["guilds", "pause", "1", "--timeout", "200ms"]).failed();
-    assert!(says.contains("it may have been done or not"), "{says}");
+    assert!(says.contains("may or may not have been made"), "{says}");
     assert!(Cli::at(&silent.url()).run(&["instances", "--timeout", "1h"]).misused().contains("10m"));
 }
 
@@ -84,7 +84,7 @@ fn something_else_that_listens_there_is_told_apart() {
     {
         let fake = Fake::start(move |_, _| reply());
         let says = Cli::at(&fake.url()).run(&["ops", "list"]).failed();
-        assert!(says.contains("not Guildhall's") && says.contains(&fake.url()), "{says}");
+        assert!(says.contains("not from Guildhall") && says.contains(&fake.url()), "{says}");
     }
 }
 
@@ -101,7 +101,7 @@ fn what_may_be_asked_twice_is_asked_again_and_nothing_else() {
     Cli::at(&fake.url()).run(&["instances"]).fine();
     assert_eq!(fake.asked().len(), 2);
 
-    // A submission has a key, so it may be sent again after the connection broke; taking something back has none.
+    // A submission has a key, so it may be sent again after the connection broke. A cancellation has none.
     let accepted = json!({"id": "1", "kind": "create_role", "state": "queued", "replayed": true});
     let fake =
         Fake::start(move |_, before| if before == 0 { Reply::HangUp } else { Reply::Json(200, accepted.clone()) });
@@ -111,7 +111,7 @@ fn what_may_be_asked_twice_is_asked_again_and_nothing_else() {
     assert!(asked[0].json()["key"].as_str().unwrap().starts_with("cli-"));
     let fake = Fake::start(|_, _| Reply::HangUp);
     let says = Cli::at(&fake.url()).run(&["ops", "cancel", "1"]).failed();
-    assert!(says.contains("broke") && says.contains("may have been done or not"), "{says}");
+    assert!(says.contains("failed") && says.contains("may or may not have been made"), "{says}");
     assert_eq!(fake.asked().len(), 1);
 }
 
@@ -126,7 +126,7 @@ fn a_limit_says_when_to_come_back() {
     });
     let says = Cli::at(&fake.url()).run(&["ops", "submit", "--guild", "1", "--kind", "create_role"]).failed();
     assert_eq!(says, "error: The queue is full (429); try again in 60 s\n");
-    assert_eq!(fake.asked().len(), 1, "a minute is not waited for");
+    assert_eq!(fake.asked().len(), 1, "it does not wait a minute");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A daemon on a simulated Discord, and the command line beside it.
+//! A daemon on a simulated Discord, and a command line for it.
 
 use std::{
     io::Write as _,
@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use super::support::{Guildhall, Running};
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -23,27 +23,27 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// What it printed, having ended well.
+    /// Asserts success. Returns its output.
     #[track_caller]
     pub(crate) fn fine(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
     }
 
-    /// What it printed as JSON, having ended well.
+    /// Asserts success. Returns its output as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         serde_json::from_str(&self.fine()).unwrap()
     }
 
-    /// What it said, having failed.
+    /// Asserts failure. Returns its error output.
     #[track_caller]
     pub(crate) fn failed(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         self.err
     }
 
-    /// What it said about wrong usage.
+    /// Asserts a usage error. Returns its error output.
     #[track_caller]
     pub(crate) fn misused(self) -> String {
         assert_eq!(self.code, 2, "{self:?}");
@@ -51,7 +51,7 @@ impl Ran {
     }
 }
 
-/// The program with an environment of its own.
+/// The program with its own environment and working directory.
 pub(crate) struct Cli {
     folder: TempDir,
     environment: Vec<(String, String)>,
@@ -62,7 +62,7 @@ impl Cli {
         Self { folder: tempfile::tempdir().unwrap(), environment: Vec::new() }
     }
 
-    /// One that asks this place with this key.
+    /// Uses this URL and a test key.
     pub(crate) fn at(place: &str) -> Self {
         Self::new().env("GUILDHALL_API", place).env("GUILDHALL_KEY", "gh_test_0123456789")
     }
@@ -86,11 +86,11 @@ impl Cli {
         self.run_with(args, "")
     }
 
-    /// Runs it with this text as its standard input.
+    /// Runs it with this standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Ran {
         let mut command = self.command(args);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // It may end without having read it.
+        // It may exit before it has read it.
         drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
         let output = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -98,14 +98,14 @@ impl Cli {
     }
 }
 
-/// A daemon that was started as anybody would, without a key of its own, and the command line beside it.
+/// A daemon with a generated key, and a command line with the same settings.
 pub(crate) struct Stage {
     pub(crate) cli: Cli,
     pub(crate) address: SocketAddr,
     pub(crate) sim: SimHandle,
     _running: Running,
     folder: TempDir,
-    // Last, since it carries the simulator.
+    // Last, because it runs the simulator.
     _runtime: Runtime,
 }
 
@@ -122,7 +122,7 @@ impl Stage {
             .spawn();
         let address = running.address();
         running.line_with("\"part is ready\",\"part\":\"operations\"");
-        // As somebody has it who runs both by the same settings.
+        // The environment of a user who runs both with the same settings.
         let cli = Cli::new().env("GUILDHALL__STORE__URL", &store).env("GUILDHALL__API__BIND", &address.to_string());
         Self { cli, address, sim, _running: running, folder, _runtime: runtime }
     }
@@ -139,16 +139,16 @@ impl Stage {
         self.cli.run(args)
     }
 
-    /// Waits for a state. Nothing depends on how long that takes.
+    /// Waits for a condition. Nothing depends on how long that takes.
     pub(crate) fn until(&self, holds: impl Fn() -> bool) {
         let deadline = std::time::Instant::now() + super::support::STUCK;
         while !holds() {
-            assert!(std::time::Instant::now() < deadline, "it never came");
+            assert!(std::time::Instant::now() < deadline, "timed out waiting for the condition");
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
     }
 
-    /// Submits an operation that is given up at once; its id.
+    /// Submits an operation that fails. Returns its id.
     pub(crate) fn dead(&self, guild: &str) -> String {
         let payload = r#"{"user_id": "42", "role_id": "43"}"#;
         let args =

@@ -1,4 +1,4 @@
-//! Following operations over the stream, against a server that breaks it, forgets, or has none.
+//! Following operations over the stream, against a server that disconnects, forgets, or has no stream.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn is_stream(asked: &Asked) -> bool {
     asked.path.starts_with("/v1/operations/stream")
 }
 
-/// Streams, one for each connection; an operation that is looked at is in this state.
+/// A server with one stream for each connection. A lookup of an operation returns this state.
 fn fake(streams: Vec<Vec<String>>, looked: &'static str) -> Fake {
     let taken = std::sync::atomic::AtomicUsize::new(0);
     Fake::start(move |asked, _| {
@@ -55,14 +55,18 @@ fn a_stream_that_breaks_goes_on_after_the_last_event_that_came_whole() {
     let asked = streams(&fake);
     assert_eq!(asked[0].path, "/v1/operations/stream?guild_id=7");
     assert_eq!((asked[0].header("last-event-id"), asked[0].header("accept")), (None, Some("text/event-stream")));
-    assert_eq!((asked.len(), asked[1].header("last-event-id")), (2, Some("c2")), "the half event comes again");
+    assert_eq!(
+        (asked.len(), asked[1].header("last-event-id")),
+        (2, Some("c2")),
+        "the incomplete event is requested again"
+    );
 }
 
 #[test]
 fn what_was_missed_is_looked_at() {
-    // It breaks before anything had a name, then says that it has forgotten.
+    // It disconnects before the first event id, then reports a gap.
     let fake = fake(vec![vec![], vec!["event: gap\ndata: {}\n\n".to_owned()]], "succeeded");
-    // The first look is before the first break, and finds it done.
+    // The first lookup precedes the first disconnect, and finds it done.
     Cli::at(&fake.url()).run(&["ops", "watch", "a"]).fine();
 
     let looks = std::sync::atomic::AtomicUsize::new(0);
@@ -97,13 +101,13 @@ fn all_of_a_guild_is_followed_until_whoever_reads_has_had_enough() {
     let first = &streams(&fake)[0];
     assert_eq!(first.path, "/v1/operations/stream?guild_id=7&kind=create_role&state=queued");
     assert_eq!(first.header("last-event-id"), Some("c0"));
-    assert_eq!(cli.run(&["ops", "watch", "a", "--kind", "create_role"]).code, 2, "an operation has its kind");
+    assert_eq!(cli.run(&["ops", "watch", "a", "--kind", "create_role"]).code, 2, "the kind of an operation is fixed");
 }
 
 #[test]
 fn without_a_stream_operations_are_looked_at_until_they_are_over() {
     for older in [
-        || problem(404, "not-found", "There is nothing at this path.", json!({})),
+        || problem(404, "not-found", "No resource exists at this path.", json!({})),
         || {
             problem(
                 400,
@@ -124,7 +128,7 @@ fn without_a_stream_operations_are_looked_at_until_they_are_over() {
         let out = Cli::at(&fake.url()).run(&["ops", "watch", "a"]).fine();
         assert_eq!(out.lines().count(), 3, "{out}");
         let says = Cli::at(&fake.url()).run(&["ops", "watch"]).failed();
-        assert!(says.contains("does not know the stream of operations; it may be older"), "{says}");
+        assert!(says.contains("does not support the operation stream; it may be older"), "{says}");
     }
 }
 
@@ -135,14 +139,14 @@ fn a_stream_that_is_refused_or_stays_away_is_not_asked_for_ever() {
     assert!(says.contains("lacks the scope operations:read"), "{says}");
     assert_eq!(fake.asked().len(), 1);
 
-    // It was there once; then its process is gone, and another program listens.
+    // The stream was open once. Then its process is gone, and another program listens.
     let fake =
         Fake::start(
             |_, before| {
                 if before == 0 { Reply::Stream(vec![]) } else { problem(401, "unauthorized", "No.", json!({})) }
             },
         );
-    assert!(Cli::at(&fake.url()).run(&["ops", "watch"]).failed().contains("does not take the key"));
+    assert!(Cli::at(&fake.url()).run(&["ops", "watch"]).failed().contains("rejected the key"));
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn many_are_heard_of_over_a_stream_that_was_open_before_they_were_submitted() {
                 event("3", "b", "succeeded"),
             ]);
         }
-        assert_eq!(asked.method, "POST", "nothing has to be looked at: {asked:?}");
+        assert_eq!(asked.method, "POST", "no lookup is needed: {asked:?}");
         let accepted =
             |id: &str| json!({"id": id, "kind": "create_role", "guild_id": "7", "state": "queued", "replayed": false});
         Reply::Json(202, json!({"operations": [accepted("a"), accepted("b")]}))

@@ -1,4 +1,4 @@
-//! A daemon behind TLS, with a certificate of an authority of its own.
+//! A daemon behind TLS, with a certificate of a private CA.
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
@@ -16,7 +16,7 @@ use super::stage::Cli;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\nConnection: close\r\n\r\n{\"instances\":[]}";
 
-/// A server with a certificate for 127.0.0.1, and the file of its authority.
+/// A server with a certificate for 127.0.0.1, and the folder with its CA file.
 fn secured(runtime: &Runtime) -> (SocketAddr, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let ca_key = KeyPair::generate().unwrap();
@@ -38,7 +38,7 @@ fn secured(runtime: &Runtime) -> (SocketAddr, TempDir) {
     let address = listener.local_addr().unwrap();
     runtime.spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // Who does not trust it hangs up.
+            // A client that does not trust the certificate disconnects.
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut head = [0; 4096];
             if stream.read(&mut head).await.is_ok() {

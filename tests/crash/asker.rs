@@ -1,4 +1,4 @@
-//! Who thinks up errands for a guild.
+//! Generates operations for a guild.
 
 use fastrand::Rng;
 use tokio::sync::Semaphore;
@@ -9,13 +9,13 @@ use crate::{
     stage::{Place, Stage},
 };
 
-/// Thinks up errands for a guild, no two alike.
+/// Generates operations for a guild, no two alike.
 pub(crate) struct Asker {
     pub(crate) place: Place,
     number: usize,
     given: usize,
     permitted: usize,
-    /// The role that was asked for last and was given to nobody.
+    /// The last created role that was not assigned yet: its key and its name.
     made: Option<(String, String)>,
 }
 
@@ -24,7 +24,7 @@ impl Asker {
         Self { place, number: 0, given: 0, permitted: 0, made: None }
     }
 
-    /// An errand of this sort; a message if there is nothing left to do it with.
+    /// An operation of this kind, or a message if nothing is left for this kind.
     pub(crate) async fn next(&mut self, sort: Sort, stage: &Stage) -> Errand {
         let mut props = Props::default();
         let fits = match sort {
@@ -60,7 +60,7 @@ impl Asker {
         errand
     }
 
-    /// A member, and a role that this member was not given yet.
+    /// A member, and a role that this member does not have yet.
     fn next_pair(&mut self) -> Option<(u64, u64)> {
         let Place { members, roles, .. } = &self.place;
         let pair = (members.get(self.given % members.len())?, roles.get(self.given / members.len())?);
@@ -69,7 +69,7 @@ impl Asker {
     }
 }
 
-/// Asks for things in a guild, one after the other, for as long as it may.
+/// Submits operations in a guild, one after the other, as long as there are permits.
 pub(crate) async fn asks(
     stage: &Stage,
     mut asker: Asker,

@@ -1,4 +1,4 @@
-//! The daemon ends at every step boundary, for every class of kinds, on both engines.
+//! The daemon is killed at every step boundary, for every class of operations, on both engines.
 
 use guildhall_actors::failpoint::Point;
 use tokio::time::timeout;
@@ -14,9 +14,9 @@ use crate::{
 
 const ROOM: Furniture = Furniture { guilds: 1, roles: 18, doomed: 18, permissions: None };
 
-/// How often a boundary is passed in each of the lives that follow one another before the daemon ends there. The later
-/// ones take up what the earlier ones left, and end while they do. What is committed is much besides operations: more
-/// lives are needed to meet an acceptance, a claim, a start and an end.
+/// For each of the consecutive runs, how often a boundary is passed before the daemon is killed there. The later runs
+/// continue the work of the earlier ones, and are killed meanwhile. Commits include more than operations, so more runs
+/// are needed to hit an acceptance, a claim, a start and an end.
 fn lives(point: Point) -> &'static [u64] {
     match point {
         Point::WaitingForPermit => &[0],
@@ -36,8 +36,8 @@ async fn ended_at(stage: &Stage, point: Point, passes: u64) {
     let global = if point == Point::WaitingForPermit { "1" } else { "200" };
     let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &failpoint), ("GUILDHALL__LIMITS__GLOBAL", global)]);
     let ended = timeout(STUCK, life.ends()).await;
-    assert!(ended.is_ok(), "{} is never passed {passes} times\n{}", point.name(), life.last_words());
-    assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
+    assert!(ended.is_ok(), "{} was not passed {passes} times\n{}", point.name(), life.last_words());
+    assert!(was_killed(life.kill()), "it exited by itself\n{}", life.last_words());
 }
 
 async fn to_the_end(life: &Life, stage: &Stage, accepted: &[Accepted]) -> Vec<Result<Became, Nowhere>> {
@@ -48,7 +48,7 @@ async fn to_the_end(life: &Life, stage: &Stage, accepted: &[Accepted]) -> Vec<Re
     became
 }
 
-/// Ends the daemon at every boundary while it does these.
+/// Kills the daemon at every boundary while it executes these.
 async fn at_every_boundary(engine: Engine, class: &[Sort]) -> Finding {
     let stage = Stage::new(engine, ROOM).await;
     let mut asker = Asker::new(stage.places[0].clone());
@@ -110,7 +110,7 @@ async fn a_message_is_sent_once_whenever_the_process_ends() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_found_again_is_sent_at_most_once_whenever_the_process_ends() {
     use Sort::{Followup, Post};
-    // What was under way at an end is left to a person: three that stand in one line are needed for two ends and a rest.
+    // Operations in flight at a kill need review. Three in one queue are needed for two kills and one more.
     on_both(&[Post, Followup, Post, Followup, Post]).await;
 }
 
@@ -120,8 +120,8 @@ async fn what_is_deleted_is_gone_whenever_the_process_ends() {
     on_both(&[DeleteRole, DeleteChannel, DeleteRole, DeleteChannel]).await;
 }
 
-/// An operation waits for its permit when the process is killed. The next process would look for it, or send it again, only
-/// after the longest that a call may take, which is longer than this test waits.
+/// An operation waits for its permit when the process is killed. The next process would check or send it again only
+/// after the request timeout, which is longer than this test waits.
 async fn waiting_at_a_kill(engine: Engine, sorts: &[Sort]) {
     let stage = Stage::new(engine, ROOM).await;
     let mut asker = Asker::new(stage.places[0].clone());

@@ -1,4 +1,4 @@
-//! Whoever asks the daemon to do something, and does not give up.
+//! A client of the daemon that retries.
 
 use std::{net::SocketAddr, sync::atomic::Ordering, time::Duration};
 
@@ -18,20 +18,20 @@ use crate::{
     stage::{ADMIN_KEY, Stage},
 };
 
-/// How long an answer may take before the caller takes it to be lost.
+/// After this time without a response, the caller takes it to be lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Before the same is asked again.
+/// Delay before the same request is sent again.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(90);
-/// Questions at once.
+/// Concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// A client of HTTP.
+/// An HTTP client.
 #[derive(Clone)]
 pub(crate) struct Http(Client<HttpConnector, Full<Bytes>>);
 
-/// No answer came.
+/// There was no response.
 #[derive(Debug)]
 pub(crate) struct Unanswered;
 
@@ -40,7 +40,7 @@ impl Http {
         Self(Client::builder(TokioExecutor::new()).build_http())
     }
 
-    /// Calls with headers and a body of JSON; the status, and the answer if it is JSON.
+    /// Sends a request with a JSON body. Returns the status, and the body if it is JSON.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -72,13 +72,13 @@ pub(crate) struct Accepted {
     pub(crate) taken_back: TakenBack,
 }
 
-/// Whether the caller took an operation back.
+/// Whether the caller cancelled an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakenBack {
     No,
-    /// The daemon agreed.
+    /// The daemon confirmed it.
     Yes,
-    /// It was too late, or the answer was lost: it may have been taken back all the same.
+    /// It was too late, or the response was lost: the operation may be cancelled or not.
     Perhaps,
 }
 
@@ -88,19 +88,19 @@ impl Accepted {
     }
 }
 
-/// What the API says has become of an operation.
+/// Final state of an operation, from the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Became {
     pub(crate) state: String,
     pub(crate) error: String,
 }
 
-/// An operation that ends nowhere, with what the API said of it last.
+/// An operation that did not finish, with the last response of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nowhere(pub(crate) String);
 
 impl Stage {
-    /// Asks a daemon, in whichever life it is.
+    /// Sends a request to any running daemon.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -111,7 +111,7 @@ impl Stage {
         self.ask_at(self.anywhere().await, method, path, key, body).await
     }
 
-    /// Asks the daemon that is there.
+    /// Sends a request to the daemon at this address.
     pub(crate) async fn ask_at(
         &self,
         address: SocketAddr,
@@ -126,7 +126,7 @@ impl Stage {
         self.http.call(method, &format!("http://{address}{path}"), &headers, body).await
     }
 
-    /// Submits one operation, once.
+    /// Submits an operation once.
     pub(crate) async fn submit_once(&self, errand: &Errand) -> Result<(u16, Value), Unanswered> {
         let path = match errand.guild {
             Some(guild) => format!("/v1/guilds/{guild}/operations"),
@@ -136,7 +136,7 @@ impl Stage {
         self.ask(Method::POST, &path, Some(&errand.key), Some(&body)).await
     }
 
-    /// Submits one operation: the same with the same key, until there is an answer.
+    /// Submits an operation with the same key until it is accepted.
     pub(crate) async fn submit(&self, errand: &Errand) -> Accepted {
         let until = Instant::now() + STUCK;
         loop {
@@ -145,16 +145,16 @@ impl Stage {
                     self.answers.fetch_add(1, Ordering::SeqCst);
                     return Accepted::new(errand.clone(), &answer);
                 }
-                // 408: it was halted while it read.
+                // 408: the daemon was suspended while it read the request.
                 Ok((408 | 503, _)) | Err(Unanswered) => {}
                 Ok((status, answer)) => panic!("{}: {status} {answer}", errand.key),
             }
-            assert!(Instant::now() < until, "{} is not accepted", errand.key);
+            assert!(Instant::now() < until, "{} was not accepted", errand.key);
             sleep(AGAIN).await;
         }
     }
 
-    /// Takes an operation back, if the daemon agrees. Asks once.
+    /// Requests once that an operation is cancelled.
     pub(crate) async fn take_back(&self, accepted: &mut Accepted) {
         let answer = self.ask(Method::POST, &format!("/v1/operations/{}/cancel", accepted.id), None, None).await;
         accepted.taken_back = match answer {
@@ -164,10 +164,10 @@ impl Stage {
         };
     }
 
-    /// What has become of an operation, as soon as it has ended. One that does not end, or is not known, is lost.
+    /// Waits until an operation is finished. One that does not finish, or is unknown, is lost.
     async fn became(&self, id: &str) -> Result<Became, Nowhere> {
         let until = Instant::now() + STUCK;
-        let mut last = "no answer".to_owned();
+        let mut last = "no response".to_owned();
         while Instant::now() < until {
             match self.ask(Method::GET, &format!("/v1/operations/{id}"), None, None).await {
                 Ok((200, shown)) => {
@@ -186,7 +186,7 @@ impl Stage {
         Err(Nowhere(last))
     }
 
-    /// What has become of all of them.
+    /// Waits until all operations are finished.
     pub(crate) async fn all_became(&self, accepted: &[Accepted]) -> Vec<Result<Became, Nowhere>> {
         stream::iter(accepted).map(|accepted| self.became(&accepted.id)).buffered(AT_ONCE).collect().await
     }

@@ -1,35 +1,35 @@
-//! What is asked of the daemon, each with a sign of its own by which the simulator's score tells that it was done.
+//! Test operations, each with a unique effect by which the simulator's score shows that it was executed.
 
 use serde_json::{Value, json};
 
 use crate::stage::Place;
 
-/// What the score says when an operation was done: `create role elder-7`.
+/// The effect of an operation in the score: `create role elder-7`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sign {
     pub(crate) verb: &'static str,
     pub(crate) what: &'static str,
-    /// The object's name. `user:{name}` is what the role of that name was given to.
+    /// Name of the object. `user:{name}` means the role with that name.
     pub(crate) name: String,
 }
 
-/// What becomes of a doubt.
+/// What may become of an operation with an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// It is cleared up: the operation is done, once.
+    /// The outcome is found out: the operation is executed exactly once.
     Cleared,
-    /// It may be left to a person; it is done at most once.
+    /// It may need review; it is executed at most once.
     Left,
 }
 
-/// One operation to be asked for.
+/// An operation to submit.
 #[derive(Clone, Debug)]
 pub(crate) struct Errand {
     /// Its idempotency key.
     pub(crate) key: String,
-    /// Where it is submitted.
+    /// The guild that it is submitted to.
     pub(crate) guild: Option<u64>,
-    /// Whose order it stands in.
+    /// Name of the queue whose order it follows.
     pub(crate) line: String,
     pub(crate) kind: &'static str,
     pub(crate) payload: Value,
@@ -37,7 +37,7 @@ pub(crate) struct Errand {
     pub(crate) doubt: Doubt,
 }
 
-/// The kinds, by what sending them twice would do.
+/// The kinds, by the effect of sending them twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     AssignRole,
@@ -46,11 +46,11 @@ pub(crate) enum Sort {
     CreateChannel,
     EnsureRole,
     EnsureChannel,
-    /// Given to a member by the key of the role that was made last.
+    /// Assigns the last created role by its key.
     AssignByKey,
     SendMessage,
     EnsureMessage,
-    /// Pinned, which takes two calls.
+    /// A pinned message, which takes two calls.
     PinMessage,
     SendDm,
     Followup,
@@ -79,17 +79,17 @@ impl Sort {
     ];
 }
 
-/// What an errand needs that has to be there before.
+/// Existing objects that an operation needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Props {
     /// A member, and a role that this member does not have.
     pub(crate) member: u64,
     pub(crate) role: u64,
-    /// A channel or a role to be deleted, with its name.
+    /// A channel or a role to delete, with its name.
     pub(crate) doomed: (u64, String),
-    /// An interaction that was answered, and its token.
+    /// An interaction that was responded to, and its token.
     pub(crate) interaction: (u64, String),
-    /// The key and the name of a role that was asked for before.
+    /// Key and name of a role that was created before.
     pub(crate) made: (String, String),
 }
 
@@ -179,13 +179,13 @@ impl Errand {
         Self { key, guild, line, kind, payload, sign, doubt }
     }
 
-    /// Takes back the role that this gives.
+    /// Removes the role that this operation assigns.
     pub(crate) fn undone(&self) -> Self {
         let sign = Sign { verb: "delete", ..self.sign.clone() };
         Self { key: format!("{}-undone", self.key), kind: "remove_role", sign, ..self.clone() }
     }
 
-    /// Says more, so that it takes more room.
+    /// Makes the content longer, so that it needs more space.
     pub(crate) fn at_length(mut self) -> Self {
         let more = "x".repeat(1_900);
         self.payload["content"] = format!("{} {more}", self.sign.name).into();
@@ -193,8 +193,7 @@ impl Errand {
         self
     }
 
-    /// Makes a channel that nobody sees but those who see everything. Whether it was made can then be told by the audit log
-    /// alone.
+    /// Creates a channel that only administrators see. Only the audit log can show that it was created.
     pub(crate) fn hidden(mut self, place: &Place) -> Self {
         assert_eq!(self.sign.what, "channel");
         self.payload["overwrites"] = json!([{ "role_id": place.guild.to_string(), "deny": "1024" }]);
@@ -202,7 +201,7 @@ impl Errand {
         self
     }
 
-    /// The key and the name of the role that it makes, if it makes one that has a key.
+    /// Key and name of the role that it creates, if it creates one with a key.
     pub(crate) fn makes_role(&self) -> Option<(String, String)> {
         let keyed = self.sign.what == "role" && self.sign.verb == "create" && self.payload["key"].is_string();
         keyed.then(|| (self.payload["key"].as_str().unwrap().to_owned(), self.sign.name.clone()))

@@ -1,5 +1,5 @@
-//! Discord breaks off, too: connections are cut after the effect of every create, before it, or it answers with a 502. And
-//! the daemon is killed meanwhile.
+//! Discord fails too: it drops connections after or before the effect of a create, or responds with a 502. Meanwhile
+//! the daemon is killed.
 
 use guildhall_sim::{Fault, FaultAction};
 
@@ -15,7 +15,7 @@ use crate::{
 const WITHOUT_LOG: u64 = 1 << 4 | 1 << 28 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16;
 const WITH_LOG: u64 = WITHOUT_LOG | 1 << 7;
 
-/// The calls that make something.
+/// The routes that create objects.
 const MAKING: [&str; 3] = ["POST /guilds/**", "POST /channels/**", "POST /webhooks/**"];
 
 fn on_making(action: &FaultAction, probability: f64) -> impl Iterator<Item = Fault> {
@@ -44,7 +44,7 @@ fn makes() -> Vec<Sort> {
     ]
 }
 
-/// Every create is cut off after its effect, with kills on top.
+/// Every create is cut off after its effect, in addition to kills.
 async fn cut_off(engine: Engine, permissions: Option<u64>, seed: u64) {
     let faults = on_making(&FaultAction::DropAfter, 1.0).collect();
     let finding = round(engine, 4, seed, &Weather { sorts: makes(), faults, permissions }).await;
@@ -74,7 +74,7 @@ async fn cuts_and_errors_of_every_kind_double_and_lose_nothing() {
     tokio::join!(worst(Engine::Sqlite, 25), worst(Engine::Postgres, 26));
 }
 
-/// Channels that the bot cannot see are made, and the daemon is killed before it hears of it.
+/// Creates channels that the bot cannot see, and kills the daemon before it gets the response.
 async fn hidden(permissions: u64) -> (usize, usize) {
     let furniture = Furniture { guilds: 1, roles: 0, doomed: 0, permissions: Some(permissions) };
     let stage = Stage::new(Engine::Sqlite, furniture).await;
@@ -106,6 +106,6 @@ async fn hidden(permissions: u64) -> (usize, usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_channel_that_the_bot_cannot_see_is_found_by_the_audit_log_or_left_to_a_person() {
     let (seen, unseen) = tokio::join!(hidden(WITH_LOG), hidden(WITHOUT_LOG));
-    assert_eq!(seen, (3, 0), "the audit log tells");
-    assert_eq!(unseen, (3, 3), "nothing tells, and nothing is made twice");
+    assert_eq!(seen, (3, 0), "the audit log shows the channel");
+    assert_eq!(unseen, (3, 3), "nothing shows the channel, and nothing is created twice");
 }

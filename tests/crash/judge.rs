@@ -1,5 +1,5 @@
-//! Who compares what was accepted with what happened. It takes the daemon's word for nothing but that an operation has
-//! ended, and how.
+//! Compares accepted operations with what happened. The only report of the daemon that it trusts is that an operation
+//! is finished, and in which state.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,28 +10,28 @@ use crate::{
     errand::{Doubt, Sign},
 };
 
-/// What is done on the way to something else, and has no sign of its own.
+/// Effects that accompany an operation without being its own effect.
 const BY_THE_WAY: [&str; 3] = ["direct_channel", "pin", "interaction"];
 
-/// What was found.
+/// Result of the check.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Finding {
     pub(crate) operations: usize,
-    /// Accepted, and ended nowhere; or said to be done, and not done.
+    /// Accepted but not finished, or reported as done but not done.
     pub(crate) lost: usize,
-    /// Made beyond what was asked for.
+    /// Effects beyond the requested ones.
     pub(crate) duplicates: usize,
     pub(crate) out_of_order: usize,
-    /// Left to a person.
+    /// Operations that need review.
     pub(crate) reviewed: usize,
-    /// Taken back, and never done.
+    /// Cancelled, and never executed.
     pub(crate) cancelled: usize,
-    /// Everything that is not as it should be, in words.
+    /// Descriptions of all violations.
     pub(crate) wrong: Vec<String>,
 }
 
 impl Finding {
-    /// Fails unless everything is as it should be.
+    /// Panics if there are violations.
     pub(crate) fn holds(&self, of: &str) {
         assert!(self.wrong.is_empty(), "{of}: {self:#?}");
     }
@@ -47,7 +47,7 @@ impl Finding {
     }
 }
 
-/// Compares what was accepted, in the order of acceptance within each line, with what happened.
+/// Compares accepted operations, in the order of acceptance within each queue, with what happened.
 pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Result<Became, Nowhere>]) -> Finding {
     let effects: Vec<&EffectScore> = score.effects.values().flatten().collect();
     let roles = effects.iter().filter(|effect| effect.kind == "role" && effect.verb == "create");
@@ -63,23 +63,23 @@ pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Result<Becam
     unpinned(&effects, accepted, &signs, became, &mut finding);
     let limited = score.rate_limited.user + score.rate_limited.shared + score.rate_limited.global;
     if limited > 0 {
-        finding.wrong.push(format!("{limited} calls were answered with a 429"));
+        finding.wrong.push(format!("{limited} calls got a 429"));
     }
     if score.overlaps > 0 {
         finding.out_of_order += usize::try_from(score.overlaps).unwrap();
         let met = meetings(score).join("; ");
         finding
             .wrong
-            .push(format!("{} calls arrived while another of their guild was under way: {met}", score.overlaps));
+            .push(format!("{} calls arrived while another of their guild was in flight: {met}", score.overlaps));
     }
     if score.effects_not_kept > 0 {
-        finding.wrong.push("the score has not kept everything".to_owned());
+        finding.wrong.push("the score does not contain everything".to_owned());
     }
     finding
 }
 
-/// Which calls met which, as far as they had effects, and how long those were under way: one that outlived its caller's
-/// patience says more of the machine than of the daemon.
+/// Describes which calls overlapped, if they had effects, and how long they were in flight. A call that outlived its
+/// caller's timeout points to a slow machine rather than to the daemon.
 fn meetings(score: &Score) -> Vec<String> {
     let named = |effect: &EffectScore| format!("{} {} {}", effect.verb, effect.kind, effect.name);
     let mut told = Vec::new();
@@ -92,7 +92,7 @@ fn meetings(score: &Score) -> Vec<String> {
                 let before = late.arrived.since(other.arrived);
                 let took = other.answered.map(|answered| answered.since(other.arrived));
                 told.push(format!(
-                    "in {guild} at {} {} came {before:?} after {}, which took {took:?}",
+                    "in {guild} at {} {} arrived {before:?} after {}, which took {took:?}",
                     late.arrived.millis(),
                     named(late),
                     named(other)
@@ -103,7 +103,7 @@ fn meetings(score: &Score) -> Vec<String> {
     told
 }
 
-/// A role that is named by its name is meant by its id.
+/// Replaces the name of a role by its id.
 fn resolved(sign: &Sign, roles: &HashMap<&str, String>) -> Sign {
     let role = sign.name.split_once(":{").and_then(|(user, rest)| {
         let id = roles.get(rest.strip_suffix('}')?)?;
@@ -112,7 +112,7 @@ fn resolved(sign: &Sign, roles: &HashMap<&str, String>) -> Sign {
     Sign { name: role.unwrap_or_else(|| sign.name.clone()), ..sign.clone() }
 }
 
-/// Finds out whose every effect is; how often each operation happened.
+/// Finds the operation of each effect. Returns how often each operation happened.
 fn in_order(
     effects: &[&EffectScore],
     accepted: &[Accepted],
@@ -122,13 +122,13 @@ fn in_order(
     let mut owners: HashMap<(&str, &str, &str), usize> = HashMap::new();
     for (index, sign) in signs.iter().enumerate() {
         let before = owners.insert((sign.verb, sign.what, &sign.name), index);
-        assert!(before.is_none(), "two operations have one sign: {sign:?}");
+        assert!(before.is_none(), "two operations have the same effect: {sign:?}");
     }
     let mut happened: BTreeMap<usize, usize> = BTreeMap::new();
     let mut reached: HashMap<&str, usize> = HashMap::new();
     for effect in effects.iter().filter(|effect| !BY_THE_WAY.contains(&effect.kind.as_str())) {
         let Some(&owner) = owners.get(&(effect.verb.as_str(), effect.kind.as_str(), effect.name.as_str())) else {
-            finding.wrong.push(format!("nobody asked for {} {} {}", effect.verb, effect.kind, effect.name));
+            finding.wrong.push(format!("unexpected effect: {} {} {}", effect.verb, effect.kind, effect.name));
             continue;
         };
         *happened.entry(owner).or_default() += 1;
@@ -143,42 +143,42 @@ fn in_order(
     happened
 }
 
-/// Compares what an operation became with how often it happened.
+/// Compares the outcome of an operation with how often it happened.
 fn one(what: &str, accepted: &Accepted, happened: usize, became: &Result<Became, Nowhere>, finding: &mut Finding) {
     if happened > 1 {
         finding.duplicates += happened - 1;
-        finding.wrong.push(format!("{what} happened {happened} times, and became {became:?}"));
+        finding.wrong.push(format!("{what} happened {happened} times, and its outcome is {became:?}"));
     }
     let became = match became {
         Ok(became) => became,
         Err(Nowhere(last)) => {
             finding.lost += 1;
-            finding.wrong.push(format!("{what} was accepted as {} and ends nowhere: {last}", accepted.id));
+            finding.wrong.push(format!("{what} was accepted as {} and did not finish: {last}", accepted.id));
             return;
         }
     };
     let taken_back = accepted.taken_back;
     if taken_back == TakenBack::Yes && became.state != "cancelled" {
-        finding.wrong.push(format!("{what} was taken back, and became {}", became.state));
+        finding.wrong.push(format!("{what} was cancelled, but its state is {}", became.state));
     }
     match became.state.as_str() {
         "cancelled" if taken_back != TakenBack::No && happened == 0 => finding.cancelled += 1,
         "succeeded" if happened == 0 => {
             finding.lost += 1;
-            finding.wrong.push(format!("{what} is said to be done, and never happened"));
+            finding.wrong.push(format!("{what} was reported as done, but did not happen"));
         }
         "succeeded" => {}
         "needs_review" => {
             finding.reviewed += 1;
             if accepted.errand.doubt == Doubt::Cleared {
-                finding.wrong.push(format!("{what} was left to a person: {}", became.error));
+                finding.wrong.push(format!("{what} needs review: {}", became.error));
             }
         }
-        other => finding.wrong.push(format!("{what} became {other} and happened {happened} times: {}", became.error)),
+        other => finding.wrong.push(format!("{what} is {other} and happened {happened} times: {}", became.error)),
     }
 }
 
-/// A message that was to be pinned and is said to be done has been.
+/// Checks that every message that was to be pinned and is reported as done is pinned.
 fn unpinned(
     effects: &[&EffectScore],
     accepted: &[Accepted],
@@ -197,7 +197,7 @@ fn unpinned(
         };
         if sent.filter(pins).is_none() {
             finding.lost += 1;
-            finding.wrong.push(format!("{sign:?} is said to be pinned, and is not"));
+            finding.wrong.push(format!("{sign:?} was reported as pinned, but is not"));
         }
     }
 }
@@ -221,8 +221,7 @@ mod tests {
         Ok(Became { state: state.to_owned(), error: String::new() })
     }
 
-    /// What is found if these two roles are asked for, one after the other, both are said to have become this, and these
-    /// are made.
+    /// The report if these two roles are requested in order, both are reported in this state, and these were created.
     fn found(state: &str, made: &[&str]) -> Finding {
         let effects = made.iter().map(|name| EffectScore {
             arrived: At::from_micros(0),
@@ -241,14 +240,14 @@ mod tests {
 
     #[test]
     fn the_judge_sees_what_is_lost_doubled_out_of_order_unasked_and_given_up() {
-        found("succeeded", &["a", "b"]).holds("as it should be");
+        found("succeeded", &["a", "b"]).holds("no violations");
         let counts = |finding: Finding| (finding.lost, finding.duplicates, finding.out_of_order, finding.wrong.len());
         assert_eq!(counts(found("succeeded", &["a"])), (1, 0, 0, 1));
         assert_eq!(counts(found("succeeded", &["a", "a", "b"])), (0, 1, 0, 1));
         assert_eq!(counts(found("succeeded", &["b", "a"])), (0, 0, 1, 1));
         assert_eq!(counts(found("succeeded", &["a", "b", "c"])), (0, 0, 0, 1));
         assert_eq!(counts(found("dead", &[])), (0, 0, 0, 2));
-        assert_eq!(counts(found("cancelled", &[])), (0, 0, 0, 2), "nobody took them back");
+        assert_eq!(counts(found("cancelled", &[])), (0, 0, 0, 2), "they were not cancelled by a caller");
         assert_eq!(counts(found("needs_review", &["a"])), (0, 0, 0, 2));
         let nowhere = judge(&Score::default(), &[role("a")], &[Err(Nowhere("queued".to_owned()))]);
         assert_eq!(counts(nowhere), (1, 0, 0, 1));

@@ -1,4 +1,4 @@
-//! Which parts the tests kill, each after how many messages, or ticks of 10 ms if it takes none.
+//! The parts that the tests kill, each after so many messages, or after so many ticks of 10 ms if it has no messages.
 
 use guildhall_actors::supervision::Part;
 
@@ -22,7 +22,7 @@ pub(crate) const GATE_AND_OPERATIONS: &[(Part, u64)] = &[
 
 /// In one process: the store, events and the gateway.
 pub(crate) const STORE_AND_GATEWAY: &[(Part, u64)] = &[
-    // First: the others resume its session.
+    // First, because the others resume its session.
     (Part::Identify, 0),
     (Part::StoreWriter, 15),
     (Part::StoreHealth, 0),
@@ -58,6 +58,6 @@ pub(crate) const FLEET: &[(Part, u64)] = &[
     (Part::OperationSupervisor, 2),
 ];
 
-/// While events pour in.
+/// Under a load of events.
 pub(crate) const EVENTS: &[(Part, u64)] =
     &[(Part::EventRouter, 100), (Part::EventSupervisor, 40), (Part::ShardClaims, 0)];

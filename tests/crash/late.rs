@@ -1,4 +1,4 @@
-//! A call goes on in Discord after the process that made it has ended.
+//! A call takes effect in Discord after the process that made it has ended.
 
 use guildhall_sim::{Fault, FaultAction, Stage as On};
 
@@ -11,11 +11,11 @@ use crate::{
 
 const ROOM: Furniture = Furniture { guilds: 1, roles: 1, doomed: 0, permissions: None };
 
-/// Longer than a fresh process waits before its first call, and shorter than a call may take.
+/// Longer than a new process waits before its first call, and shorter than the request timeout.
 const LATE_MS: u64 = 2_000;
 const TIMEOUT: (&str, &str) = ("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "2500");
 
-/// A role is given by a call that takes effect late, the process ends, and the role is to be taken away again.
+/// A role is assigned by a call that takes effect late, the process ends, and then the role is to be removed again.
 async fn overtaken(engine: Engine) {
     let stage = Stage::new(engine, ROOM).await;
     let action = FaultAction::Latency { fixed_ms: LATE_MS, jitter_ms: 0, at: On::Effect };
@@ -30,7 +30,7 @@ async fn overtaken(engine: Engine) {
     let _life = stage.begin_with(&[TIMEOUT]);
     accepted.push(stage.submit(&take).await);
     let became = stage.all_became(&accepted).await;
-    // The late call has come to its end as well, whatever it did.
+    // Waits until the late call is finished as well.
     stage.at_rest().await;
     judge(&stage.sim.score(), &accepted, &became).holds(engine.name());
 }

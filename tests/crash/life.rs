@@ -1,4 +1,4 @@
-//! One life of the daemon, as a child process.
+//! A daemon as a child process.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,12 +11,12 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Lines of its log that are kept for whoever has to find out what went wrong.
+/// Number of log lines that are stored for diagnostics.
 const KEPT: usize = 400;
 
 const KILL: i32 = 9;
 
-/// What is known of a life from its log.
+/// Status of a daemon, as its log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Nothing,
@@ -24,7 +24,7 @@ pub(crate) enum Heard {
     Ended,
 }
 
-/// One life of the daemon. It ends with this.
+/// A running daemon. It is killed on drop.
 pub(crate) struct Life {
     child: Child,
     heard: watch::Receiver<Heard>,
@@ -34,7 +34,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Starts it. `observe` is called with what is read from its log, and for the last time before [`Life::kill`] returns.
+    /// Starts it. `observe` is called for each change that its log shows, and for the last time before [`Self::kill`]
+    /// returns.
     pub(crate) fn begin(mut command: Command, mut observe: impl FnMut(Heard) + Send + 'static) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -62,12 +63,12 @@ impl Life {
         Self { child, heard, log, reader: Some(reader) }
     }
 
-    /// What is heard of it, as it comes.
+    /// Subscribes to its status.
     pub(crate) fn heard(&self) -> watch::Receiver<Heard> {
         self.heard.clone()
     }
 
-    /// Waits until it listens; nothing if it ends before.
+    /// Waits until it listens. Returns `None` if it exits before that.
     pub(crate) async fn listens(&self) -> Option<SocketAddr> {
         let mut heard = self.heard();
         let heard = *heard.wait_for(|heard| *heard != Heard::Nothing).await.unwrap();
@@ -77,13 +78,13 @@ impl Life {
         }
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has exited by itself.
     pub(crate) async fn ends(&self) {
         let mut heard = self.heard();
         heard.wait_for(|heard| *heard == Heard::Ended).await.unwrap();
     }
 
-    /// Ends it without warning, if it has not ended; how it ended.
+    /// Kills it if it still runs. Returns its exit status.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         drop(self.child.kill());
         let status = self.child.wait().unwrap();
@@ -93,7 +94,7 @@ impl Life {
         status
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -101,10 +102,10 @@ impl Life {
     /// Sends it a signal: `STOP`, `CONT` or `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "there is nobody to signal");
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "no process to signal");
     }
 
-    /// Lines of its log with this in them.
+    /// Lines of its log that contain this text.
     pub(crate) fn lines_with(&self, text: &str) -> Vec<serde_json::Value> {
         let log = self.log.lock().unwrap();
         log.iter().filter(|line| line.contains(text)).map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -122,7 +123,7 @@ impl Drop for Life {
     }
 }
 
-/// Whether it was killed, and did not end in its own way.
+/// Whether it was killed, and did not exit by itself.
 pub(crate) fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(KILL)
 }

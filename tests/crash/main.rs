@@ -1,10 +1,10 @@
-//! The daemon is ended without warning, at every step boundary and at any moment, and started again over the same store,
-//! until all that it accepted is done. The simulator's score is the judge: nothing lost, nothing made twice, nothing out of
+//! The daemon is killed at every step boundary and at random moments, and started again on the same store, until all
+//! accepted operations are finished. The simulator's score decides: nothing lost, nothing duplicated, nothing out of
 //! order.
 //!
 //! ```text
 //!  callers ──HTTP, idempotency keys──▶ guildhall serve (a child; killed, started again) ──▶ simulator (in this process)
-//!     └── what was accepted ─────────────────────────▶ judge ◀────────── what happened ──────────┘
+//!     └── accepted operations ───────────────────────▶ checker ◀───────────── effects ────────────┘
 //! ```
 //!
 //! `scripts/soak crash` runs the random kills in larger numbers.
@@ -17,20 +17,20 @@ mod postgres;
 #[path = "../support/redis.rs"]
 mod redis;
 
-// The tests of ownership use these, too, and each uses its own part of them.
+// The ownership tests use these too, and each binary uses its own part of them.
 mod asker;
-#[allow(dead_code, reason = "the tests of ownership use it")]
+#[allow(dead_code, reason = "the ownership tests use it")]
 mod caller;
 #[cfg(feature = "failpoints")]
 mod ended;
 mod errand;
 mod judge;
 #[cfg(feature = "failpoints")]
-#[allow(dead_code, reason = "each of the tests kills its own")]
+#[allow(dead_code, reason = "each binary kills its own parts")]
 mod killed;
-#[allow(dead_code, reason = "the tests of ownership use it")]
+#[allow(dead_code, reason = "the ownership tests use it")]
 mod life;
-#[allow(dead_code, reason = "the tests of ownership use it")]
+#[allow(dead_code, reason = "the ownership tests use it")]
 mod stage;
 
 #[cfg(feature = "failpoints")]

@@ -1,4 +1,4 @@
-//! A part of the daemon panics under load, each in turn: the process notices, ends, and the next one goes on.
+//! Each part of the daemon panics under load in turn: the process notices it and ends, and the next one continues.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -25,16 +25,16 @@ use crate::{
 
 const ROOM: Furniture = Furniture { guilds: 4, roles: 4, doomed: 0, permissions: None };
 
-/// Operations that may be asked for in the life that a part ends.
+/// Operations that may be submitted while a process runs that a part ends.
 const LOAD: usize = 12;
 
 const SORTS: [Sort; 5] =
     [Sort::CreateRole, Sort::SendMessage, Sort::AssignRole, Sort::EnsureMessage, Sort::CreateChannel];
 
-/// How often the API is called for anything but operations.
+/// Interval between API calls other than submissions.
 const EVERY: Duration = Duration::from_millis(30);
 
-/// Submits messages to a guild and waits for each to end.
+/// Submits messages to a guild and waits until each is finished.
 async fn submits_and_waits(stage: &Stage, mut asker: Asker, permits: &Semaphore) -> Vec<Accepted> {
     let mut accepted = Vec::new();
     while let Ok(permit) = permits.acquire().await {
@@ -57,7 +57,7 @@ async fn submits_and_waits(stage: &Stage, mut asker: Asker, permits: &Semaphore)
     accepted
 }
 
-/// Uses parts that operations do not: budgets, keys of the store, interactions. Their answers are lost with the process.
+/// Uses parts that operations do not use: budgets, API keys, interactions. Their responses are lost with the process.
 async fn visits(stage: &Stage) {
     let guild = Snowflake::new(stage.places[0].guild);
     let cost = json!({ "cost": 1, "max_wait_ms": 0 });
@@ -72,7 +72,7 @@ async fn visits(stage: &Stage) {
     }
 }
 
-/// Kills these parts one after the other while operations are asked for, then lets everything come to its end.
+/// Kills these parts in turn while operations are submitted, then waits until everything is finished.
 async fn killed_in_turn(engine: Engine, parts: &[(Part, u64)], environment: &[(&str, &str)]) {
     let environment = [environment, &[("GUILDHALL__BUDGETS__NAMED", "shop=1000/50")]].concat();
     let stage = Stage::new(engine, ROOM).await;
@@ -166,7 +166,7 @@ async fn the_watchdog_ends_a_process_whose_last_steps_are_stuck() {
     ended_by(&mut life, Part::StoreHealth).await;
 }
 
-/// Parts that no test kills, and why.
+/// Parts that no test kills, and the reason.
 const NOT_KILLED: [(Part, &str); 3] = [
     (
         Part::InteractionsListener,
@@ -181,10 +181,10 @@ fn every_part_that_ends_the_process_is_killed_or_says_why_not() {
     let lists = [killed::GATE_AND_OPERATIONS, killed::STORE_AND_GATEWAY, killed::REDIS, killed::FLEET, killed::EVENTS];
     let killed: BTreeSet<Part> = lists.concat().into_iter().map(|(part, _)| part).collect();
     let reasons: BTreeSet<Part> = NOT_KILLED.iter().map(|(part, _)| *part).collect();
-    assert!(killed.is_disjoint(&reasons), "killed after all: {:?}", killed.intersection(&reasons));
+    assert!(killed.is_disjoint(&reasons), "listed here but killed: {:?}", killed.intersection(&reasons));
     let ends = Part::ALL.iter().copied().filter(|part| part.policy() == Policy::EndProcess);
     let missing: Vec<Part> = ends.filter(|part| !killed.contains(part) && !reasons.contains(part)).collect();
-    assert!(missing.is_empty(), "in no list of tests/crash/killed.rs, and without a reason here: {missing:?}");
+    assert!(missing.is_empty(), "in no list of tests/crash/killed_parts.rs, and without a reason here: {missing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

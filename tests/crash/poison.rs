@@ -1,4 +1,4 @@
-//! An input on which a part panics each time ends the process twice; the third start sets it aside and handles the rest.
+//! An input on which a part always panics ends the process twice. The third start sets it aside and handles the rest.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const ROOM: Furniture = Furniture { guilds: 1, roles: 0, doomed: 0, permissions: None };
 const LOOK: Duration = Duration::from_millis(10);
-/// How many processes an input may end before two of these ends have to be counted.
+/// Maximum number of starts until two crashes are counted.
 const STARTS: u32 = 6;
 const POISON: &str = "poisoned";
 
@@ -31,7 +31,7 @@ when = { bot = false }
 do = [{ kind = "send_message", payload = { channel_id = "{channel_id}", content = "{data.content}" } }]
 "#;
 
-/// Begins a life in which this part panics on inputs with this text.
+/// Starts a daemon in which a part panics on certain inputs.
 fn begin(stage: &Stage, failpoint: Option<&str>) -> Life {
     let mut environment = vec![
         ("GUILDHALL__HANDLERS__FILE", "handlers.toml"),
@@ -46,15 +46,15 @@ fn poison(part: Part, text: &str) -> String {
     format!("poison:{}:{text}", part.name())
 }
 
-/// Starts processes until the input has ended two of them and both ends are counted. A process that is too slow to count
-/// its end within the second that it has left is started again: its input is tried once more, by design.
+/// Starts processes until the input has ended two of them and both crashes are counted. If a process is too slow to
+/// record its crash within the second that it has for that, the input is tried once more, by design.
 async fn ended_by_input_twice(stage: &Stage, failpoint: &str, first: Option<Life>) {
     let mut counted = 0;
     let mut next = first;
     for _ in 0..STARTS {
         let mut life = next.take().unwrap_or_else(|| begin(stage, Some(failpoint)));
         let ended = timeout(STUCK, life.ends()).await;
-        assert!(ended.is_ok(), "the input never ends the process\n{}", life.last_words());
+        assert!(ended.is_ok(), "the input did not end the process\n{}", life.last_words());
         assert_eq!(life.kill().code(), Some(1), "{}", life.last_words());
         let lines = life.lines_with("input ended the process");
         assert!(lines.len() <= 1, "{}", life.last_words());
@@ -66,10 +66,10 @@ async fn ended_by_input_twice(stage: &Stage, failpoint: &str, first: Option<Life
             return;
         }
     }
-    panic!("{counted} of {STARTS} ends were counted");
+    panic!("{counted} of {STARTS} crashes were counted");
 }
 
-/// Somebody writes something.
+/// Writes a message as a user.
 async fn write(stage: &Stage, content: &str) {
     let channel = stage.places[0].channel;
     let spec = json!({ "channel_id": channel.to_string(), "content": content });
@@ -78,7 +78,7 @@ async fn write(stage: &Stage, content: &str) {
     stage.sim.write(spec).await.unwrap();
 }
 
-/// What the bot has said, in order.
+/// The messages of the bot, in order.
 async fn said(stage: &Stage) -> Vec<String> {
     let path = format!("/channels/{}/messages?limit=100", stage.places[0].channel);
     let messages = stage.discord(Method::GET, &path, None).await;
@@ -97,7 +97,7 @@ async fn until_said(stage: &Stage, life: &Life, expected: &[&str]) {
     }
 }
 
-/// Asks until the daemon answers so.
+/// Repeats a request until it succeeds.
 async fn ask(stage: &Stage, method: Method, path: &str, body: Option<&Value>) -> Value {
     let asked = async {
         loop {
@@ -154,7 +154,7 @@ async fn event_that_ends_the_router_is_a_dead_event_at_the_third_start() {
     event_ends_two_processes(Engine::Postgres, Part::EventRouter).await;
 }
 
-/// Three operations that wait in a guild, and what the second is called.
+/// Submits three operations to a paused guild. Returns their ids.
 async fn waiting_operations(stage: &Stage) -> Vec<String> {
     std::fs::write(stage.file("handlers.toml"), ECHO).unwrap();
     let (guild, channel) = (stage.places[0].guild, stage.places[0].channel);
@@ -178,7 +178,7 @@ async fn operation_ends_two_processes(engine: Engine, part: Part, of: impl Fn(&s
     let failpoint = poison(part, &of(&ids[1]));
     let life = begin(&stage, Some(&failpoint));
     let resume = format!("/v1/guilds/{guild}/resume");
-    // It may end before it answers.
+    // It may end before it responds.
     tokio::select! {
         _ = ask(&stage, Method::POST, &resume, None) => {}
         () = life.ends() => {}
@@ -209,7 +209,7 @@ async fn operation_ends_two_processes(engine: Engine, part: Part, of: impl Fn(&s
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operation_that_ends_the_gate_is_set_aside_at_the_third_start() {
-    // Its guild may notice that the gate is gone before the process ends: then it is known that no call has left.
+    // Its guild may notice that the gate is gone before the process ends. Then it is known that no call was sent.
     let states = ["dead", "needs_review"];
     operation_ends_two_processes(Engine::Postgres, Part::TokenBucket, str::to_owned, &states).await;
 }
@@ -256,7 +256,7 @@ async fn event_that_was_being_handled_at_two_kills_is_not_set_aside() {
     timeout(STUCK, connected).await.unwrap();
     write(&stage, "slow").await;
     for _ in 0..2 {
-        // The brain is asked, and does not answer.
+        // The brain receives the request, and does not respond.
         let (_asked, _) = timeout(STUCK, brain.accept()).await.unwrap().unwrap();
         assert!(was_killed(life.kill()));
         life = begin(&stage, None);

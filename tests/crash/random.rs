@@ -1,4 +1,4 @@
-//! The daemon is killed at any moment, again and again, while it works.
+//! The daemon is killed at random moments, again and again, while it works.
 
 use std::{env, sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     stage::{Engine, Furniture, Stage},
 };
 
-/// Kills of one store and one simulator: a guild has room for so many roles and channels.
+/// Kills for one store and one simulator: a guild has room for only so many roles and channels.
 const ROUND: u32 = 15;
-/// Rounds at once, on each engine.
+/// Concurrent rounds on each engine.
 const AT_ONCE: usize = 2;
-/// A life is not waited on for longer than this, if there is nothing left to do in it.
+/// Maximum time to wait in a run in which nothing is left to do.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// What is asked for and what goes wrong besides the kills.
+/// The operations, and the faults in addition to kills.
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
     pub(crate) sorts: Vec<Sort>,
@@ -34,7 +34,7 @@ pub(crate) struct Weather {
     pub(crate) permissions: Option<u64>,
 }
 
-/// Some calls take their time before or after their effect, so that kills meet them on their way.
+/// Some calls are slow before or after their effect, so that kills hit them in flight.
 fn slow() -> Weather {
     let slow = |at| Fault {
         route: "*".to_owned(),
@@ -46,7 +46,7 @@ fn slow() -> Weather {
     Weather { sorts: Sort::ALL.to_vec(), faults: vec![slow(On::Effect), slow(On::Answer)], permissions: None }
 }
 
-/// Lets a life last for a while, which is a matter of chance.
+/// Waits for a random time or event before the kill.
 async fn lasts(stage: &Stage, life: &Life, permits: &Semaphore, rng: &mut Rng) {
     let ms = |rng: &mut Rng, most| Duration::from_millis(rng.u64(..most));
     permits.add_permits(rng.usize(3..12));
@@ -67,14 +67,14 @@ async fn lasts(stage: &Stage, life: &Life, permits: &Semaphore, rng: &mut Rng) {
         // While it works.
         _ => {
             let listens = timeout(LONGEST * 5, life.listens()).await;
-            assert!(matches!(listens, Ok(Some(_))), "it does not start\n{}", life.last_words());
+            assert!(matches!(listens, Ok(Some(_))), "it did not start\n{}", life.last_words());
             stage.effects(rng.usize(1..12), LONGEST).await;
             sleep(ms(rng, 60)).await;
         }
     }
 }
 
-/// Kills the daemon so often while it works, then lets it come to an end.
+/// Kills the daemon so often while it works, then waits until everything is finished.
 pub(crate) async fn round(engine: Engine, kills: u32, seed: u64, weather: &Weather) -> Finding {
     let mut rng = Rng::with_seed(seed);
     let furniture = Furniture { guilds: 3, roles: 20, doomed: 20, permissions: weather.permissions };
@@ -92,7 +92,7 @@ pub(crate) async fn round(engine: Engine, kills: u32, seed: u64, weather: &Weath
         for _ in 0..kills {
             let mut life = stage.begin();
             lasts(&stage, &life, &permits, &mut rng).await;
-            assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
+            assert!(was_killed(life.kill()), "it exited by itself\n{}", life.last_words());
         }
         permits.close();
         stage.begin()
@@ -107,7 +107,7 @@ pub(crate) async fn round(engine: Engine, kills: u32, seed: u64, weather: &Weath
     finding
 }
 
-/// So many kills on an engine, in rounds, some at once.
+/// So many kills on an engine, in rounds, some of them concurrently.
 pub(crate) async fn kills(engine: Engine, kills: u32, seed: u64, weather: &Weather) -> Finding {
     let rounds = kills.div_ceil(ROUND);
     let left =
@@ -140,9 +140,9 @@ async fn sixty_kills_at_any_moment_lose_double_and_reorder_nothing_in_postgres()
     sixty(Engine::Postgres).await;
 }
 
-/// `scripts/soak crash` runs this, and says how often and with which seed.
+/// `scripts/soak crash` runs this with the number of kills and the seed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes as long as it is told to; scripts/soak crash runs it"]
+#[ignore = "takes as long as its settings say; scripts/soak crash runs it"]
 async fn soak() {
     let set = |name: &str| env::var(name).ok().and_then(|text| text.parse().ok());
     let (each, seed) = (set("CRASH_KILLS").unwrap_or(1_000) / 2, set("CRASH_SEED").unwrap_or(1));

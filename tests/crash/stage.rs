@@ -1,4 +1,4 @@
-//! A simulator with guilds in it, and a store that outlives the daemon.
+//! A simulator with guilds, and a store that outlives the daemon.
 
 use std::{
     net::SocketAddr,
@@ -22,14 +22,14 @@ use crate::{
     postgres,
 };
 
-/// A token of Discord's form: it says who the bot is.
+/// A token in Discord's format: it contains the id of the bot.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.crash.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 pub(crate) const ADMIN_KEY: &str = "the-key-of-those-who-crash";
 
-/// Guilds that are furnished at once.
+/// Number of guilds that are set up concurrently.
 const FURNISHED_AT_ONCE: usize = 8;
 
-/// Where operations are kept.
+/// The engine of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Sqlite,
@@ -47,13 +47,13 @@ impl Engine {
     }
 }
 
-/// A guild, and what is in it for errands.
+/// Ids of a guild and of objects in it, for test operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     pub(crate) guild: u64,
     pub(crate) channel: u64,
     pub(crate) members: Vec<u64>,
-    /// Who gets direct messages.
+    /// The user who gets direct messages.
     pub(crate) confidant: u64,
     pub(crate) roles: Vec<u64>,
     /// To be deleted, with their names.
@@ -61,14 +61,14 @@ pub(crate) struct Place {
     pub(crate) doomed_channels: Vec<(u64, String)>,
 }
 
-/// How much there is in a guild.
+/// Number of guilds and of objects in each of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Furniture {
     pub(crate) guilds: u32,
-    /// Roles to give, and how many roles and channels there are to delete.
+    /// Number of roles to assign, and of roles and channels to delete.
     pub(crate) roles: usize,
     pub(crate) doomed: usize,
-    /// What the bot may do; everything by default.
+    /// Permissions of the bot; all by default.
     pub(crate) permissions: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Stage {
     pub(crate) sim: SimHandle,
     pub(crate) http: Http,
     pub(crate) places: Vec<Place>,
-    /// Operations that callers heard were accepted.
+    /// Number of operations that callers know to be accepted.
     pub(crate) answers: AtomicUsize,
     folder: TempDir,
     store: String,
@@ -159,7 +159,7 @@ impl Stage {
         number(&made["id"])
     }
 
-    /// Does something in Discord that is no operation's.
+    /// Calls Discord directly, without an operation.
     pub(crate) async fn discord(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
         let (url, bot) = (format!("{}{path}", self.sim.api_url()), format!("Bot {TOKEN}"));
         let headers = [("Authorization", bot.as_str()), ("User-Agent", "DiscordBot (https://guildhall.example, 0)")];
@@ -168,7 +168,7 @@ impl Stage {
         answer.1
     }
 
-    /// Somebody uses a command, and it is answered, so that it can be followed up.
+    /// Fires a command and responds to it, so that follow-ups are possible.
     pub(crate) async fn interaction(&self, guild: u64) -> (u64, String) {
         let fired = self.sim.fire(FireSpec::command(Snowflake::new(guild), "hello")).await.unwrap();
         let (id, token) = (fired.id.unwrap().get(), fired.token.unwrap());
@@ -181,24 +181,24 @@ impl Stage {
         self.answers.load(Ordering::SeqCst)
     }
 
-    /// Where a daemon is: any of them, as soon as there is one.
+    /// Address of any running daemon. Waits until there is one.
     pub(crate) async fn anywhere(&self) -> SocketAddr {
         let mut addresses = self.addresses.subscribe();
         let some = addresses.wait_for(|addresses| !addresses.is_empty()).await.unwrap();
         some[fastrand::usize(..some.len())]
     }
 
-    /// Lets callers go to this daemon.
+    /// Lets callers use this daemon.
     pub(crate) fn open_to_callers(&self, address: SocketAddr) {
         self.addresses.send_modify(|addresses| addresses.push(address));
     }
 
-    /// Lets no caller go to this daemon any more.
+    /// Stops callers from using this daemon.
     pub(crate) fn close_to_callers(&self, address: SocketAddr) {
         self.addresses.send_modify(|addresses| addresses.retain(|known| *known != address));
     }
 
-    /// The daemon's command, with short waits.
+    /// The daemon's command, with short timeouts.
     fn command(&self) -> Command {
         let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
         let settings = [
@@ -207,24 +207,24 @@ impl Stage {
             ("DISCORD__GATEWAY_URL", &gateway),
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", ADMIN_KEY),
-            // How much one caller may ask is not what this is about.
+            // Limits per caller are not tested here.
             ("API__POLICIES__HEAVY_PER_SECOND", "0"),
             ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("STORE__URL", &self.store),
             ("LOG__FORMAT", "json"),
             ("REST__REQUEST_TIMEOUT_MS", "400"),
-            // The gate takes a killed process to have spent as many invalid requests as this: not too many.
+            // The gate assumes that a killed process has used this many invalid requests, so it must be low.
             ("LIMITS__GLOBAL", "200"),
             ("LIMITS__MARGIN_MS", "0"),
             ("LIMITS__SETTLING_MS", "0"),
-            // More than there are: a breaker that opens would only take time.
+            // Higher than any test reaches: an open breaker would only cost time.
             ("BREAKER__FAILURES_IN_ROW", "1000"),
             ("BREAKER__MIN_CALLS", "100000"),
             ("OPERATIONS__MAX_ATTEMPTS", "100"),
             ("OPERATIONS__BACKOFF_BASE_MS", "10"),
             ("OPERATIONS__BACKOFF_CAP_MS", "100"),
             ("OPERATIONS__POLL_MS", "50"),
-            // On PostgreSQL, the next process has to wait until the last one counts as dead.
+            // On PostgreSQL, the next process waits until the lease of the previous one has expired.
             ("OPERATIONS__LEASE_MS", "700"),
             ("OPERATIONS__HEARTBEAT_MS", "150"),
             ("OPERATIONS__LEASE_MARGIN_MS", "100"),
@@ -239,16 +239,16 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Begins a life of the daemon.
+    /// Starts the daemon.
     pub(crate) fn begin(&self) -> Life {
         self.begin_with(&[])
     }
 
-    /// Begins a life of the daemon with this in its environment.
+    /// Starts the daemon with these environment variables.
     pub(crate) fn begin_with(&self, environment: &[(&str, &str)]) -> Life {
         let mut command = self.command();
         command.envs(environment.iter().copied());
-        // Callers know of it for as long as it lasts.
+        // Callers know its address while it runs.
         let (addresses, mut own) = (self.addresses.clone(), None);
         Life::begin(command, move |heard| match heard {
             Heard::Nothing => {}
@@ -260,32 +260,32 @@ impl Stage {
         })
     }
 
-    /// Waits until so many more effects were seen, or until it is clear that they are not coming.
+    /// Waits until there are so many more effects, or until the timeout.
     pub(crate) async fn effects(&self, more: usize, within: Duration) {
         let enough = self.seen() + more;
         drop(tokio::time::timeout(within, self.sees(|| self.seen() >= enough)).await);
     }
 
-    /// Waits until so many effects were seen in all.
+    /// Waits until there are so many effects in total.
     pub(crate) async fn effects_in_all(&self, enough: usize) {
         let seen = tokio::time::timeout(STUCK, self.sees(|| self.seen() >= enough)).await;
         assert!(seen.is_ok(), "{} effects, not {enough}", self.seen());
     }
 
-    /// Waits until a request has arrived that changes something.
+    /// Waits until a request has arrived.
     pub(crate) async fn arrival(&self) {
         let seen = tokio::time::timeout(STUCK, self.sees(|| self.sim.score().requests > 0)).await;
-        assert!(seen.is_ok(), "nothing arrives");
+        assert!(seen.is_ok(), "no request arrived");
     }
 
-    /// Waits until every request that arrived has been answered, whether or not anybody waits for the answer.
+    /// Waits until every request that arrived has been answered, even if its caller is gone.
     pub(crate) async fn at_rest(&self) {
         let rests = || {
             let routes = self.sim.score().routes;
             routes.values().all(|route| route.requests == route.statuses.values().sum::<u64>())
         };
         let rested = tokio::time::timeout(STUCK, self.sees(rests)).await;
-        assert!(rested.is_ok(), "not every request is answered");
+        assert!(rested.is_ok(), "not every request was answered");
     }
 
     fn seen(&self) -> usize {
@@ -299,7 +299,7 @@ impl Stage {
     }
 }
 
-/// An id as Discord writes it.
+/// Parses an id in Discord's JSON.
 fn number(id: &Value) -> u64 {
     id.as_str().unwrap().parse().unwrap()
 }

@@ -1,4 +1,5 @@
-//! Each call of an operation fails once, in each way, and then the daemon is killed: the next one goes on from where it was.
+//! Each call of an operation fails once, in each way, and then the daemon is killed: the next one continues where it
+//! stopped.
 
 use guildhall_sim::{Fault, FaultAction, Scope};
 use http::Method;
@@ -10,10 +11,10 @@ use crate::{
     stage::{Engine, Furniture, Place, Stage},
 };
 
-/// How long a limit holds an operation, and how long a failed one waits: the daemon is killed meanwhile.
+/// How long a limit holds an operation, and how long a failed one waits. The daemon is killed meanwhile.
 const HELD_MS: u64 = 4_000;
 
-/// A kind of operation that makes several calls, or reads before its call.
+/// An operation that makes several calls, or reads before its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     SendAndPin,
@@ -38,7 +39,7 @@ impl Kind {
         Self::EnsureChannel,
     ];
 
-    /// Its calls: their route, and how many of the same route come before.
+    /// Its calls: the route of each, and how many calls of the same route precede it.
     fn calls(self, place: &Place, direct: u64) -> Vec<(String, u64)> {
         let Place { guild, channel, .. } = place;
         let pin = (format!("PUT /channels/{channel}/messages/pins/*"), 0);
@@ -80,7 +81,7 @@ impl Kind {
         json!({ "kind": kind, "payload": payload })
     }
 
-    /// Whether Discord has what was asked for, once.
+    /// Whether Discord has the requested state exactly once.
     async fn holds(self, stage: &Stage, place: &Place, direct: u64) -> bool {
         let Place { guild, channel, roles, .. } = place;
         let count = |list: &Value, field: &str, value: Value| {
@@ -91,7 +92,7 @@ impl Kind {
                 let messages =
                     stage.discord(Method::GET, &format!("/channels/{channel}/messages?limit=100"), None).await;
                 let said = |content: &str| count(&messages, "content", json!(content));
-                // Discord says in the channel that a message was pinned.
+                // Discord adds a message to the channel when a message is pinned.
                 said("new rules") == 1 && said("old rules") == 0 && count(&messages, "pinned", json!(true)) == 1
             }
             Self::SetOverwrites | Self::ReplaceOverwrites => {
@@ -116,7 +117,7 @@ impl Kind {
     }
 }
 
-/// A call of an operation that fails, in a guild of its own.
+/// A failing call of an operation, in its own guild.
 struct Case {
     kind: Kind,
     nth: usize,
@@ -131,7 +132,7 @@ async fn accept(stage: &Stage, place: &Place, operation: &Value) -> String {
     let began = Instant::now();
     loop {
         let (status, answer) = stage.ask(Method::POST, &path, None, Some(operation)).await.unwrap();
-        // The listener answers before operations are taken: a refusal at the start accepts nothing.
+        // The listener responds before operations are accepted, so a 503 at the start has accepted nothing.
         if status == 503 && began.elapsed() < STUCK {
             sleep(Duration::from_millis(10)).await;
             continue;
@@ -145,7 +146,7 @@ async fn shown(stage: &Stage, id: &str) -> Value {
     stage.ask(Method::GET, &format!("/v1/operations/{id}"), None, None).await.unwrap().1
 }
 
-/// The operation, once it is in one of these states.
+/// Waits until the operation is in one of these states.
 async fn until(stage: &Stage, id: &str, states: &[&str]) -> Value {
     let began = Instant::now();
     loop {
@@ -158,7 +159,7 @@ async fn until(stage: &Stage, id: &str, states: &[&str]) -> Value {
     }
 }
 
-/// What a limit has stopped in the middle says what was done, and is not cancelled.
+/// An operation that a limit has stopped halfway shows its progress and cannot be cancelled.
 async fn cannot_be_cancelled(stage: &Stage, case: &Case) {
     let held = until(stage, &case.id, &["delayed"]).await;
     let path = format!("/v1/operations/{}/cancel", case.id);

@@ -1,5 +1,5 @@
-//! The store goes away, or is full, while operations run. What was accepted is done; what could not be kept was not
-//! accepted, and the caller is told.
+//! The store is unavailable or full while operations run. Accepted operations are finished; operations that could not
+//! be stored are refused.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn what_was_accepted_outlives_a_restart_of_postgres() {
             let refused = loop {
                 match stage.submit_once(&errand).await {
                     Ok((503, problem)) => break problem,
-                    Ok(other) => panic!("accepted by a store that is gone: {other:?}"),
+                    Ok(other) => panic!("accepted without a store: {other:?}"),
                     Err(Unanswered) => sleep(Duration::from_millis(10)).await,
                 }
             };
@@ -59,7 +59,7 @@ async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accep
     let mut life = stage.begin();
     life.listens().await.unwrap();
     life.kill();
-    // What was not yet moved into the file itself will be.
+    // The WAL will be moved into the file.
     let size = |name| std::fs::metadata(stage.file(name)).map_or(0, |file| file.len());
     // New operations may fill half of it.
     let most = 2 * (size("guildhall.db") + size("guildhall.db-wal") + 100_000);
@@ -68,19 +68,19 @@ async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accep
     let mut accepted: Vec<Accepted> = Vec::new();
     let mut errand = asker.next(Sort::SendMessage, &stage).await.at_length();
     let refused = loop {
-        assert!(accepted.len() < 500, "it is never full");
+        assert!(accepted.len() < 500, "the file never became full");
         match stage.submit_once(&errand).await {
             Ok((200 | 202, answer)) => {
                 accepted.push(Accepted::new(errand, &answer));
                 errand = asker.next(Sort::SendMessage, &stage).await.at_length();
             }
             Ok((507, problem)) if problem["setting"] == "store.max_bytes" => break errand,
-            // Not open yet, or still the process before.
+            // Not open yet, or still the previous process.
             Ok((503, _)) | Err(Unanswered) => sleep(Duration::from_millis(10)).await,
             Ok(other) => panic!("{other:?}"),
         }
     };
-    assert!(accepted.len() > 10, "it had room for {}", accepted.len());
+    assert!(accepted.len() > 10, "accepted only {}", accepted.len());
     life.kill();
     let _life = stage.begin();
     let again = loop {
@@ -89,7 +89,7 @@ async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accep
             Ok(answer) => break answer,
         }
     };
-    assert_eq!((again.0, &again.1["replayed"]), (202, &false.into()), "what was refused was not kept");
+    assert_eq!((again.0, &again.1["replayed"]), (202, &false.into()), "a refused operation was not stored");
     accepted.push(Accepted::new(refused, &again.1));
     let became = stage.all_became(&accepted).await;
     judge(&stage.sim.score(), &accepted, &became).holds("full");

@@ -30,7 +30,7 @@ fn with(address: SocketAddr, key: &str) -> Answer {
     request(address, &format!("{head}\r\n\r\n"))
 }
 
-/// Whether a key is accepted, also by a daemon that cannot do anything yet.
+/// Whether a key is accepted, also by a daemon that is not ready yet.
 fn accepts(address: SocketAddr, key: &str) -> bool {
     let answer = with(address, key);
     match answer.status {
@@ -40,7 +40,7 @@ fn accepts(address: SocketAddr, key: &str) -> bool {
     }
 }
 
-/// Waits until a process accepts the new key; from then on it must refuse the old one.
+/// Waits until a process accepts the new key. Then it must refuse the old one.
 fn changes_over(address: SocketAddr, old: &str, new: &str) {
     let until = Instant::now() + Duration::from_secs(5);
     while !accepts(address, new) {
@@ -78,7 +78,7 @@ async fn processes_that_share_a_store_accept_one_generated_key() {
         let (verdict, seen, advice) = found.check("admin key");
         assert!(verdict == "warn" && seen.contains(&file) && advice.contains("api.admin_key_file"), "{seen} {advice}");
         let here = doctor(&sim, &["--guilds", "0"]).env("GUILDHALL__STORE__URL", &url).within(folders[owner].path());
-        Found::run(here).is("admin key", "ok", "for all processes");
+        Found::run(here).is("admin key", "ok", "shared by all processes");
 
         // Rotation: delete the file and restart.
         let mut daemons = daemons.map(Some);
@@ -93,7 +93,7 @@ async fn processes_that_share_a_store_accept_one_generated_key() {
         assert!(accepts(address, &new) && !accepts(address, &key));
         changes_over(addresses[other], &key, &new);
 
-        // And without a restart, from any machine that reaches the store.
+        // Also without a restart, from any machine that reaches the store.
         let third = tempfile::tempdir().unwrap();
         let rotated =
             Guildhall::new(&["keys", "rotate-admin"]).env("GUILDHALL__STORE__URL", &url).within(third.path()).output();
@@ -102,7 +102,7 @@ async fn processes_that_share_a_store_accept_one_generated_key() {
         for address in [address, addresses[other]] {
             changes_over(address, &new, &newest);
         }
-        // The file that had the key is reported by its process and the doctor.
+        // The outdated key file is reported by its process and by the doctor.
         let here = doctor(&sim, &["--guilds", "0"]).env("GUILDHALL__STORE__URL", &url).within(folders[owner].path());
         Found::run(here).is("admin key", "warn", "is not accepted");
         drop(restarted);

@@ -1,4 +1,4 @@
-//! What Discord says of the bot.
+//! Checks against Discord.
 
 use guildhall_sim::{CloudflareForm, Fault, FaultAction, GatewayConfig, Scope, SimConfig};
 use serde_json::json;
@@ -12,10 +12,10 @@ use super::{
 async fn a_bot_that_is_well_is_told_so_with_few_calls() {
     let sim = sim(SimConfig { guilds: 30, ..SimConfig::default() }).await;
     let found = Found::run(doctor(&sim, &["--intents", "guilds,guild_members,message_content"]));
-    found.is("token", "ok", "Discord takes it: guildhall (");
+    found.is("token", "ok", "accepted by Discord: guildhall (");
     found.is("intents", "ok", "guild_members, message_content enabled");
     found.is("session starts", "ok", "1000 of 1000 left");
-    found.is("clock", "ok", "ours shows what Discord's does");
+    found.is("clock", "ok", "this machine's clock matches Discord's");
     found.is("redis", "skip", "not configured");
     found.is("rabbitmq", "skip", "not configured");
     found.is("daemon", "skip", "not running at http://127.0.0.1:1");
@@ -46,7 +46,7 @@ async fn a_clock_that_is_wrong_and_session_starts_that_are_gone_are_found() {
     let found = Found::run(doctor(&late, &["--guilds", "0"]));
     found.is("clock", "warn", "behind Discord's");
     found.is("session starts", "fail", "1 of 1 left");
-    found.is("roles", "skip", "no guild was to be looked at");
+    found.is("roles", "skip", "no guild to check");
     let far = sim(SimConfig { clock_ahead_s: -3_600, ..SimConfig::default() }).await;
     let found = Found::run(doctor(&far, &[]));
     found.is("clock", "fail", "ahead of Discord's");
@@ -63,15 +63,15 @@ async fn a_token_that_is_refused_is_tried_once() {
         "{seen} {advice}"
     );
     for check in ["intents", "session starts", "roles"] {
-        found.is(check, "skip", "it refused the token");
+        found.is(check, "skip", "Discord refused the token");
     }
-    found.is("clock", "ok", "ours shows");
+    found.is("clock", "ok", "this machine's clock matches");
     assert_eq!((sim.score().requests, found.code), (1, 1), "one 401 and no more");
     assert!(!found.raw.contains("another-token"), "{}", found.raw);
 
     let none = Found::run(doctor(&sim, &[]).without("GUILDHALL__DISCORD__TOKEN"));
-    none.is("token", "fail", "there is none");
-    none.is("clock", "skip", "there is no token");
+    none.is("token", "fail", "discord.token is not set");
+    none.is("clock", "skip", "discord.token is not set");
     assert_eq!(sim.score().requests, 1);
 }
 
@@ -88,11 +88,11 @@ async fn discord_is_left_alone_as_soon_as_it_says_so() {
         let sim = sim(SimConfig::default()).await;
         sim.add_fault(fault(action.clone())).unwrap();
         let found = Found::run(doctor(&sim, &[]));
-        found.is("token", "ok", "Discord takes it");
+        found.is("token", "ok", "accepted by Discord");
         let (verdict, seen, advice) = found.check("intents");
         assert!(matches!(verdict, "warn" | "fail") && !advice.is_empty(), "{action:?}: {seen}");
-        found.is("session starts", "skip", "Discord was not asked");
-        found.is("roles", "skip", "Discord was not asked");
+        found.is("session starts", "skip", "Discord was not called");
+        found.is("roles", "skip", "Discord was not called");
         assert!(sim.score().requests <= 2, "{action:?}");
     }
 }
@@ -109,8 +109,8 @@ async fn a_short_limit_is_waited_for_once() {
     sim.add_fault(fault(None)).unwrap();
     let before = sim.score().requests;
     let found = Found::run(doctor(&sim, &[]));
-    found.is("session starts", "warn", "left alone");
-    found.is("roles", "skip", "left alone");
+    found.is("session starts", "warn", "rate limited");
+    found.is("roles", "skip", "rate limited");
     assert!(sim.score().requests - before <= 5, "{}", sim.score().requests - before);
 }
 
@@ -120,11 +120,8 @@ async fn nobody_at_discords_address_is_one_failure_and_not_many() {
     let program = doctor(&sim, &[]).env("GUILDHALL__DISCORD__API_URL", "http://127.0.0.1:1/api/v10");
     let found = Found::run(program);
     let (verdict, seen, advice) = found.check("token");
-    assert!(
-        verdict == "fail" && seen.contains("does not answer") && advice.contains("discord.api_url"),
-        "{seen} {advice}"
-    );
-    found.is("intents", "skip", "it did not answer before");
+    assert!(verdict == "fail" && seen.contains("unavailable") && advice.contains("discord.api_url"), "{seen} {advice}");
+    found.is("intents", "skip", "unavailable in an earlier call");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,14 +143,14 @@ async fn roles_above_the_bot_are_named() {
     let (verdict, seen, _) = well.check("roles");
     assert!(verdict == "ok" && seen.contains(&guild), "{verdict}: {seen}");
 
-    // Somebody has put a role above the bot's.
+    // A role was moved above the bot's.
     call("POST", &format!("/api/v10/guilds/{guild}/roles"), r#"{"name": "Admins"}"#);
     call("PATCH", &format!("/sim/guilds/{guild}"), r#"{"bot_role_position": 1}"#);
     let found = Found::run(doctor(&sim, &["--guild", &guild]));
     let (verdict, seen, advice) = found.check("roles");
-    assert!(verdict == "warn" && seen.contains("can neither give nor change Admins"), "{verdict}: {seen}");
+    assert!(verdict == "warn" && seen.contains("can neither assign nor change Admins"), "{verdict}: {seen}");
     assert!(advice.contains("drag its role"), "{advice}");
-    assert_eq!(found.code, 0, "a warning is no failure");
+    assert_eq!(found.code, 0, "a warning is not a failure");
 
     let nowhere = Found::run(doctor(&sim, &["--guild", "7"]));
     nowhere.is("roles", "fail", "not in guild 7");
@@ -165,7 +162,10 @@ async fn people_read_a_line_for_each_and_what_to_do_below_it() {
     let output = Guildhall::new(&["doctor"]).env("GUILDHALL__API__BIND", "127.0.0.1:1").output();
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{shown}");
-    assert!(shown.starts_with("fail  token             there is none\n                        → "), "{shown}");
+    assert!(
+        shown.starts_with("fail  token             discord.token is not set\n                        → "),
+        "{shown}"
+    );
     assert!(shown.contains("\nskip  rabbitmq          not configured"), "{shown}");
     assert!(shown.ends_with(" passed, 0 warnings, 1 failed, 9 skipped\n"), "{shown}");
     let wrong = Guildhall::new(&["doctor", "-o", "json"]).env("GUILDHALL__GATEWAY__SHARDS", "many").output();

@@ -1,4 +1,4 @@
-//! The mode of every file that the program creates, and what the doctor says about files that are too wide.
+//! The mode of every file that the program creates, and the doctor's report on files with too wide a mode.
 
 use std::{
     fs,

@@ -28,8 +28,8 @@ async fn a_store_is_looked_at_without_taking_it_from_a_running_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}/guildhall.db", folder.path().display());
     let look = |more: &[&str]| doctor(&sim, more).env("GUILDHALL__STORE__URL", &store);
-    Found::run(look(&[])).is("store", "ok", "is not there yet");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it makes nothing");
+    Found::run(look(&[])).is("store", "ok", "does not exist yet");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it creates nothing");
 
     let running = tokio::task::block_in_place(|| serve(&sim, &store));
     let found = Found::run(look(&[]));
@@ -37,11 +37,11 @@ async fn a_store_is_looked_at_without_taking_it_from_a_running_daemon() {
     found.is("store", "ok", "SQLite 3.");
     assert_eq!(found.code, 0, "{}", found.raw);
     running.signal("TERM");
-    assert_eq!(running.end().code, Some(0), "nobody disturbed it");
-    // What its gate kept when it ended.
+    assert_eq!(running.end().code, Some(0), "it was not disturbed");
+    // The state that its gate stored at the end.
     let found = Found::run(look(&[]));
     found.is("ban budget", "ok", "0 of 10000 invalid requests");
-    found.is("ban budget", "ok", "by what was kept");
+    found.is("ban budget", "ok", "from the state stored");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,10 +64,10 @@ async fn the_running_daemon_is_asked_for_what_only_it_knows() {
     };
     let found = look("gh_test_0123456789");
     found.is("daemon", "ok", &format!("ready at http://{address}"));
-    found.is("guild restarts", "ok", "restarted 0 guilds of operations and 0 of events");
+    found.is("guild restarts", "ok", "0 for operations, 0 for events");
     found.is("ban budget", "ok", "of 10000 invalid requests");
-    found.is("ban budget", "ok", "by the daemon's own count");
-    // A key that is not the daemon's: its own memory is looked at instead, or it is said why not.
+    found.is("ban budget", "ok", "counted by the daemon");
+    // The key of another daemon: the doctor reads the stored state instead, or reports why not.
     let found = look("gh_test_of-somebody-else");
     found.is("daemon", "ok", "ready");
     assert!(matches!(found.check("ban budget").0, "ok" | "skip"), "{}", found.raw);
@@ -79,10 +79,10 @@ async fn the_running_daemon_is_asked_for_what_only_it_knows() {
 async fn a_store_that_cannot_be_used_says_why() {
     let sim = sim(SimConfig::default()).await;
     let found = Found::run(doctor(&sim, &[]).env("GUILDHALL__STORE__URL", "sqlite:/proc/nowhere/guildhall.db"));
-    found.is("store", "fail", "nothing can be made in");
+    found.is("store", "fail", "cannot create files in");
     assert!(found.check("store").2.contains("store.url") && found.code == 1);
 
-    let broken = doctor(&sim, &[]).file("data/guildhall.db", "this is no database at all, whatever its name says");
+    let broken = doctor(&sim, &[]).file("data/guildhall.db", "this is not a database, whatever its name says");
     Found::run(broken).is("store", "fail", "not a database");
 
     let gone = doctor(&sim, &[]).env("GUILDHALL__STORE__URL", "postgres://me:hunter2@127.0.0.1:1/guildhall");
@@ -97,7 +97,7 @@ async fn a_schema_that_does_not_fit_is_told_with_what_to_do() {
     let url = postgres::shared().database().await;
     let look =
         |migrate: &str| doctor(&sim, &[]).env("GUILDHALL__STORE__URL", &url).env("GUILDHALL__STORE__MIGRATE", migrate);
-    Found::run(look("true")).is("store", "ok", "migrations are to come");
+    Found::run(look("true")).is("store", "ok", "migrations are pending");
     let found = Found::run(look("false"));
     found.is("store", "fail", "store.migrate is false");
     assert!(found.check("store").2.contains("guildhall migrate up"));

@@ -24,7 +24,7 @@ async fn sim(config: SimConfig) -> SimHandle {
     Sim::start(config).await.unwrap()
 }
 
-/// The doctor, with a token that this Discord knows, and a daemon that is nowhere.
+/// The doctor, with a token that this Discord accepts, and no running daemon.
 fn doctor(sim: &SimHandle, args: &[&str]) -> Guildhall {
     Guildhall::new(&[&["doctor", "-o", "json"], args].concat())
         .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
@@ -32,7 +32,7 @@ fn doctor(sim: &SimHandle, args: &[&str]) -> Guildhall {
         .env("GUILDHALL__API__BIND", "127.0.0.1:1")
 }
 
-/// What it found, by check.
+/// The report of the doctor.
 struct Found {
     code: i32,
     report: Value,
@@ -51,7 +51,7 @@ impl Found {
         Self::of(&tokio::task::block_in_place(|| program.output()))
     }
 
-    /// The first finding about this: its verdict, what was seen, and what to do.
+    /// The first finding of a check: its verdict, what was seen, and the advice.
     #[track_caller]
     fn check(&self, name: &str) -> (&str, &str, &str) {
         let checks = self.report["checks"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! SIGTERM while callers are there: what was answered is kept, what is under way is answered, and the rest is told.
+//! SIGTERM under load: accepted operations are stored, requests in flight get a response, and new ones are rejected.
 
 use std::{
     net::SocketAddr,
@@ -20,7 +20,7 @@ use crate::{
     support::{CANARY, Guildhall, Running, STUCK},
 };
 
-/// Callers that submit all the time.
+/// Callers that submit without a pause.
 const CALLERS: usize = 48;
 
 async fn simulator() -> SimHandle {
@@ -54,7 +54,7 @@ fn role(name: &str) -> Value {
     json!({"kind": "create_role", "payload": {"name": name}})
 }
 
-/// What a crowd of callers was told.
+/// Responses to all callers.
 #[derive(Default)]
 struct Heard {
     accepted: Mutex<Vec<String>>,
@@ -62,7 +62,7 @@ struct Heard {
     over: AtomicBool,
 }
 
-/// Submits on one connection after the other, until it is told that this is over, or nobody is there.
+/// Submits on one connection after the other, until the daemon drains or is gone.
 async fn keep_submitting(address: SocketAddr, path: String, caller: usize, heard: Arc<Heard>) {
     let mut n = 0;
     let mut connection = None;
@@ -72,7 +72,7 @@ async fn keep_submitting(address: SocketAddr, path: String, caller: usize, heard
             None => match Connection::open(address).await {
                 Ok(open) => open,
                 Err(error) => {
-                    assert!(heard.over.load(Ordering::SeqCst), "nobody is there: {error}");
+                    assert!(heard.over.load(Ordering::SeqCst), "cannot connect: {error}");
                     return;
                 }
             },
@@ -91,7 +91,7 @@ async fn keep_submitting(address: SocketAddr, path: String, caller: usize, heard
                 *heard.draining.lock().unwrap() += 1;
                 return;
             }
-            // No answer: whoever sends it again with its key finds out.
+            // No response: a retry with the same key would tell the outcome.
             Err(error) => assert!(heard.over.load(Ordering::SeqCst), "{error}"),
         }
     }
@@ -115,7 +115,7 @@ async fn everything_that_was_accepted_under_load_is_there_after_a_sigterm() {
     heard.over.store(true, Ordering::SeqCst);
     daemon.signal("TERM");
     for caller in callers {
-        timeout(STUCK, caller).await.expect("a caller is never told").unwrap();
+        timeout(STUCK, caller).await.expect("a caller never got a response").unwrap();
     }
     let ended = tokio::task::block_in_place(|| daemon.end());
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -130,7 +130,7 @@ async fn everything_that_was_accepted_under_load_is_there_after_a_sigterm() {
     }
     daemon.signal("TERM");
     assert_eq!(tokio::task::block_in_place(|| daemon.end()).code, Some(0));
-    println!("{} accepted, {} told that it ends", accepted.len(), heard.draining.lock().unwrap());
+    println!("{} accepted, {} rejected because it drains", accepted.len(), heard.draining.lock().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn a_request_under_way_is_answered_and_meanwhile_nothing_is_ready() {
     assert_eq!(under_way.answer().await.unwrap().status, 100);
     daemon.signal("TERM");
     daemon.line_with("\"shutting down\"");
-    // Until the last request is answered there is somebody to ask.
+    // The API responds until the last request is answered.
     let ready = ask(address, "GET", "/readyz", &Value::Null).await.unwrap();
     assert_eq!(ready.status, 503, "{ready:?}");
     let refused = ask(address, "POST", &path, &role("third")).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_load_balancer_has_time_to_notice_if_it_is_given_any() {
 async fn a_daemon_that_has_not_even_started_answers_what_it_has_taken() {
     let sim = simulator().await;
     let folder = tempfile::tempdir().unwrap();
-    // Accepts connections, and never says a word: the daemon waits for Discord, and takes operations meanwhile.
+    // Accepts connections and never responds. The daemon waits for Discord, and accepts operations meanwhile.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let discord = format!("http://{}", silent.local_addr().unwrap());
     let daemon = Guildhall::serve(&sim.gateway_url())
@@ -215,7 +215,7 @@ async fn a_daemon_that_has_not_even_started_answers_what_it_has_taken() {
     let refused = ask(address, "GET", "/v1/operations", &Value::Null).await.unwrap();
     assert_eq!(refused.json()["type"], "urn:guildhall:problem:draining", "{refused:?}");
     under_way.send(b"{}").await.unwrap();
-    // Whatever it is told, it is told.
+    // Either response is fine, but there must be one.
     let answer = under_way.answer().await.unwrap();
     assert!([422, 503].contains(&answer.status), "{answer:?}");
     let ended = tokio::task::block_in_place(|| daemon.end());

@@ -1,4 +1,4 @@
-//! More connections than anybody needs, from another process.
+//! A flood of connections from another process.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -29,7 +29,7 @@ use crate::{
 
 const FLOOD: usize = 5_000;
 const MOST: usize = 200;
-/// Connections that may ask for health beyond those, and those who are being told that there is no room.
+/// Connections for health checks beyond the limit, and those that are being rejected.
 const BESIDE: usize = 16 + 1_024;
 
 /// Another process with many connections.
@@ -40,7 +40,7 @@ struct Flooder {
 }
 
 impl Flooder {
-    /// This very program, doing nothing but [`opens_many_connections`].
+    /// Runs this test binary with [`opens_many_connections`] only.
     fn start(address: SocketAddr) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "flood::opens_many_connections", "--ignored", "--nocapture"])
@@ -53,12 +53,12 @@ impl Flooder {
         Self { child, input, output }
     }
 
-    /// What has become of its connections: held, told, cut.
+    /// Counts of its connections: held, rejected, closed.
     fn report(&mut self) -> [usize; 3] {
         self.input.write_all(b"\n").unwrap();
         loop {
             let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "it has ended");
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the process has ended");
             if let Some(counts) = line.trim().strip_prefix("counts ") {
                 let counts: Vec<_> = counts.split(' ').map(|count| count.parse().unwrap()).collect();
                 return counts.try_into().unwrap();
@@ -74,9 +74,9 @@ impl Drop for Flooder {
     }
 }
 
-/// Opens connections that say half a word, and holds them; tells what became of them whenever there is a line of input.
+/// Opens connections with an incomplete request, and holds them. Prints their counts for each line of input.
 #[test]
-#[ignore = "this is what the other process does"]
+#[ignore = "runs in the other process"]
 fn opens_many_connections() {
     let Ok(address) = std::env::var("EDGE_FLOODS") else { return };
     let address: SocketAddr = address.parse().unwrap();
@@ -115,14 +115,14 @@ fn metric(metrics: &str, name: &str) -> usize {
     value
 }
 
-/// Asks until it is answered so.
+/// Repeats a request until it has this status.
 async fn until(address: SocketAddr, path: &str, status: u16) -> Answer {
     let deadline = Instant::now() + STUCK;
     loop {
         let answer = ask(address, "GET", path, &Value::Null).await;
         match answer {
             Ok(answer) if answer.status == status => return answer,
-            answer => assert!(Instant::now() < deadline, "{path} is never answered with {status}: {answer:?}"),
+            answer => assert!(Instant::now() < deadline, "{path} never returned {status}: {answer:?}"),
         }
         sleep(Duration::from_millis(20)).await;
     }
@@ -134,7 +134,7 @@ async fn five_thousand_connections_are_bounded_told_and_gone_and_health_is_answe
     let daemon = Guildhall::serve(&gateway.url)
         .env("GUILDHALL__API__ADMIN_KEY", KEY)
         .env("GUILDHALL__API__MAX_CONNECTIONS", &MOST.to_string())
-        // They stay for as long as the test takes.
+        // They stay open for the whole test.
         .env("GUILDHALL__API__HEADER_TIMEOUT_MS", "600000")
         .spawn();
     let address = daemon.address();
@@ -149,15 +149,15 @@ async fn five_thousand_connections_are_bounded_told_and_gone_and_health_is_answe
         if told + cut + MOST >= FLOOD && held <= MOST {
             break counts;
         }
-        assert!(Instant::now() < deadline, "not all of them are done with: {counts:?}");
+        assert!(Instant::now() < deadline, "not all of them are finished: {counts:?}");
         sleep(Duration::from_millis(50)).await;
     };
     let [held, told, cut] = counts;
-    println!("of {FLOOD} connections {held} are held, {told} were told, {cut} cut");
+    println!("of {FLOOD} connections {held} are held, {told} were rejected, {cut} closed");
     assert!(held >= MOST / 2, "{counts:?}");
-    assert!(told > FLOOD / 2, "most of them should have been told: {counts:?}");
+    assert!(told > FLOOD / 2, "most of them should be rejected with a response: {counts:?}");
 
-    // Nobody else can get in now, which is said, but for health and metrics.
+    // New connections are rejected now, except for health and metrics.
     let refused = until(address, "/v1/operations", 503).await;
     assert_eq!(refused.json()["type"], "urn:guildhall:problem:too-many-connections", "{refused:?}");
     for path in ["/livez", "/readyz"] {

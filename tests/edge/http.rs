@@ -1,4 +1,4 @@
-//! A caller that keeps its connection, and knows whether it was answered.
+//! A client that reuses its connection, and knows whether it got a response.
 
 use std::{io, net::SocketAddr};
 
@@ -16,7 +16,7 @@ pub(crate) struct Connection<S> {
     read: Vec<u8>,
 }
 
-/// An answer, all of it.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -29,7 +29,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Whether the other side ends the connection now.
+    /// Whether the server closes the connection after it.
     pub(crate) fn is_last(&self) -> bool {
         self.head.contains("connection: close")
     }
@@ -46,7 +46,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Self { stream, read: Vec::new() }
     }
 
-    /// Asks with the key, and waits for the answer; an error, if there is none.
+    /// Sends a request with the key, and waits for the response. Fails if there is none.
     pub(crate) async fn ask(&mut self, method: &str, path: &str, body: &Value) -> io::Result<Answer> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let head = format!(
@@ -89,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// Asks once, on a connection of its own.
+/// Sends one request on its own connection.
 pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, body: &Value) -> io::Result<Answer> {
     Connection::open(address).await?.ask(method, path, body).await
 }

@@ -1,4 +1,4 @@
-//! The edge of the API as a user has it: the real program, with callers that are many, slow, encrypted, or there while it ends.
+//! The edge of the API of the real program: many, slow or encrypted connections, and connections during shutdown.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -12,5 +12,5 @@ mod shared;
 mod support;
 mod tls;
 
-/// The key of these tests' daemons.
+/// The admin key of the daemons in these tests.
 pub(crate) const KEY: &str = "gh_edge_0123456789";

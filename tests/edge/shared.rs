@@ -1,4 +1,4 @@
-//! Requests that processes count together over Redis.
+//! Request counts that processes share over Redis.
 
 use std::{cell::RefCell, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ fn the_script_counts_as_the_machine_does() {
     let server = RedisServer::start();
     let redis = RefCell::new(server.client().get_connection().unwrap());
     assert!(SCRIPT.contains("redis.call('TIME')"));
-    // The test's own clock instead of the server's.
+    // The clock of the test instead of the server's.
     let script = redis::Script::new(&SCRIPT.replace("redis.call('TIME')", "{ARGV[6], ARGV[7]}"));
     let requests = prop::collection::vec((0..3_u8, 0..2_000_000_u64, 1..50_u32, any::<bool>()), 1..60);
     let longest = Duration::from_secs(60);
@@ -64,7 +64,7 @@ fn the_script_counts_as_the_machine_does() {
         .unwrap();
 }
 
-/// A process of a fleet, as far as its policies go: it answers that it has only just started, or that it was too much.
+/// A process of a fleet, with its policies only. It responds that it is starting, or that the limit is exceeded.
 struct Member {
     listener: Listener,
     _control: Control,
@@ -89,7 +89,7 @@ impl Member {
         ask(self.listener.address(), "POST", "/v1/guilds/7/operations", &body).await.unwrap()
     }
 
-    /// Asks until something is too much; how often it was not.
+    /// Submits until the limit is exceeded. Returns how many requests were not limited.
     async fn exhaust(&self) -> usize {
         for taken in 0..1_000 {
             match self.submit().await.status {
@@ -98,7 +98,7 @@ impl Member {
                 other => panic!("{other}"),
             }
         }
-        panic!("nothing is ever too much");
+        panic!("the limit is never reached");
     }
 }
 
@@ -111,7 +111,7 @@ fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
     guildhall::daemon::block_on(async {
         let server = RedisServer::start();
         let line = Relay::to(&server);
-        // Nothing comes back while the test runs, but for one a second.
+        // Only one request a second is restored while the test runs.
         let rate = Rate::new(1, 20).unwrap();
         let members = [Member::start(&config(line.url()), rate), Member::start(&config(line.url()), rate)];
         let keys = server.client();
@@ -119,16 +119,16 @@ fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
             let mut connection = keys.get_connection().unwrap();
             redis::cmd("KEYS").arg("*policy*").query(&mut connection).unwrap()
         };
-        // A call that is slow on a busy machine counts as lost; the next ones are counted together.
+        // A call that is slow on a busy machine counts as failed. Later ones are counted together.
         let deadline = Instant::now() + STUCK;
         while held().is_empty() {
             members[0].submit().await;
-            assert!(Instant::now() < deadline, "Redis is never asked");
+            assert!(Instant::now() < deadline, "Redis is never called");
             sleep(Duration::from_millis(50)).await;
         }
         assert_eq!(held(), ["guildhall:{42}:policy:heavy:admin"]);
         members[0].exhaust().await;
-        // What one has taken, the other has not.
+        // What one process has used is not available to the other.
         let refused = loop {
             let answer = members[1].submit().await;
             if answer.status == 429 {
@@ -139,13 +139,13 @@ fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
         let mut connection = keys.get_connection().unwrap();
         let full_at: f64 = redis::cmd("GET").arg(&held()[0]).query(&mut connection).unwrap();
         let (seconds, _): (f64, f64) = redis::cmd("TIME").query(&mut connection).unwrap();
-        assert!(full_at / 1e6 - seconds <= 21.0, "no more than the burst was given: {full_at}");
+        assert!(full_at / 1e6 - seconds <= 21.0, "no more than the burst was granted: {full_at}");
 
         line.cut();
-        // Alone, and no worse than before: it is not refused for ever, nor waited for long.
+        // Alone it is no stricter: requests are neither refused forever nor delayed for long.
         let deadline = Instant::now() + STUCK;
         while members[1].submit().await.status == 429 {
-            assert!(Instant::now() < deadline, "without Redis nothing is taken any more");
+            assert!(Instant::now() < deadline, "without Redis everything is refused");
             sleep(Duration::from_millis(100)).await;
         }
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
@@ -153,7 +153,7 @@ fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
         let deadline = Instant::now() + STUCK;
         while held().is_empty() {
             members[1].submit().await;
-            assert!(Instant::now() < deadline, "Redis is never asked again");
+            assert!(Instant::now() < deadline, "Redis is never called again");
             sleep(Duration::from_millis(100)).await;
         }
     })
@@ -181,7 +181,7 @@ fn a_refusal_needs_no_redis() {
             refused
         };
         assert!(refused >= 25, "{refused}");
-        assert!(calls() - before <= 50 - refused, "who is refused already does not keep Redis busy");
+        assert!(calls() - before <= 50 - refused, "a refusal does not call Redis");
 
         let ready = ask(member.listener.address(), "GET", "/livez", &Value::Null).await.unwrap();
         assert_eq!(ready.status, 200);

@@ -1,4 +1,4 @@
-//! The API over TLS: what it shows, what it says when it cannot, and how its health is asked.
+//! The API over TLS: its certificates, its errors, and its health checks.
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// An authority, and certificates of it for `api.test` and this machine.
+/// A CA with certificates for `api.test` and this machine.
 struct Authority {
     folder: TempDir,
     ca: rcgen::Certificate,
@@ -41,12 +41,12 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Writes a new certificate and its key; what a client sees of it.
+    /// Writes a new certificate and its key. Returns the certificate as clients see it.
     fn issue(&self, cert: &str, key: &str) -> Vec<u8> {
         let pair = KeyPair::generate().unwrap();
         let names = vec!["api.test".to_owned(), "127.0.0.1".to_owned()];
         let issued = CertificateParams::new(names).unwrap().signed_by(&pair, &self.ca, &self.key).unwrap();
-        // As a whole, as tools that renew certificates do.
+        // Atomically, as tools that renew certificates do.
         for (name, text) in [(key, pair.serialize_pem()), (cert, issued.pem())] {
             fs::write(self.file("new"), text).unwrap();
             fs::rename(self.file("new"), self.file(name)).unwrap();
@@ -54,7 +54,7 @@ impl Authority {
         issued.der().to_vec()
     }
 
-    /// A daemon that shows what is in these files.
+    /// A daemon that uses these files.
     fn daemon(&self, gateway: &str, cert: &str, key: &str) -> Guildhall {
         Guildhall::serve(gateway)
             .env("GUILDHALL__API__ADMIN_KEY", KEY)
@@ -73,7 +73,7 @@ impl Authority {
         TlsConnector::from(Arc::new(config))
     }
 
-    /// A connection that knows whom it speaks to, and the certificate that it was shown.
+    /// A verified connection, and the certificate of the server.
     async fn connect(&self, address: SocketAddr) -> (Connection<tokio_rustls::client::TlsStream<TcpStream>>, Vec<u8>) {
         let stream = TcpStream::connect(address).await.unwrap();
         let stream = self.connector().connect(ServerName::try_from("api.test").unwrap(), stream).await.unwrap();
@@ -103,22 +103,22 @@ async fn the_api_is_served_over_tls_and_new_certificates_are_shown_without_a_res
         let answer = connection.ask("GET", path, &Value::Null).await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
     }
-    assert!(ask(address, "GET", "/livez", &Value::Null).await.is_err(), "plain words get no answer");
+    assert!(ask(address, "GET", "/livez", &Value::Null).await.is_err(), "plain HTTP gets no response");
 
-    // What cannot be used is told, and the old one is still shown.
+    // An invalid certificate is reported, and the old one stays in use.
     fs::write(authority.file("cert.pem"), "nothing of use").unwrap();
     daemon.line_with("which holds no certificate");
     assert_eq!(authority.connect(address).await.1, first);
     let second = authority.issue("cert.pem", "key.pem");
-    daemon.line_with("the API's certificate has changed, and the new one is shown");
+    daemon.line_with("API certificate reloaded");
     assert_eq!(authority.connect(address).await.1, second);
-    // Whoever was there before is not disturbed.
+    // Existing connections are not disturbed.
     let metrics = connection.ask("GET", "/metrics", &Value::Null).await.unwrap().body;
     assert!(metrics.contains("guildhall_api_certificate_loads_total{result=\"error\"} 1"), "{metrics}");
     end(daemon);
 }
 
-/// Settings that name a certificate, and a log filter.
+/// Settings with a certificate and a log filter.
 fn settings(cert: &str, filter: &str) -> String {
     format!("[api.tls]\ncert_file = \"{cert}\"\nkey_file = \"{cert}.key\"\n[log]\nfilter = \"{filter}\"\n")
 }
@@ -131,10 +131,10 @@ async fn reload_swaps_the_certificate_for_new_connections_and_refuses_a_broken_o
     let second = authority.issue("second.pem", "second.pem.key");
     fs::write(authority.file("broken.pem"), "no certificate").unwrap();
     fs::copy(authority.file("first.pem.key"), authority.file("broken.pem.key")).unwrap();
-    // The key of another one.
+    // The key of another certificate.
     fs::copy(authority.file("second.pem"), authority.file("mixed.pem")).unwrap();
     fs::copy(authority.file("first.pem.key"), authority.file("mixed.pem.key")).unwrap();
-    // Other files than those that are in use: only a reload reads them.
+    // Not the files in use: only a reload reads them.
     let text = |cert: &str, filter: &str| settings(authority.file(cert).to_str().unwrap(), filter);
     let daemon = Guildhall::serve(&gateway.url)
         .env("GUILDHALL__API__ADMIN_KEY", KEY)
@@ -157,14 +157,14 @@ async fn reload_swaps_the_certificate_for_new_connections_and_refuses_a_broken_o
     }
     set("first.pem", "info");
     let same = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
-    assert!(same.body.contains("\"changed\":[]"), "what was refused was never applied: {same:?}");
+    assert!(same.body.contains("\"changed\":[]"), "a rejected change is never applied: {same:?}");
 
     set("second.pem", "info");
     let swapped = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
     assert_eq!(swapped.status, 200, "{swapped:?}");
     assert!(swapped.body.contains("\"certificate\""), "{swapped:?}");
     assert_eq!(authority.connect(address).await.1, second);
-    // The connection from before is not disturbed.
+    // The existing connection is not disturbed.
     assert_eq!(connection.ask("GET", "/v1/operations", &Value::Null).await.unwrap().status, 200);
     end(daemon);
 }
@@ -225,7 +225,7 @@ async fn commands_believe_the_daemon_of_their_own_settings_and_nobody_else() {
     end(daemon);
 }
 
-/// What a daemon says that cannot start with these files.
+/// The error of a daemon that cannot start with these files.
 fn refused(authority: &Authority, cert: &str, key: &str) -> String {
     let output = authority.daemon("ws://127.0.0.1:1", cert, key).output();
     assert_eq!(output.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! IDENTIFYs are counted where they outlive a process.
+//! IDENTIFYs are counted in the store, so that the count outlives a process.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,7 +23,7 @@ const LIMITS: IdentifyLimits =
 
 type Waits = Arc<Mutex<Vec<Duration>>>;
 
-/// A queue in paused time, and what it says of a day that is spent.
+/// A queue in paused time, and the waits that it reports for an exhausted day.
 fn queue(store: &Arc<Counts>, limits: IdentifyLimits) -> (IdentifyQueue, Waits) {
     let waits = Waits::default();
     let told = Arc::clone(&waits);
@@ -47,10 +47,10 @@ async fn a_crash_loop_identifies_no_more_often_than_the_day_allows() {
         if life <= 3 {
             all_heard(&sim, &ear, 1).await;
         } else {
-            ear.until("it says that the day is spent", |notes| !notes.out_of_identifies.is_empty()).await;
+            ear.until("it reports that the day is exhausted", |notes| !notes.out_of_identifies.is_empty()).await;
             ear.notes(|notes| assert!(notes.out_of_identifies[0] > Duration::from_secs(23 * 60 * 60)));
         }
-        // It crashes: no goodbye, and nothing kept of its session.
+        // It crashes: no close, and nothing of its session is stored.
         drop(shards);
     }
     assert_eq!((sim.gateway_score().identifies, sim.gateway_score().token_resets), (3, 0));
@@ -68,7 +68,7 @@ async fn shards_of_a_bucket_go_one_by_one_and_buckets_side_by_side() {
         went.push(start.elapsed().as_secs());
     }
     assert_eq!(went, [0, 0, 5, 5, 10, 10]);
-    assert!(store.asked() <= 10, "only the first of a bucket asks: {}", store.asked());
+    assert!(store.asked() <= 10, "only the first shard of a bucket calls the store: {}", store.asked());
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +79,7 @@ async fn without_a_store_nobody_identifies_and_with_it_again_somebody_does() {
     let mut wait = queue.enqueue(0);
     assert!(tokio::time::timeout(Duration::from_secs(3_600), &mut wait).await.is_err());
     let asked = store.asked();
-    assert!((100..2_000).contains(&asked), "it asks again, and not without end: {asked}");
+    assert!((100..2_000).contains(&asked), "it retries at a bounded rate: {asked}");
     store.fail(0);
     wait.await.unwrap();
     assert_eq!(store.granted(), 1);

@@ -1,4 +1,4 @@
-//! Whoever listens to shards: it writes down what it hears, and gives credit back or holds it.
+//! A listener to shards: it records what it receives, and returns credit or holds it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,20 +10,20 @@ use guildhall::discord::{SessionKind, ShardEvent};
 use guildhall_actors::shard::{Credit, FlowLimit, ShardMessage, ShardSender};
 use tokio::sync::{mpsc, watch};
 
-/// Longer than anything here takes; a test that waits so long is stuck.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// What was heard of one session, or of what was left of it.
+/// What was received of one session, or of its rest.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) shard: u32,
     pub(crate) id: Arc<str>,
     pub(crate) resume_url: Option<String>,
-    /// Whether its beginning was told.
+    /// Whether its start was received.
     pub(crate) began: bool,
-    /// Every number, in the order told.
+    /// All sequence numbers, in the order of arrival.
     pub(crate) numbers: Vec<u64>,
-    /// How many of them were events, by name.
+    /// Number of events by name.
     pub(crate) events: BTreeMap<String, u64>,
 }
 
@@ -32,7 +32,7 @@ impl Heard {
         self.numbers.last().copied().unwrap_or_default()
     }
 
-    /// That nothing is missing, twice or out of order, from this number on.
+    /// Whether nothing is missing, duplicated or out of order from this number on.
     pub(crate) fn is_whole_from(&self, first: u64) -> bool {
         self.numbers.iter().copied().eq(first..=self.last())
     }
@@ -40,25 +40,25 @@ impl Heard {
 
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// In the order in which they began.
+    /// In the order of their start.
     pub(crate) sessions: Vec<Heard>,
     pub(crate) connected: BTreeSet<u32>,
-    /// How often each shard was connected.
+    /// How often each shard connected.
     pub(crate) connects: BTreeMap<u32, u64>,
     pub(crate) resumed: u64,
     pub(crate) out_of_identifies: Vec<Duration>,
     pub(crate) largest_batch: usize,
-    /// What was not given back: of which shard, how many events and bytes.
+    /// Credit that was not returned: shard, number of events, and bytes.
     held: Option<Vec<(u32, usize, usize)>>,
 }
 
 impl Notes {
-    /// How many events were heard of a shard.
+    /// Number of events of a shard.
     pub(crate) fn events_of(&self, shard: u32) -> u64 {
         self.sessions.iter().filter(|heard| heard.shard == shard).flat_map(|heard| heard.events.values()).sum()
     }
 
-    /// The shard's present session.
+    /// The shard's current session.
     pub(crate) fn latest(&self, shard: u32) -> Option<&Heard> {
         self.sessions.iter().rfind(|heard| heard.shard == shard)
     }
@@ -77,7 +77,7 @@ impl Notes {
         match told {
             ShardMessage::Began { shard, session, resume_url } => {
                 let heard = self.session(shard, &session);
-                assert!(heard.numbers.is_empty() && !heard.began, "a session begins once, and first of all");
+                assert!(heard.numbers.is_empty() && !heard.began, "a session starts once, before its events");
                 (heard.began, heard.resume_url) = (true, resume_url);
                 None
             }
@@ -137,7 +137,7 @@ impl Ear {
         ear
     }
 
-    /// Gives credit back for one event after the other, each only after so long.
+    /// Returns credit for one event at a time, each after a delay.
     pub(crate) fn slow(allowance: FlowLimit, each: Duration) -> Self {
         let ear = Self::new(allowance);
         ear.hold();
@@ -176,11 +176,11 @@ impl Ear {
             let mut notes = notes.lock().unwrap();
             match event {
                 ShardEvent::Connected { shard, session } => {
-                    assert!(notes.connected.insert(shard), "it says so once");
+                    assert!(notes.connected.insert(shard), "reported once");
                     *notes.connects.entry(shard).or_default() += 1;
                     notes.resumed += u64::from(session == SessionKind::Resumed);
                 }
-                ShardEvent::Disconnected { shard } => assert!(notes.connected.remove(&shard), "it says so once"),
+                ShardEvent::Disconnected { shard } => assert!(notes.connected.remove(&shard), "reported once"),
                 ShardEvent::PermissionsChanged { .. } => {}
                 ShardEvent::OutOfIdentifies { again_in, .. } => notes.out_of_identifies.push(again_in),
             }
@@ -189,12 +189,12 @@ impl Ear {
         }
     }
 
-    /// Gives no credit back from now on.
+    /// Returns no credit from now on.
     pub(crate) fn hold(&self) {
         self.notes.lock().unwrap().held = Some(Vec::new());
     }
 
-    /// Gives back what was held, and from now on at once.
+    /// Returns the held credit, and from now on returns credit at once.
     pub(crate) fn release(&self) {
         let held = self.notes.lock().unwrap().held.take().unwrap();
         let credits = self.credits.lock().unwrap();
@@ -211,7 +211,7 @@ impl Ear {
         look(&self.notes.lock().unwrap())
     }
 
-    /// Waits until the notes say so.
+    /// Waits until a condition on the log holds.
     pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut(&Notes) -> bool) {
         let mut changed = self.changed.subscribe();
         let heard = tokio::time::timeout(STUCK, async {
@@ -225,7 +225,7 @@ impl Ear {
                     notes.sessions.iter().map(|h| (h.shard, h.id.clone(), h.numbers.len(), h.last())).collect();
                 format!("{sessions:?}, connected {:?}", notes.connected)
             });
-            panic!("never: {what}; heard {short}");
+            panic!("timed out: {what}; received {short}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that can happen to a connection.
+//! All faults of a connection.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::{
 
 const SHARDS: u32 = 2;
 
-/// Strikes, and waits until every shard has connected anew, if it must, and hears events again.
+/// Injects faults, and waits until every shard has reconnected, if it has to, and receives events again.
 async fn strike(sim: &SimHandle, ear: &Ear, faults: Vec<GatewayFault>) {
     let anew = u64::from(!matches!(faults.as_slice(), [GatewayFault::HeartbeatRequest { .. }]));
     let before = ear.notes(|notes| notes.connects.clone());
     let struck = faults.into_iter().map(|fault| sim.gateway_fault(fault)).max();
     assert_eq!(struck, Some(u64::from(SHARDS)));
     for shard in 0..SHARDS {
-        ear.until("it connects anew", |notes| notes.connects[&shard] >= before[&shard] + anew).await;
+        ear.until("it reconnects", |notes| notes.connects[&shard] >= before[&shard] + anew).await;
         let events = ear.notes(|notes| notes.events_of(shard));
         ear.until("events after a fault", |notes| notes.events_of(shard) > events + 100).await;
     }
@@ -37,7 +37,7 @@ async fn a_storm_with_every_fault_arrives_whole_and_in_order_in_each_session() {
     let (over, ends) = tokio::sync::oneshot::channel::<()>();
     let storm = async {
         tokio::select! {
-            report = sim.storm(spec) => panic!("the faults took longer than the storm: {report:?}"),
+            report = sim.storm(spec) => panic!("the faults took longer than the load: {report:?}"),
             _ = ends => {}
         }
     };
@@ -49,7 +49,7 @@ async fn a_storm_with_every_fault_arrives_whole_and_in_order_in_each_session() {
             vec![invalid(true)],
             vec![cut(4000, false)],
             vec![cut(4000, true)],
-            // Not right after a heartbeat that it would leave unanswered: that would look like a cut.
+            // Not right after a heartbeat that would stay unanswered: that would look like a cut.
             vec![GatewayFault::Zombie { shard: None }],
             vec![GatewayFault::HeartbeatRequest { shard: None }],
         ] {
@@ -65,7 +65,7 @@ async fn a_storm_with_every_fault_arrives_whole_and_in_order_in_each_session() {
 
     let score = sim.gateway_score();
     ear.notes(|notes| {
-        assert_eq!(notes.sessions.len(), 6, "each shard had three");
+        assert_eq!(notes.sessions.len(), 6, "three sessions for each shard");
         for heard in &notes.sessions {
             assert!(heard.began && heard.resume_url.is_some());
             assert!(heard.is_whole_from(1), "session {} of shard {}", heard.id, heard.shard);
@@ -73,7 +73,7 @@ async fn a_storm_with_every_fault_arrives_whole_and_in_order_in_each_session() {
             assert_eq!((session.shard, session.shards), (heard.shard, SHARDS));
             assert!(heard.last() <= session.sent_seq);
         }
-        assert!(notes.largest_batch > 1, "what is ready together is told together");
+        assert!(notes.largest_batch > 1, "events that are ready together arrive in one batch");
         assert!(notes.largest_batch <= 256);
     });
     assert_eq!((score.identifies, score.duplicate_shards, score.slow_readers), (6, 0, 0));
@@ -97,9 +97,9 @@ async fn a_gateway_that_says_nothing_is_tried_again_until_it_does() {
     all_heard(&sim, &ear, 1).await;
     let connections = sim.gateway_score().connections_lost;
     sim.gateway_fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 600_000 });
-    ear.until("it is noticed", |notes| notes.connected.is_empty()).await;
+    ear.until("the disconnect is noticed", |notes| notes.connected.is_empty()).await;
     storm(&sim, 50, StormEvent::MessageCreate).await;
-    eventually("it has left twice", || sim.gateway_score().connections_lost >= connections + 2).await;
+    eventually("it has disconnected twice", || sim.gateway_score().connections_lost >= connections + 2).await;
     sim.clear_gateway_faults();
     all_heard(&sim, &ear, 1).await;
     ear.notes(|notes| assert!(notes.sessions.len() == 1 && notes.sessions[0].is_whole_from(1)));
@@ -112,7 +112,7 @@ async fn a_gateway_that_cannot_be_reached_is_tried_again_with_the_same_session()
     let sim = sim(easy()).await;
     let ear = Ear::patient();
     let mut config = config(&sim, 1, at_once());
-    // The session is kept; where it was is gone.
+    // The session is stored; its resume URL is unreachable.
     let mut first = start(config, &ear);
     all_heard(&sim, &ear, 1).await;
     first.shutdown().await;
@@ -135,9 +135,9 @@ async fn privileged_intents_that_are_not_granted_end_a_shard_with_their_names() 
     let sim = sim(GatewayConfig { privileged_intents: false, ..easy() }).await;
     let ear = Ear::patient();
     let mut shards = start(config(&sim, 1, at_once()), &ear);
-    let ShardEnd::Refused(fatal) = shards.next_end().await else { panic!("it ended another way") };
+    let ShardEnd::Refused(fatal) = shards.next_end().await else { panic!("unexpected kind of end") };
     assert_eq!(fatal.code, 4014);
     let says = fatal.to_string();
-    assert!(says.contains("privileged intents it asks for (guild_members)"), "{says}");
+    assert!(says.contains("requested privileged intents (guild_members)"), "{says}");
     assert_eq!(shards.open(), Vec::<u32>::new());
 }

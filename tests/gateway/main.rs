@@ -1,9 +1,9 @@
-//! Whole shards against a simulated Discord: what it sends arrives whole, in order and once, whatever happens to the
-//! connection, to the process, and to whoever listens.
+//! Complete shards against a simulated Discord: its events arrive complete, in order and once, whatever happens to the
+//! connection, to the process, and to the listener.
 //!
 //! ```text
-//!  simulator ──ws──▶ Shards (their own threads) ──Told──▶ Ear, which writes down what it hears
-//!      └── faults, storms, score ──────────────▶ judge ◀───────────┘
+//!  simulator ──ws──▶ ShardPool (its own threads) ──ShardMessage──▶ listener, which records what it receives
+//!      └── faults, storms, score ───────────────▶ test ◀──────────────┘
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "tests")]

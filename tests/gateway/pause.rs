@@ -1,4 +1,4 @@
-//! Whoever listens has no room.
+//! The listener has no room.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ async fn a_shard_without_room_leaves_and_resumes_without_loss() {
     for round in 1..=2 {
         ear.hold();
         storm(&sim, 2_000, StormEvent::MessageCreate).await;
-        ear.until("it has left", |notes| notes.connected.is_empty()).await;
-        // What is resumed may fill it again at once.
+        ear.until("it has disconnected", |notes| notes.connected.is_empty()).await;
+        // The resumed events may fill the buffer again at once.
         let closes = || sim.gateway_score().closes_received.get(&4000).copied().unwrap_or_default();
-        eventually("Discord has heard that it left", || closes() >= round).await;
+        eventually("Discord has received the close", || closes() >= round).await;
         assert!(ear.used(0).events < CREDIT.events + 256, "{:?}", ear.used(0));
         ear.release();
         all_heard(&sim, &ear, 1).await;
-        ear.until("it is there again", |notes| notes.connected.len() == 1).await;
+        ear.until("it is connected again", |notes| notes.connected.len() == 1).await;
     }
     ear.notes(|notes| {
         assert_eq!(notes.sessions.len(), 1);
@@ -57,8 +57,8 @@ async fn what_is_true_for_a_moment_only_is_dropped_before_a_shard_leaves_and_kee
     let shed = || metric("guildhall_gateway_shed_total{class=\"fleeting\"}");
     let before = shed();
     storm(&sim, 3_000, StormEvent::TypingStart).await;
-    // What has no room is all but what is on its way and what is kept.
-    eventually("the others are dropped", || shed() - before >= 3_000.0 - 50.0 - 256.0 - 100.0).await;
+    // Only events in flight and buffered ones are not dropped.
+    eventually("the other events are dropped", || shed() - before >= 3_000.0 - 50.0 - 256.0 - 100.0).await;
     storm(&sim, 20, StormEvent::MessageCreate).await;
     ear.release();
     all_heard(&sim, &ear, 1).await;
@@ -81,14 +81,14 @@ async fn a_paused_shard_ends_when_it_is_told_to() {
     all_heard(&sim, &ear, 1).await;
     ear.hold();
     storm(&sim, 2_000, StormEvent::MessageCreate).await;
-    ear.until("it has left", |notes| notes.connected.is_empty()).await;
+    ear.until("it has disconnected", |notes| notes.connected.is_empty()).await;
     shards.shutdown().await;
     assert_eq!(shards.open(), Vec::<u32>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shard_with_little_room_lets_discord_wait_before_it_leaves() {
-    // A heartbeat is so far away that Discord can wait for a while.
+    // The heartbeat interval is long, so that Discord can wait for a while.
     let sim = sim(GatewayConfig { heartbeat_interval: Duration::from_secs(40), ..easy() }).await;
     let tiny = FlowLimit { events: 32, bytes: 1 << 30 };
     let ear = Ear::slow(tiny, Duration::from_micros(200));
@@ -101,7 +101,7 @@ async fn a_shard_with_little_room_lets_discord_wait_before_it_leaves() {
     ear.notes(|notes| {
         assert!(notes.sessions[0].is_whole_from(1));
         assert_eq!(notes.sessions[0].events["message.create"], 1_500);
-        assert!(notes.resumed <= 2, "it left {} times", notes.resumed);
+        assert!(notes.resumed <= 2, "it disconnected {} times", notes.resumed);
     });
     shards.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! Another process goes on where one has ended; and several share the shards.
+//! Another process continues where one has ended; and several processes share the shards.
 
 use guildhall_actors::ports::StoredSession;
 use guildhall_core::time::UnixMs;
@@ -9,7 +9,7 @@ use crate::{
     stage::{all_heard, at_once, config, easy, last_seq, sim, start, storm},
 };
 
-/// A session that is confirmed so far.
+/// A stored session that is confirmed up to this number.
 pub(crate) fn kept(heard: &Heard, shards: u32, confirmed: u64) -> StoredSession {
     StoredSession {
         shard: heard.shard,
@@ -36,7 +36,7 @@ async fn a_restart_resumes_after_what_is_confirmed_and_identifies_no_more() {
         } else {
             drop(first);
         }
-        // What happens while nobody is there.
+        // Events while no process runs.
         storm(&sim, 300, StormEvent::MessageCreate).await;
 
         let heard = ear.notes(|notes| notes.sessions.clone());
@@ -50,7 +50,7 @@ async fn a_restart_resumes_after_what_is_confirmed_and_identifies_no_more() {
             for session in &notes.sessions {
                 let before = heard.iter().find(|before| before.shard == session.shard).unwrap();
                 assert_eq!(session.id, before.id);
-                assert!(!session.began, "it had begun before");
+                assert!(!session.began, "it was started before");
                 assert!(session.is_whole_from(before.last() - 49), "{:?}", session.numbers);
                 assert_eq!(session.last(), last_seq(&sim, &session.id));
             }
@@ -98,13 +98,13 @@ async fn several_processes_each_run_their_part_of_the_shards() {
     let heard = |ear: &Ear| {
         ear.notes(|notes| notes.sessions.iter().filter_map(|heard| heard.events.get("message.create")).sum::<u64>())
     };
-    // All guilds are with one of them, and none with both.
-    left.until("its part is heard", |notes| {
+    // Each guild belongs to exactly one of them.
+    left.until("its part has arrived", |notes| {
         notes.sessions.iter().all(|heard| heard.last() == last_seq(&sim, &heard.id))
     })
     .await;
     right
-        .until("its part is heard", |notes| {
+        .until("its part has arrived", |notes| {
             notes.sessions.iter().all(|heard| heard.last() == last_seq(&sim, &heard.id))
         })
         .await;

@@ -16,7 +16,7 @@ use twilight_gateway::{
 
 use crate::ear::{Ear, STUCK};
 
-/// A gateway that lets shards identify as they like, and tires of nobody.
+/// A gateway without identify limits and with a high tolerance for missed heartbeats.
 pub(crate) fn easy() -> GatewayConfig {
     GatewayConfig {
         max_concurrency: 16,
@@ -30,26 +30,26 @@ pub(crate) fn easy() -> GatewayConfig {
 }
 
 pub(crate) async fn sim(gateway: GatewayConfig) -> SimHandle {
-    // Another test may have done so.
+    // Another test may have installed it.
     drop(rustls::crypto::ring::default_provider().install_default());
     metrics();
     Sim::start(SimConfig { guilds: 8, members: 1, channels: 1, gateway, ..SimConfig::default() }).await.unwrap()
 }
 
-/// What this process counts, over all tests that run in it.
+/// Metrics of this process, over all its tests.
 pub(crate) fn metrics() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(|| guildhall::metrics::install().unwrap())
 }
 
-/// The value of a line of the metrics; 0 if there is none.
+/// The value of a metric; 0 if there is none.
 pub(crate) fn metric(line: &str) -> f64 {
     let text = metrics().render();
     let value = text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
     value.unwrap_or_default()
 }
 
-/// No waits between IDENTIFYs.
+/// No spacing between IDENTIFYs.
 pub(crate) fn at_once() -> InMemoryQueue {
     InMemoryQueue::new(0, 1_000, Duration::from_secs(1), 1_000)
 }
@@ -79,32 +79,32 @@ where
     ShardPool::start(config, |shard| ear.feed(shard), ear.observer()).unwrap()
 }
 
-/// So many events, as fast as the machine allows.
+/// Sends so many events as fast as possible.
 pub(crate) async fn storm(sim: &SimHandle, count: u64, event: StormEvent) {
     let spec = StormSpec { events_per_s: 50_000, seconds: 30.0, count: Some(count), event, ..StormSpec::default() };
     assert_eq!(sim.storm(spec).await.sent, count);
 }
 
-/// The number of the last event that a session has, sent or not.
+/// The last sequence number of a session, sent or not.
 pub(crate) fn last_seq(sim: &SimHandle, session: &str) -> u64 {
     sim.gateway_score().sessions[session].last_seq
 }
 
-/// Waits until the ear has heard all of the shards' present sessions.
+/// Waits until the listener has received everything of the shards' current sessions.
 pub(crate) async fn all_heard(sim: &SimHandle, ear: &Ear, shards: u32) {
     for shard in 0..shards {
-        ear.until("all is heard", |notes| {
+        ear.until("everything has arrived", |notes| {
             notes.latest(shard).is_some_and(|heard| heard.last() == last_seq(sim, &heard.id))
         })
         .await;
     }
 }
 
-/// Waits for something that tells nobody of itself.
+/// Polls until a condition holds.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + STUCK;
     while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

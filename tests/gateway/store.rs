@@ -1,4 +1,4 @@
-//! A store that knows nothing but IDENTIFYs: it outlives processes, counts, and fails when it is told to.
+//! A store that only counts IDENTIFYs: it outlives processes, and fails on request.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ impl Counts {
         Arc::new(Self::default())
     }
 
-    /// The next so many calls fail.
+    /// Makes the next so many calls fail.
     pub(crate) fn fail(&self, times: u64) {
         self.state.lock().unwrap().fails = times;
     }
@@ -58,7 +58,7 @@ impl EventStore for Counts {
         state.asked += 1;
         let answer = if state.fails > 0 {
             state.fails -= 1;
-            Err(StoreError::Unavailable("it was told to fail".to_owned()))
+            Err(StoreError::Unavailable("a test made it fail".to_owned()))
         } else {
             let today: Vec<_> = state.granted.iter().filter(|at| ask.now.since(**at) < DAY).copied().collect();
             let since = state.last.get(&ask.bucket).map(|last| ask.now.since(*last));

@@ -1,4 +1,4 @@
-//! What leases promise, whoever keeps them.
+//! The contract of leases, on every backend.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ with_all! {
     async fn a_lease_is_held_until_it_is_given_back_and_then_by_the_next(pair) {
         let first = take(&*pair.one, "1", LONG).await;
         assert_eq!(pair.two.acquire(&name("1"), "two", LONG).await, Ok(None));
-        assert_eq!(pair.one.acquire(&name("1"), "one again", LONG).await, Ok(None), "not even its own holder");
+        assert_eq!(pair.one.acquire(&name("1"), "one again", LONG).await, Ok(None), "not even by its own holder");
         assert_eq!(pair.one.release(&first).await, Ok(true));
-        assert_eq!(pair.one.release(&first).await, Ok(false), "it was given back before");
+        assert_eq!(pair.one.release(&first).await, Ok(false), "it was released before");
         let second = take(&*pair.two, "1", LONG).await;
         assert!(second.fence > first.fence && second.token != first.token, "{first:?} {second:?}");
     }
@@ -49,13 +49,13 @@ with_all! {
         let next = take_at_last(&*pair.two, "1").await;
         assert_eq!(pair.one.renew(&ended, LONG).await, Ok(None));
         assert_eq!(pair.one.release(&ended).await, Ok(false));
-        assert!(pair.two.renew(&next, LONG).await.unwrap().is_some(), "its holder has it still");
+        assert!(pair.two.renew(&next, LONG).await.unwrap().is_some(), "its holder still has it");
         assert_eq!(pair.two.release(&next).await, Ok(true));
 
         let ended = take(&*pair.one, "2", SHORT).await;
         let gone = take_at_last(&*pair.two, "2").await;
         assert_eq!(pair.two.release(&gone).await, Ok(true));
-        assert_eq!(pair.one.renew(&ended, LONG).await, Ok(None), "nobody has it, and it is lost all the same");
+        assert_eq!(pair.one.renew(&ended, LONG).await, Ok(None), "it is free, but still lost for its first holder");
         assert!(is_free(&*pair.one, "2").await);
     }
 
@@ -88,7 +88,7 @@ with_all! {
         let renewed = pair.two.renew(&lease, longer).await.unwrap().unwrap();
         assert!((after + longer..=Instant::now() + longer).contains(&renewed.until), "{renewed:?}");
         assert_eq!((renewed.token, renewed.fence, &renewed.name), (lease.token, lease.fence, &lease.name));
-        // The keeper knows of it as well: what would end now does not.
+        // The backend has the new expiry too: the lease does not expire at the old one.
         assert!(pair.one.renew(&lease, SHORT).await.unwrap().is_some());
         take_at_last(&*pair.two, "1").await;
     }

@@ -1,4 +1,4 @@
-//! Keepers that go away, do not answer, or forget.
+//! Backends that fail, do not respond, or lose their data.
 
 use std::{str::FromStr as _, time::Duration};
 
@@ -18,14 +18,14 @@ use crate::{
     redis_server::RedisServer,
 };
 
-/// For calls that are to be lost by it.
+/// Timeout for calls that are meant to fail.
 const BRIEF_MS: &str = "300";
 
 fn is_out_of_reach<T: std::fmt::Debug>(answer: &Result<T, LeaseError>) {
     assert!(matches!(answer, Err(LeaseError::Unreachable(_))), "{answer:?}");
 }
 
-/// The first answer that is not lost.
+/// Repeats a call until it succeeds.
 async fn at_last<T>(mut asked: impl AsyncFnMut() -> Result<T, LeaseError>) -> T {
     let asking = async {
         loop {
@@ -34,7 +34,7 @@ async fn at_last<T>(mut asked: impl AsyncFnMut() -> Result<T, LeaseError>) -> T 
             }
         }
     };
-    tokio::time::timeout(STUCK, asking).await.expect("it never answers")
+    tokio::time::timeout(STUCK, asking).await.expect("it did not respond")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,9 +43,12 @@ async fn a_redis_that_has_lost_everything_gives_a_greater_fence() {
     let leases = redis(server.url(), STUCK);
     let first = take(&leases, "1", LONG).await;
     block_in_place(|| server.restart_empty());
-    let second = at_last(async || leases.acquire(&name("1"), "after", LONG).await).await.expect("it has forgotten");
+    let second = at_last(async || leases.acquire(&name("1"), "after", LONG).await).await.expect(
+        "the data was lost, so \
+        it is free",
+    );
     assert!(second.fence > first.fence, "{second:?} after {first:?}");
-    assert_eq!(leases.release(&first).await, Ok(false), "the first holder has nothing to give back");
+    assert_eq!(leases.release(&first).await, Ok(false), "the first holder has nothing to release");
     assert_eq!(leases.renew(&first, LONG).await, Ok(None));
     assert!(leases.renew(&second, LONG).await.unwrap().is_some());
 }
@@ -75,7 +78,7 @@ async fn keys_of_redis_end_by_themselves() {
     let fence = lasts("bulk-fence:77").await;
     assert!((6 * 24 * 3_600_000..=7 * 24 * 3_600_000).contains(&fence), "{fence}");
     assert_eq!(leases.release(&lease).await, Ok(true));
-    assert_eq!(lasts("bulk-lock:77").await, -2, "it is gone");
+    assert_eq!(lasts("bulk-lock:77").await, -2, "the key is gone");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,13 +91,13 @@ async fn leases_outlive_a_restart_of_postgres() {
     block_in_place(|| server.kill());
     is_out_of_reach(&leases.acquire(&name("2"), "two", LONG).await);
     block_in_place(|| server.start_again());
-    let renewed = at_last(async || leases.renew(&first, LONG).await).await.expect("it is held still");
+    let renewed = at_last(async || leases.renew(&first, LONG).await).await.expect("it is still held");
     assert!(!is_free(&leases, "1").await);
     assert_eq!(leases.release(&renewed).await, Ok(true));
     assert!(take(&leases, "1", LONG).await.fence > first.fence);
 }
 
-/// Connections that come and go with each transaction, of which few are lent to many.
+/// Pooled connections that change with each transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_are_kept_behind_a_pgbouncer_and_over_its_restart() {
     let server = postgres::shared();
@@ -112,7 +115,7 @@ async fn leases_are_kept_behind_a_pgbouncer_and_over_its_restart() {
         assert_eq!(held.len(), 10, "{held:?}");
         block_in_place(|| bouncer.restart());
         for lease in held {
-            let renewed = at_last(async || leases.renew(&lease, LONG).await).await.expect("it is held still");
+            let renewed = at_last(async || leases.renew(&lease, LONG).await).await.expect("it is still held");
             assert_eq!(leases.release(&renewed).await, Ok(true));
         }
     }
@@ -132,7 +135,7 @@ async fn a_file_that_somebody_else_writes_to_is_not_waited_for_for_ever() {
     assert!(leases.renew(&lease, LONG).await.unwrap().is_some());
 }
 
-/// Takes a file's one right to write.
+/// Starts a write transaction, which locks the file.
 trait Writes {
     async fn begin_writing(&self) -> sea_orm::DatabaseTransaction;
 }
@@ -146,7 +149,7 @@ impl Writes for DatabaseConnection {
     }
 }
 
-/// Rows that ended long ago go a few at a time, those of late stay, and what comes after has a greater fence.
+/// Rows that expired long ago are removed a few at a time, recent ones stay, and new leases have greater fences.
 async fn old_rows_go(leases: impl LeaseStore, raw: DatabaseConnection) {
     let mut fences = Vec::new();
     for nth in 0..40 {

@@ -1,4 +1,4 @@
-//! What every test begins with: a keeper of leases, and two processes' ways to it.
+//! Test setup: a lease backend, and the connections of two processes to it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 
 use crate::{postgres, redis_server::RedisServer};
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// A lease that no test sees the end of.
+/// A lease that does not expire within a test.
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
-/// A lease that has as good as ended.
+/// A lease that expires at once.
 pub(crate) const SHORT: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub(crate) enum Engine {
     Redis,
 }
 
-/// Leases of two processes that share a keeper.
+/// Connections of two processes to one backend.
 pub(crate) struct Pair {
     pub(crate) one: Arc<dyn LeaseStore>,
     pub(crate) two: Arc<dyn LeaseStore>,
     _keeper: Keeper,
 }
 
-#[expect(dead_code, reason = "they are here to be dropped")]
+#[expect(dead_code, reason = "held until they are dropped")]
 enum Keeper {
     Folder(TempDir),
     Shared,
@@ -70,12 +70,12 @@ pub(crate) fn settings_for(url: &str, timeout_ms: &str) -> settings::StoreSettin
     settings::load(SettingsSources { environment, ..SettingsSources::default() }).unwrap().settings.store
 }
 
-/// Leases in a database that is as it should be.
+/// Leases in a migrated database.
 pub(crate) fn sql(url: &str, timeout_ms: &str) -> SqlLeases {
     SqlLeases::open(&settings_for(url, timeout_ms)).unwrap()
 }
 
-/// Leases in a database that is made ready first.
+/// Migrates a database and opens its leases.
 pub(crate) async fn migrated(url: &str) -> SqlLeases {
     migrate::up(&settings_for(url, "20000")).await.unwrap();
     sql(url, "20000")
@@ -89,12 +89,12 @@ pub(crate) fn name(text: &str) -> LeaseName {
     LeaseName::new(text).unwrap()
 }
 
-/// Takes a lease that must be free.
+/// Acquires a lease that must be free.
 pub(crate) async fn take(leases: &dyn LeaseStore, text: &str, ttl: Duration) -> Lease {
-    leases.acquire(&name(text), "a test", ttl).await.unwrap().expect("nobody has it")
+    leases.acquire(&name(text), "a test", ttl).await.unwrap().expect("it is free")
 }
 
-/// Whether somebody has it, by trying to take it; gives it back if not.
+/// Whether a lease is free. Acquires and releases it to find out.
 pub(crate) async fn is_free(leases: &dyn LeaseStore, text: &str) -> bool {
     match leases.acquire(&name(text), "who looks", LONG).await.unwrap() {
         Some(lease) => leases.release(&lease).await.unwrap(),
@@ -102,7 +102,7 @@ pub(crate) async fn is_free(leases: &dyn LeaseStore, text: &str) -> bool {
     }
 }
 
-/// Takes a lease that is about to end, as soon as it has ended.
+/// Acquires a lease as soon as it has expired.
 pub(crate) async fn take_at_last(leases: &dyn LeaseStore, text: &str) -> Lease {
     let trying = async {
         loop {
@@ -111,10 +111,10 @@ pub(crate) async fn take_at_last(leases: &dyn LeaseStore, text: &str) -> Lease {
             }
         }
     };
-    tokio::time::timeout(STUCK, trying).await.expect("it never ends")
+    tokio::time::timeout(STUCK, trying).await.expect("it did not expire")
 }
 
-/// Runs each test with every keeper.
+/// Runs each test on every backend.
 macro_rules! with_all {
     ($($(#[$attribute:meta])* async fn $name:ident($pair:ident) $body:block)*) => {$(
         mod $name {

@@ -1,4 +1,4 @@
-//! Leases on real keepers: one suite, run on SQLite, PostgreSQL and Redis.
+//! Leases on real backends: one suite that runs on SQLite, PostgreSQL and Redis.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Random schedules, against what a table of holders says should come of them.
+//! Random schedules, compared with a model of the holders.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::keepers::{Engine, LONG, Pair, SHORT, take_at_last};
 
 const NAMES: usize = 3;
 
-/// What is done. A lease is one of those that were given out so far, however long ago.
+/// An action. `lease` selects one of the leases acquired so far, however long ago.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Acquire {
@@ -25,7 +25,7 @@ enum Action {
         lease: usize,
         by: usize,
     },
-    /// Whoever holds it lets it end, and somebody else has it next.
+    /// The lease of the holder expires, and the other process acquires it.
     Outlast {
         name: usize,
         by: usize,
@@ -42,7 +42,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What should be: who holds each name, by the place of the lease among those given out, and its last fence.
+/// The expected state: the holder of each name, as an index of the acquired leases, and its last fence.
 struct Model {
     ways: [Arc<dyn LeaseStore>; 2],
     names: [LeaseName; NAMES],
@@ -53,7 +53,7 @@ struct Model {
 
 impl Model {
     fn new(pair: &Pair) -> Self {
-        // Names of its own, so that one keeper serves all schedules.
+        // Unique names, so that one backend serves all schedules.
         let own = fastrand::u64(..);
         Self {
             ways: [Arc::clone(&pair.one), Arc::clone(&pair.two)],
@@ -71,7 +71,7 @@ impl Model {
         self.given.push((name, lease));
     }
 
-    /// One of those that were given out, and whether it is held.
+    /// One of the acquired leases, and whether it is held.
     fn pick(&self, lease: usize) -> Option<(usize, Lease, bool)> {
         let place = lease.checked_rem(self.given.len())?;
         let (name, lease) = self.given[place].clone();

@@ -1,4 +1,4 @@
-//! What the real program tells Prometheus.
+//! The metrics of the real program.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,8 @@ on = "interaction.command.broken"
 reply = "{data.nowhere}"
 "#;
 
-/// What alerts look at has to be there before anything has happened: a series that appears with its first increase shows none.
+/// Series of alerts must exist before anything has happened: a series that appears with its first increase shows no
+/// increase.
 const FROM_THE_START: [&str; 17] = [
     "guildhall_breaker_state{key=\"discord\"} 0",
     "guildhall_build_info",
@@ -53,14 +54,14 @@ const FROM_THE_START: [&str; 17] = [
     "process_start_time_seconds",
 ];
 
-/// Asks until all of these are told.
+/// Reads the metrics until they have all of these lines.
 pub(crate) async fn until_told(address: std::net::SocketAddr, lines: &[&str]) -> String {
     let deadline = Instant::now() + STUCK;
     loop {
         let text = tokio::task::block_in_place(|| get(address, "/metrics")).body;
         let missing = lines.iter().find(|line| !text.lines().any(|told| told.starts_with(**line)));
         let Some(missing) = missing else { return text };
-        assert!(Instant::now() < deadline, "never told: {missing}");
+        assert!(Instant::now() < deadline, "timed out waiting for {missing}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -79,7 +80,7 @@ async fn what_it_tells_is_as_described_and_what_alerts_look_at_is_there_from_the
     daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
     until_told(address, &FROM_THE_START).await;
 
-    // One that is answered, one that is given up, and an operation that Discord refuses.
+    // One that succeeds, one that fails, and an operation that Discord refuses.
     let guild = sim.guilds()[0];
     sim.fire(FireSpec::command(guild, "hello")).await.unwrap();
     sim.fire(FireSpec::command(guild, "broken")).await.unwrap();
@@ -105,7 +106,7 @@ async fn what_it_tells_is_as_described_and_what_alerts_look_at_is_there_from_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
-    // It takes connections, and never answers.
+    // It accepts connections, and never responds.
     let brain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let handlers = format!(
         "[[handlers]]\nname = \"brain\"\non = [\"guild.create\", \"interaction.command.ask\"]\n\
@@ -132,7 +133,7 @@ async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
         "guildhall_inbox_events 0",
     ];
     let text = until_told(address, &told).await;
-    // READY is confirmed, and nothing after it; what nobody wants to hear of counts as well.
+    // READY is confirmed, and nothing after it. Events without a handler count, too.
     let lag = text.lines().find_map(|line| line.strip_prefix("guildhall_gateway_sequence_lag{shard=\"0\"} "));
     let lag: u64 = lag.unwrap().parse().unwrap();
     assert!((4..20).contains(&lag), "{lag}");
@@ -159,21 +160,21 @@ async fn a_store_that_goes_away_is_down_until_it_is_back() {
     until_told(address, &["guildhall_store_up 1", "guildhall_ready{part=\"store\"} 1"]).await;
 }
 
-/// Every sample is of a metric that is described, of its type, and with no other labels.
+/// Asserts that every sample is of a described metric, of its type, and with no other labels.
 fn all_is_described(text: &str) {
     let types: BTreeMap<&str, &str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
     for (name, kind) in &types {
         let metric = metrics::all().find(|metric| metric.name == *name);
-        let metric = metric.unwrap_or_else(|| panic!("{name} is told, and in no list of metrics"));
+        let metric = metric.unwrap_or_else(|| panic!("{name} is exported, but not described"));
         assert_eq!(metric.kind.name(), *kind, "{name}");
-        assert!(text.lines().any(|line| line == format!("# HELP {name} {}", metric.help)), "{name} is not explained");
+        assert!(text.lines().any(|line| line == format!("# HELP {name} {}", metric.help)), "{name} has no help text");
     }
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (series, _value) = line.rsplit_once(' ').unwrap();
         let named = promql::named(series);
         let name = named.metrics.first().unwrap();
-        let metric = metric_of(name).unwrap_or_else(|| panic!("{name} is told, and in no list of metrics"));
+        let metric = metric_of(name).unwrap_or_else(|| panic!("{name} is exported, but not described"));
         let labels: BTreeSet<&str> = named.matched.iter().map(|(_, label)| label.as_str()).collect();
         let is_le = |label: &str| metric.kind == MetricType::Histogram && label == "le";
         let other = labels.iter().find(|label| !(metric.labels.contains(label) || is_le(label)));
@@ -188,7 +189,7 @@ fn promtool_has_nothing_to_say(text: &str) {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("promtool is there: scripts/test installs it, as `prometheus` of Debian");
+        .expect("promtool is installed: scripts/test installs it, as `prometheus` of Debian");
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let said = promtool.wait_with_output().unwrap();
     let words = String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&said.stdout);

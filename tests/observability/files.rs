@@ -1,4 +1,4 @@
-//! What an operator's files hold: alerts, their tests, and dashboards.
+//! The files for operators: alerts, their tests, and dashboards.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ pub(crate) fn at(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// The files in a folder that end so, by their name without that ending, and what they hold.
+/// The contents of the files in a folder with this suffix, by name without the suffix.
 pub(crate) fn all(folder: &str, ending: &str) -> BTreeMap<String, String> {
     let found = fs::read_dir(at(folder)).unwrap().map(|entry| entry.unwrap().path());
     let found = found.filter_map(|path| {
@@ -25,19 +25,19 @@ pub(crate) fn all(folder: &str, ending: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// A rule that alerts.
+/// An alerting rule.
 #[derive(Debug, Default)]
 pub(crate) struct Alert {
     pub(crate) name: String,
-    /// `expr`, `for`, and what stands under `labels` and `annotations`.
+    /// `expr`, `for`, and the fields of `labels` and `annotations`.
     pub(crate) fields: BTreeMap<String, String>,
 }
 
-/// Every rule that alerts. promtool has read the files as YAML; here it is enough to know how we write them.
+/// Every alerting rule. promtool validates the files as YAML; this reads only the form that we write.
 pub(crate) fn alerts() -> Vec<Alert> {
     let mut alerts: Vec<Alert> = Vec::new();
     for text in all("config/prometheus/rules", ".yml").values() {
-        // The name of a field whose value is folded over the next lines, and how far it is indented.
+        // The name of a field whose value is folded over the next lines, and its indentation.
         let mut folded: Option<(String, usize)> = None;
         for line in text.lines() {
             let (indent, line) = (line.len() - line.trim_start().len(), line.trim_start());
@@ -64,16 +64,16 @@ pub(crate) fn alerts() -> Vec<Alert> {
     alerts
 }
 
-/// What a promtool test expects of an alert.
+/// What promtool tests expect of an alert.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    /// How often it is to fire.
+    /// Number of tests in which it fires.
     pub(crate) fires: usize,
-    /// How often it is not to.
+    /// Number of tests in which it does not fire.
     pub(crate) is_silent: usize,
 }
 
-/// What promtool tests of each alert.
+/// The promtool tests of each alert.
 pub(crate) fn alert_tests() -> BTreeMap<String, Expected> {
     let mut tests: BTreeMap<String, Expected> = BTreeMap::new();
     for text in all("config/prometheus/tests", ".yml").values() {
@@ -103,7 +103,7 @@ pub(crate) fn dashboards() -> BTreeMap<String, Value> {
     all("config/grafana/dashboards", ".json").into_iter().map(read).collect()
 }
 
-/// The panels of a dashboard, those in rows included, and without the rows.
+/// The panels of a dashboard, including those in rows, without the rows.
 pub(crate) fn panels(board: &Value) -> Vec<&Value> {
     let mut found = Vec::new();
     for panel in board["panels"].as_array().unwrap() {
@@ -115,7 +115,7 @@ pub(crate) fn panels(board: &Value) -> Vec<&Value> {
     found
 }
 
-/// What a dashboard asks Prometheus, and where.
+/// The queries of a dashboard, each with its panel or variable.
 pub(crate) fn questions(board: &Value) -> Vec<(String, String)> {
     let targets = panels(board).into_iter().flat_map(|panel| {
         let title = panel["title"].as_str().unwrap().to_owned();
@@ -124,7 +124,7 @@ pub(crate) fn questions(board: &Value) -> Vec<(String, String)> {
     });
     let variables = board["templating"]["list"].as_array().unwrap().iter().filter(|one| one["type"] == "query");
     let variables = variables.map(|one| {
-        // `label_values(metric{…}, label)` is Grafana's, and not PromQL.
+        // `label_values(metric{…}, label)` is a function of Grafana, not PromQL.
         let query = one["query"]["query"].as_str().unwrap();
         let inner = query.strip_prefix("label_values(").and_then(|query| query.strip_suffix(')')).unwrap();
         let (metric, _label) = inner.rsplit_once(',').unwrap();

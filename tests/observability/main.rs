@@ -1,6 +1,6 @@
-//! What an operator watches Guildhall with: metrics, alerts, runbooks and dashboards, and that they speak of the same things.
+//! Monitoring of Guildhall: metrics, alerts, runbooks and dashboards are consistent.
 //!
-//! `scripts/test` lets promtool check the rules themselves, and whether each alert fires when it should.
+//! `scripts/test` runs promtool to check the rules themselves, and that each alert fires when it should.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -20,14 +20,14 @@ use std::process::Command;
 use guildhall::metrics;
 use guildhall_actors::telemetry::{Metric, MetricType};
 
-/// Where runbooks can be read.
+/// URL of the runbooks.
 const RUNBOOKS: &str = "https://guildhall.example/docs/runbooks";
-/// Labels that Prometheus gives every series, and that buckets have.
+/// Labels that Prometheus adds to every series, and the label of buckets.
 const EVERYWHERE: [&str; 3] = ["job", "instance", "le"];
-/// Series that Prometheus makes itself.
+/// Series that Prometheus creates itself.
 const PROMETHEUS_OWN: [&str; 2] = ["up", "ALERTS"];
 
-/// The metric that a series belongs to.
+/// The metric of a series.
 fn metric_of(series: &str) -> Option<&'static Metric> {
     let is = |name: &str, histogram: bool| {
         metrics::all().find(|metric| metric.name == name && (metric.kind == MetricType::Histogram) == histogram)
@@ -36,7 +36,7 @@ fn metric_of(series: &str) -> Option<&'static Metric> {
     is(series, false).or_else(|| is(part?, true))
 }
 
-/// What is wrong with an expression, if something is.
+/// The errors of an expression.
 fn wrong_with(expression: &str) -> Vec<String> {
     let named = promql::named(expression);
     let mut wrong = Vec::new();
@@ -45,7 +45,7 @@ fn wrong_with(expression: &str) -> Vec<String> {
         match metric_of(series) {
             Some(metric) => labels.extend(metric.labels),
             None if PROMETHEUS_OWN.contains(&series.as_str()) => labels.extend(["alertname", "alertstate", "severity"]),
-            None => wrong.push(format!("there is no metric {series}")),
+            None => wrong.push(format!("no metric {series}")),
         }
     }
     for (series, label) in &named.matched {
@@ -60,7 +60,7 @@ fn wrong_with(expression: &str) -> Vec<String> {
         }
     }
     if named.metrics.is_empty() {
-        wrong.push("it names no metric".to_owned());
+        wrong.push("it has no metric".to_owned());
     }
     wrong
 }
@@ -105,24 +105,24 @@ fn every_alert_says_what_it_means_and_has_a_runbook_and_a_test_of_both_sides() {
         *rules.entry(&alert.name).or_default() += 1;
         assert!(["critical", "warning"].contains(&alert.fields["severity"].as_str()), "{alert:?}");
         for said in ["summary", "description"] {
-            assert!(alert.fields[said].trim().ends_with('.'), "{}: {said} is no sentence", alert.name);
+            assert!(alert.fields[said].trim().ends_with('.'), "{}: {said} is not a sentence", alert.name);
         }
         assert_eq!(alert.fields["runbook_url"], format!("{RUNBOOKS}/{}.md", alert.name));
     }
     for (name, count) in rules {
         let runbook = runbooks.remove(name).unwrap_or_else(|| panic!("no docs/runbooks/{name}.md"));
-        assert!(runbook.starts_with(&format!("# {name}\n")), "{name}: the runbook begins with its name");
+        assert!(runbook.starts_with(&format!("# {name}\n")), "{name}: the runbook starts with its name");
         for part in
             ["## What it means", "## What users feel", "## What to look at", "## What to do", "## When it goes away"]
         {
-            assert!(runbook.contains(&format!("\n{part}\n")), "{name}: the runbook has no part {part:?}");
+            assert!(runbook.contains(&format!("\n{part}\n")), "{name}: the runbook has no section {part:?}");
         }
         let test = tests.remove(name).unwrap_or_else(|| panic!("{name} has no promtool test"));
         assert!(test.fires >= count && test.is_silent > 0, "{name} has {count} rules, and its tests {test:?}");
     }
     runbooks.remove("README");
-    assert!(runbooks.is_empty(), "runbooks of no alert: {:?}", runbooks.keys());
-    assert!(tests.is_empty(), "tests of no alert: {:?}", tests.keys());
+    assert!(runbooks.is_empty(), "runbooks without an alert: {:?}", runbooks.keys());
+    assert!(tests.is_empty(), "tests without an alert: {:?}", tests.keys());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_runbooks_tell_people_to_look_at_exists() {
         let words = text.split(|next: char| !(next.is_alphanumeric() || next == '_'));
         for series in words.filter(|word| word.starts_with("guildhall_") || word.starts_with("process_")) {
             let known = metric_of(series).or_else(|| metrics::all().find(|metric| metric.name == series));
-            assert!(known.is_some(), "{name}: there is no metric {series}");
+            assert!(known.is_some(), "{name}: no metric {series}");
         }
     }
 }
@@ -155,16 +155,16 @@ fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
             for (dx, dy) in
                 (0..grid["w"].as_u64().unwrap()).flat_map(|dx| (0..grid["h"].as_u64().unwrap()).map(move |dy| (dx, dy)))
             {
-                assert!(x + dx < 24 && places.insert((x + dx, y + dy)), "{name}: {title} lies on another panel");
+                assert!(x + dx < 24 && places.insert((x + dx, y + dy)), "{name}: {title} overlaps another panel");
             }
-            assert!(!panel["description"].as_str().unwrap().is_empty(), "{name}: {title} does not say what it shows");
+            assert!(!panel["description"].as_str().unwrap().is_empty(), "{name}: {title} has no description");
             assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title} has no unit");
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}: {title}");
             for target in panel["targets"].as_array().unwrap() {
                 let expression = target["expr"].as_str().unwrap();
                 assert!(
                     expression.contains("$instance") || expression.contains("ALERTS"),
-                    "{name}: {title} is of all instances"
+                    "{name}: {title} does not select an instance"
                 );
             }
         }
@@ -177,7 +177,7 @@ fn every_question_of_a_dashboard_is_one_that_prometheus_understands() {
     let boards = files::dashboards();
     let questions: Vec<_> = boards.values().flat_map(files::questions).collect();
     for (n, (_, expression)) in questions.iter().enumerate() {
-        // As Grafana would fill them in.
+        // As Grafana would substitute them.
         let expression = expression.replace("$__rate_interval", "1m").replace("$instance", ".*");
         assert!(!expression.contains('$'), "{expression}");
         rules.push_str(&format!("  - record: panel_{n}\n    expr: {}\n", serde_json::to_string(&expression).unwrap()));
@@ -203,12 +203,12 @@ fn every_metric_is_in_the_documentation_as_it_is_in_the_code() {
         }
     }
     assert!(missing.is_empty(), "docs/observability.md lacks these rows:\n{}", missing.join("\n"));
-    // Other tables name alerts, and spans by a few words.
+    // Other tables list alerts, and spans by a few words.
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let rows = rows.filter(|(name, _)| !name.contains(' '));
     let gone: Vec<_> =
         rows.map(|(name, _)| name).filter(|name| !names.contains(name) && !name.starts_with("Guildhall")).collect();
-    assert!(gone.is_empty(), "docs/observability.md has metrics that are gone: {gone:?}");
+    assert!(gone.is_empty(), "docs/observability.md has metrics that no longer exist: {gone:?}");
 }
 
 #[test]
@@ -219,15 +219,18 @@ fn every_setting_and_file_that_compose_names_exists() {
     let named: Vec<_> = named.filter(|name| name.starts_with("GUILDHALL__")).collect();
     assert!(named.len() >= 4, "{named:?}");
     for name in named {
-        assert!(settings.contains(&format!("| `{name}` |")), "{name} is no setting");
+        assert!(settings.contains(&format!("| `{name}` |")), "{name} is not a setting");
     }
     let mounted = compose.lines().filter_map(|line| line.trim().strip_prefix("- ./")?.split_once(':'));
     for (path, _) in mounted {
-        assert!(files::at("config").join(path).exists(), "config/{path} is not there");
+        assert!(files::at("config").join(path).exists(), "config/{path} does not exist");
     }
-    // A secret is a file that scripts/secrets makes, but for the token.
+    // Every secret is a file that scripts/secrets creates, except the token.
     let makes = fs::read_to_string(files::at("scripts/secrets")).unwrap();
     for path in compose.lines().filter_map(|line| line.trim().strip_prefix("file: ./secrets/")) {
-        assert!(makes.contains(&format!("keep {path} ")) || path == "discord_token", "nobody makes {path}");
+        assert!(
+            makes.contains(&format!("keep {path} ")) || path == "discord_token",
+            "scripts/secrets does not create {path}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Which metrics and labels an expression of PromQL names. It reads what our own files hold, not the whole language.
+//! The metrics and labels in a PromQL expression. It reads what our own files contain, not the whole language.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ const KEYWORDS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "inf", "na
 /// Words before a list of labels.
 const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
-/// What an expression names.
+/// The names in an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) metrics: BTreeSet<String>,
-    /// Labels that a metric is selected by.
+    /// Labels in the selector of a metric.
     pub(crate) matched: BTreeSet<(String, String)>,
-    /// Labels that something is grouped by.
+    /// Labels in a grouping.
     pub(crate) grouped: BTreeSet<String>,
 }
 
@@ -24,7 +24,7 @@ enum Token {
     Sign(char),
 }
 
-/// Reads an expression.
+/// Parses an expression.
 pub(crate) fn named(expression: &str) -> Named {
     let tokens = tokens(expression);
     let mut named = Named::default();
@@ -39,7 +39,7 @@ pub(crate) fn named(expression: &str) -> Named {
             at += tokens[at..].iter().position(|token| *token == Token::Sign(')')).unwrap() + 1;
         } else if !opens && !KEYWORDS.contains(&word.to_lowercase().as_str()) && !BEFORE_LABELS.contains(&word.as_str())
         {
-            // `sum by (x) (y)`: the function stands before `by`, not before a bracket.
+            // `sum by (x) (y)`: the function is before `by`, not before a bracket.
             if matches!(tokens.get(at), Some(Token::Word(next)) if BEFORE_LABELS.contains(&next.as_str())) {
                 continue;
             }
@@ -77,7 +77,7 @@ fn tokens(expression: &str) -> Vec<Token> {
                 }
                 tokens.push(Token::Text);
             }
-            // How far back: a time, or a variable of Grafana's.
+            // A range: a duration, or a Grafana variable.
             '[' => drop(rest.by_ref().find(|next| *next == ']')),
             '$' => while rest.next_if(|next| next.is_alphanumeric() || *next == '_').is_some() {},
             '0'..='9' => while rest.next_if(|next| next.is_alphanumeric() || *next == '.').is_some() {},

@@ -1,4 +1,4 @@
-//! That a bot may grow: the number of series does not.
+//! The number of series does not grow with the bot.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use super::daemon::until_told;
 use super::support::{Guildhall, get};
 
 const GUILDS: u32 = 10_000;
-/// So many are there first: enough for every series that comes with an event and an operation.
+/// Guilds at the start: enough for every series that an event and an operation create.
 const FIRST: u32 = 20;
-/// So many come at once then.
+/// Guilds that are added in one step.
 const NEXT: u32 = 500;
-/// Series that may appear only when there is more to do: somebody had to wait, or something was put off. Were a single one to
-/// come with each guild, there would be ten thousand.
+/// Series that may appear only under load, such as those of waits and delays. A series for each guild would add ten
+/// thousand.
 const UNDER_LOAD: usize = 60;
 
-/// Each guild that comes is an event, and makes an operation that makes a call.
+/// Each new guild is an event, and leads to an operation with one call.
 const HANDLERS: &str = r#"
 [[handlers]]
 name = "furnishes"
@@ -24,7 +24,7 @@ on = "guild.create"
 do = [{ kind = "read", payload = { path = "/guilds/{guild_id}" } }]
 "#;
 
-/// The series that are told, without their values.
+/// The exported series, without their values.
 fn series(address: std::net::SocketAddr) -> BTreeSet<String> {
     let text = tokio::task::block_in_place(|| get(address, "/metrics")).body;
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -51,14 +51,14 @@ async fn ten_thousand_guilds_have_as_many_series_as_a_few() {
 
     let spec = |count| GuildsSpec { count: Some(count), members: Some(1), channels: Some(1), ..GuildsSpec::default() };
     for all in (FIRST..GUILDS).step_by(NEXT as usize).skip(1).chain([GUILDS]) {
-        // As a bot grows: not all on one day.
+        // A bot does not get all guilds on one day.
         let there = u32::try_from(sim.guilds().len()).unwrap();
         sim.make_guilds(&spec(all - there)).unwrap();
         until_told(address, &[&done(all)]).await;
     }
     let many = series(address);
     let new: Vec<_> = many.difference(&few).collect();
-    assert!(new.len() <= UNDER_LOAD, "{} series were {}, with {GUILDS} guilds: {new:?}", few.len(), many.len());
+    assert!(new.len() <= UNDER_LOAD, "{} series became {} with {GUILDS} guilds: {new:?}", few.len(), many.len());
     let ids: Vec<String> = sim.guilds().iter().map(ToString::to_string).collect();
     let of_a_guild = many.iter().find(|series| ids.iter().take(50).any(|id| series.contains(id.as_str())));
     assert_eq!(of_a_guild, None);

@@ -1,4 +1,4 @@
-//! Wrong clocks: what was made is found again, and nothing expires within its time.
+//! Wrong clocks: created objects are found again, and nothing expires too early.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn sim(clock_ahead_s: i64) -> SimHandle {
     Sim::start(SimConfig { bots, clock_ahead_s, ..SimConfig::default() }).await.unwrap()
 }
 
-/// How far the daemon's clock is ahead of Discord's, as its metric has it.
+/// Offset between the daemon's clock and the reference, as its metric reports it.
 fn offset(daemon: &Daemon, reference: &str) -> f64 {
     let name = format!("guildhall_clock_offset_seconds{{reference=\"{reference}\"}} ");
     let metrics = daemon.metrics();
@@ -25,7 +25,8 @@ fn offset(daemon: &Daemon, reference: &str) -> f64 {
     line.unwrap_or_else(|| panic!("{reference} is not measured: {metrics}")).parse().unwrap()
 }
 
-/// Loses the answer to a POST that took effect, without an audit log to find it in, and returns how often the role was made.
+/// Loses the response to a POST that took effect, without an audit log to find it in. Returns how often the role was
+/// created.
 async fn roles_made_with(sim: &SimHandle, store: &str) -> usize {
     let spec = GuildsSpec { bot_permissions: Some(MANAGE_ROLES), ..GuildsSpec::default() };
     let guild = sim.make_guilds(&spec).unwrap()[0];
@@ -76,7 +77,7 @@ fn a_jump_of_the_clock_expires_neither_keys_nor_deadlines() {
         "deadline_ms": 7_200_000}]);
     let waiting = daemon.submit(guild, &waiting).remove(0);
 
-    // The log line says that the daemon has seen the new time; sweeps run all the while.
+    // The log line shows that the daemon has seen the new time. Sweeps run all the time.
     for jump in [2 * DAY, -2 * DAY] {
         clock.move_by(jump, 0);
         daemon.line_with("the clock of this machine is wrong");
@@ -88,7 +89,7 @@ fn a_jump_of_the_clock_expires_neither_keys_nor_deadlines() {
         assert_eq!(again.json()["operations"][0]["id"], first, "{}", again.body);
         assert_eq!(daemon.show(&waiting)["state"], "scheduled", "{jump}");
         clock.move_by(0, 0);
-        daemon.line_with("the clock of this machine is right again");
+        daemon.line_with("the clock of this machine is correct again");
     }
     // And over a restart with a wrong clock.
     daemon.stop();

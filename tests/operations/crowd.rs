@@ -1,4 +1,4 @@
-//! Ten thousand guilds with ten operations each: they stay in the store, and a bounded part of them in memory.
+//! Ten thousand guilds with ten operations each: they stay in the store, and only a limited part is in memory.
 
 use std::{
     sync::{
@@ -28,13 +28,13 @@ use tokio::sync::{Notify, Semaphore};
 const GUILDS: u64 = 10_000;
 const EACH: u64 = 10;
 const ACTIVE: usize = 200;
-/// Operations that are let through.
+/// Operations that are executed.
 const DONE: usize = 1_000;
-/// All of them together would be more than a hundred megabytes.
+/// All payloads together exceed a hundred megabytes.
 const PAYLOAD: usize = 1_000;
 const MOST_GROWTH: usize = 60 << 20;
 
-/// Does so many, and keeps the others waiting.
+/// Executes as many operations as it has permits, and blocks the others.
 struct Door {
     permits: Semaphore,
     inside: AtomicUsize,
@@ -148,7 +148,7 @@ fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
             door.until(|door| door.done.load(Ordering::SeqCst) == DONE).await;
             door.until(|door| door.inside.load(Ordering::SeqCst) == ACTIVE).await;
         };
-        tokio::time::timeout(Duration::from_secs(120), waits).await.expect("it goes on");
+        tokio::time::timeout(Duration::from_secs(120), waits).await.expect("timed out");
         let grown = resident().saturating_sub(before);
         assert_eq!(door.most_inside.load(Ordering::SeqCst), ACTIVE, "no more guilds than may be active");
         assert!(grown < MOST_GROWTH, "{grown} bytes for {ACTIVE} guilds of {GUILDS}");

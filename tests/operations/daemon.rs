@@ -1,4 +1,4 @@
-//! The real program on a simulated Discord, asked over its API.
+//! The real program on a simulated Discord, controlled over its API.
 
 use std::{net::SocketAddr, time::Duration, time::Instant};
 
@@ -10,7 +10,7 @@ use super::support::{Answer, CANARY, Guildhall, Running, STUCK, get, request};
 
 const KEY: &str = "gh_test_0123456789";
 
-/// The program, and where what it keeps outlives it.
+/// The program. Its store outlives it.
 pub(crate) struct Daemon {
     running: Running,
     address: SocketAddr,
@@ -21,12 +21,12 @@ impl Daemon {
         Self::start_with(sim, folder, &[])
     }
 
-    /// With these settings, by their names in the environment.
+    /// With these settings, as environment variables.
     pub(crate) fn start_with(sim: &SimHandle, folder: &TempDir, set: &[(&str, &str)]) -> Self {
         Self::start_on(sim, &format!("sqlite:{}/guildhall.db", folder.path().display()), set)
     }
 
-    /// With this store, and these settings.
+    /// With this store and these settings.
     pub(crate) fn start_on(sim: &SimHandle, store: &str, set: &[(&str, &str)]) -> Self {
         let program = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", CANARY)
@@ -43,7 +43,7 @@ impl Daemon {
         self.address
     }
 
-    /// The next line of its log that holds this text.
+    /// The next log line with this text.
     pub(crate) fn line_with(&self, text: &str) -> String {
         self.running.line_with(text)
     }
@@ -57,7 +57,7 @@ impl Daemon {
         assert_eq!(self.running.end().code, Some(0));
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(self) {
         drop(self.running);
     }
@@ -72,7 +72,7 @@ impl Daemon {
         request(self.address, &head)
     }
 
-    /// Submits a batch; the operations' ids.
+    /// Submits a batch. Returns the ids of the operations.
     pub(crate) fn submit(&self, guild: Snowflake, operations: &Value) -> Vec<String> {
         let answer = self.ask("POST", &format!("/v1/guilds/{guild}/operations"), &json!({ "operations": operations }));
         assert_eq!(answer.status, 202, "{}", answer.body);
@@ -84,7 +84,7 @@ impl Daemon {
         self.ask("GET", &format!("/v1/operations/{id}"), &Value::Null).json()
     }
 
-    /// Asks until an operation is as it should be.
+    /// Polls an operation until it has this state.
     pub(crate) fn until(&self, id: &str, state: &str) -> Value {
         let deadline = Instant::now() + STUCK;
         loop {

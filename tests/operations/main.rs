@@ -1,5 +1,4 @@
-//! Operations in the whole daemon: what a limit of a day holds up, what a crowd of guilds costs, and what
-//! people see and change by hand.
+//! Operations in the whole daemon: a limit of a day, the memory of many guilds, and administrative actions.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! A limit of a day in one guild holds up what needs it, and nothing else.
+//! A limit of a day in one guild delays the operations that need it, and nothing else.
 
 use guildhall_sim::{Algorithm, BotConfig, Case, RouteLimit, Sim, SimConfig};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
     }
     assert_eq!(daemon.show(&needs_c)["state"], "queued");
 
-    // The next life knows it all, and asks Discord for nothing of it.
+    // The next process has loaded it all, and does not call Discord for it.
     daemon.stop();
     let made = sim.score().routes["POST /guilds/{guild.id}/roles"].requests;
     let daemon = Daemon::start(&sim, &folder);
@@ -68,14 +68,14 @@ async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
     assert_eq!(daemon.show(&c)["state"], "delayed");
     assert_eq!(daemon.show(&needs_c)["state"], "queued");
 
-    // Whoever takes the role back ends the wait of those that need it.
+    // Cancelling the role ends the wait of the operation that needs it.
     let cancelled = daemon.ask("POST", &format!("/v1/operations/{c}/cancel"), &Value::Null);
     assert_eq!(cancelled.status, 200, "{}", cancelled.body);
     let dead = daemon.until(&needs_c, "dead");
     assert_eq!(dead["error"]["class"], "not_found", "{dead}");
 
     let score = sim.score();
-    assert_eq!(score.routes["POST /guilds/{guild.id}/roles"].requests, made, "nothing was tried in vain");
+    assert_eq!(score.routes["POST /guilds/{guild.id}/roles"].requests, made, "no call was wasted");
     assert_eq!((score.rate_limited.user, score.rate_limited.global, score.duplicates), (0, 0, 0));
     daemon.stop();
 }

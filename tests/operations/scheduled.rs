@@ -50,7 +50,7 @@ async fn delayed_operation_blocks_nothing_and_runs_when_due_or_expedited() {
     assert_eq!(standing["pending"]["scheduled"], 3, "{standing}");
     assert_eq!(post(&daemon, &given_up, "cancel")["state"], "cancelled");
 
-    // The next process knows it all.
+    // The next process has loaded it all.
     daemon.stop();
     let daemon = Daemon::start(&sim, &folder);
     assert_eq!(daemon.show(&month)["state"], "scheduled");

@@ -1,4 +1,4 @@
-//! What people see of the daemon at work, and what happens when they step in: a simulated Discord tells what came of it.
+//! What operators see of a running daemon, and the effect of their actions, checked on a simulated Discord.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::{
     support::{CANARY, STUCK, get},
 };
 
-/// The bot, by what its token says.
+/// The breaker key of the bot. The id is in its token.
 const BOT: &str = "discord:198622483471925248";
 const ROLES: &str = "POST /guilds/{guild.id}/roles";
 
@@ -41,7 +41,7 @@ impl Daemon {
         self.get(&format!("/v1/audit?action={action}"))["audit"].as_array().unwrap().len()
     }
 
-    /// Asks until the answer is as it should be.
+    /// Repeats a request until the response satisfies the condition.
     fn until_seen(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + STUCK;
         loop {
@@ -49,7 +49,7 @@ impl Daemon {
             if answer.status == 200 && holds(&answer.json()) {
                 return answer.json();
             }
-            assert!(Instant::now() < deadline, "never as it should be: {path}: {}", answer.body);
+            assert!(Instant::now() < deadline, "timed out: {path}: {}", answer.body);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -95,7 +95,7 @@ async fn nothing_goes_out_while_a_person_keeps_a_breaker_open_and_a_restart_does
     let daemon = Daemon::start(&sim, &folder);
     let forced = daemon.ask("POST", "/v1/breakers/force", &json!({ "key": BOT }));
     assert_eq!((forced.status, &forced.json()["state"]), (200, &json!("forced_open")), "{}", forced.body);
-    let line = daemon.line_with("somebody stepped in");
+    let line = daemon.line_with("manual intervention");
     assert!(line.contains("breakers.force") && line.contains(BOT) && line.contains("request_id"), "{line}");
     let id = daemon.submit(guild, &role("Pilots")).remove(0);
     let delayed = daemon.until(&id, "delayed");
@@ -137,7 +137,7 @@ async fn a_refused_token_keeps_the_bot_still_until_a_person_resets_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reset_breaker_releases_what_it_delayed_even_over_a_crash() {
     const HOUR_MS: u64 = 3_600_000;
-    // What was in flight when it was killed need not be waited out for long.
+    // Keeps the wait for calls that were in flight at the kill short.
     const QUICK: [(&str, &str); 2] =
         [("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "2000"), ("GUILDHALL__OPERATIONS__SETTLE_MS", "2000")];
     let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
@@ -203,7 +203,7 @@ async fn a_shard_that_is_restarted_closes_with_4000_and_resumes_its_session() {
     assert_eq!((score.identifies, score.resumes, score.sessions_ended, score.duplicate_shards), (1, 1, 0, 0));
     assert_eq!(score.closes_received.get(&4000), Some(&1), "{:?}", score.closes_received);
     assert!(daemon.metrics().contains("guildhall_gateway_reconnects_total{why=\"restarted\"} 1"));
-    daemon.line_with("shard restarts, as it was asked to");
+    daemon.line_with("shard restarting as requested");
     assert_eq!(daemon.ask("POST", "/v1/shards/1/restart", &Value::Null).status, 404);
     assert_eq!(daemon.rows("shards.restart"), 1);
     daemon.stop();
@@ -266,7 +266,7 @@ async fn what_a_person_does_to_a_breaker_and_takes_from_a_budget_holds_for_all_p
     let minute = json!({"key": "target:crm", "for_ms": 60_000});
     assert_eq!(first.ask("POST", "/v1/breakers/force", &minute).json()["state"], "open");
     second.until_seen("/v1/limits", |seen| seen["breakers"]["open"] == 1);
-    assert_eq!((first.rows("breakers.force"), second.rows("breakers.reset")), (3, 2), "where it was done");
+    assert_eq!((first.rows("breakers.force"), second.rows("breakers.reset")), (3, 2), "each where it was done");
 
     assert_eq!(first.ask("POST", "/v1/budgets/shop/acquire", &json!({"cost": 7})).json()["remaining"], 3.0);
     let shop = second.get("/v1/budgets/shop");
@@ -276,7 +276,7 @@ async fn what_a_person_does_to_a_breaker_and_takes_from_a_budget_holds_for_all_p
     assert_eq!(first.get("/v1/budgets/shop")["maximum"], 20.0);
     let shards: Vec<_> =
         second.get("/v1/shards")["shards"].as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
-    assert_eq!(shards[0], "unclaimed", "each has a store of its own");
+    assert_eq!(shards[0], "unclaimed", "each has its own store");
     assert_eq!(get(second.address(), "/livez").status, 200);
     first.stop();
     second.stop();

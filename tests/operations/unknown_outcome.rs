@@ -1,4 +1,4 @@
-//! Operations whose attempts were not answered end as they turned out in Discord, also over a restart.
+//! Operations whose attempts got no response end in the state that Discord shows, also over a restart.
 
 use guildhall_sim::{BotConfig, Fault, FaultAction, JoinSpec, Sim, SimConfig, SimHandle, Snowflake};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn start(sim: &SimHandle, folder: &TempDir) -> Daemon {
     Daemon::start_with(sim, folder, &set)
 }
 
-/// A role that the member has not.
+/// A role that the member does not have.
 fn new_role(daemon: &Daemon, guild: Snowflake, name: &str) -> Value {
     let role = daemon.submit(guild, &json!([{ "kind": "create_role", "payload": { "name": name } }])).remove(0);
     daemon.until(&role, "succeeded")["result"]["role_id"].clone()
@@ -54,7 +54,7 @@ async fn unanswered_operation_ends_as_it_turned_out_in_discord() {
     let user = sim.join(guild, JoinSpec { count: 1, ..JoinSpec::default() }).await.unwrap().id.unwrap();
     let daemon = start(&sim, &folder);
     let (given, refused) = (new_role(&daemon, guild, "given"), new_role(&daemon, guild, "refused"));
-    // Cut after the effect, 502, cut.
+    // Cut after the effect, 502, cut before it.
     for action in [FaultAction::DropAfter, FaultAction::Status { status: 502, code: 0 }, FaultAction::DropBefore] {
         fault(&sim, ASSIGN, action, Some(1));
     }
@@ -79,7 +79,7 @@ async fn check_of_an_unknown_outcome_goes_on_after_a_restart() {
     let daemon = start(&sim, &folder);
     let role = new_role(&daemon, guild, "given");
     fault(&sim, ASSIGN, FaultAction::DropAfter, Some(1));
-    // A later attempt is refused, which says nothing of the first one; and the check is not answered.
+    // A later attempt is refused, which says nothing about the first one, and the check gets no response.
     fault(&sim, ASSIGN, FaultAction::Status { status: 403, code: 50_013 }, None);
     fault(&sim, MEMBER, FaultAction::Status { status: 503, code: 0 }, None);
     let id = assign(&daemon, guild, user, &role);

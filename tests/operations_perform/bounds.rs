@@ -1,4 +1,4 @@
-//! What an operation names that is not its caller's is never called, whatever kind of operation it is.
+//! An operation of any kind never calls an object that its caller has no access to.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::gate::{Place, run};
 use crate::stage::{Stage, send_message};
 
-/// The call that tells where a channel belongs.
+/// The call that finds the guild of a channel.
 const LOOK: &str = "GET /channels/{channel.id}";
-/// The same as faults name it.
+/// The same as a pattern for faults.
 const ANY_LOOK: &str = "GET /channels/*";
 
 /// An operation with a key for its guild alone, or for those of its tenant.
@@ -48,7 +48,7 @@ fn on_channel(place: &Place) -> Vec<Payload> {
     ]
 }
 
-/// All calls that arrived but for the one that looks a channel up.
+/// All calls that arrived, except lookups of a channel.
 fn arrived(stage: &Stage) -> u64 {
     stage.world.arrived() - stage.world.arrived_at(LOOK)
 }
@@ -67,7 +67,7 @@ fn another_guilds_channel_is_looked_up_once_and_never_called() {
         }
         assert_eq!(arrived(&stage), before, "nothing of it was sent");
         assert_eq!(stage.world.arrived_at(LOOK), looks + 1);
-        // It is there all the same, for whoever it belongs to.
+        // It exists, and its owner can use it.
         assert!(stage.get(&format!("/channels/{}", other.channel)).await["id"].is_string());
     });
 }
@@ -82,7 +82,7 @@ fn a_guilds_own_channel_is_looked_up_once_and_then_used() {
         }
         assert_eq!(stage.world.arrived_at(LOOK), looks + 1);
         stage.done(&stage.work(send_message(stage.world.places[1].channel, "from whoever runs it"))).await;
-        assert_eq!(stage.world.arrived_at(LOOK), looks + 1, "an operator is not asked");
+        assert_eq!(stage.world.arrived_at(LOOK), looks + 1, "an operator needs no lookup");
     });
 }
 
@@ -99,7 +99,7 @@ fn a_key_for_a_tenant_names_the_channels_of_that_tenants_guilds() {
         stage.known.place(Location::Channel(other.channel), of(&other, "rival"));
         let failure = stage.failed(&acme(send_message(other.channel, "somebody else's"))).await;
         assert_eq!(failure.class, FailureClass::NotFound, "{failure:?}");
-        // And without a guild, calls in the caller's own words reach that tenant's guilds alone.
+        // Without a guild, calls reach only guilds of that tenant.
         stage.known.place(Location::Guild(own.guild), of(&own, "acme"));
         stage.known.place(Location::Guild(other.guild), of(&other, "rival"));
         let read = |path: String| Payload::parse(OperationKind::Read, &json!({ "path": path }), None).unwrap();
@@ -120,7 +120,7 @@ fn a_channel_that_is_gone_is_nobodys_and_one_that_cannot_be_looked_up_is_not_cal
         stage.world.fault_once(ANY_LOOK, FaultAction::Status { status: 503, code: 0 });
         let work = confined(&stage, Bounds::Guild, send_message(stage.place.channel, "hello"));
         let failure = stage.failed(&work).await;
-        assert_eq!(failure.class, FailureClass::Transient, "it is tried again: {failure:?}");
+        assert_eq!(failure.class, FailureClass::Transient, "it is retried: {failure:?}");
         assert_eq!(stage.world.arrived_at(route), 0);
         stage.done(&work).await;
         assert_eq!(stage.world.arrived_at(route), 1);
@@ -142,13 +142,13 @@ fn a_webhook_is_looked_up_like_a_channel_and_an_interactions_token_is_enough() {
         let failure = stage.failed(&request("/webhooks/9/their-token".to_owned())).await;
         assert_eq!((failure.class, stage.world.arrived()), (FailureClass::NotFound, before), "{failure:?}");
         assert!(!failure.message.contains("their-token"), "{failure:?}");
-        // Nobody knows this one: it is asked for, and not used, since the simulator has none to tell of.
+        // Its owner is unknown: it is looked up, and not used, because the simulator has no such webhook.
         let failure = stage.failed(&request("/webhooks/10/a-token".to_owned())).await;
         let posted = stage.world.arrived_at("POST /webhooks/{application.id}/{interaction.token}");
         assert_eq!((posted, stage.world.arrived()), (0, before + 1), "{failure:?}");
-        // A token of an interaction that has ended is Discord's to refuse.
+        // Discord itself refuses an expired interaction token.
         let own = stage.perform(&request(format!("/webhooks/{}/over", stage.application))).await;
         let ExecutionResult::Failed(failure) = own else { panic!("{own:?}") };
-        assert!(!failure.message.contains("as far as the key"), "{failure:?}");
+        assert!(!failure.message.contains("the key of this operation has no access"), "{failure:?}");
     });
 }

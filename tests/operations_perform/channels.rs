@@ -1,4 +1,4 @@
-//! Channels: what each kind leaves behind.
+//! Channels: the effect of each kind.
 
 use guildhall_actors::ports::Execution;
 use guildhall_core::operation::payload::{
@@ -83,7 +83,7 @@ fn permissions_are_replaced_merged_or_set_whole() {
         let of_all = held.as_array().unwrap().iter().find(|one| one["id"] == json!(guild.to_string())).unwrap();
         let bits = |bits: u64| json!((bits << 10).to_string());
         assert_eq!((&of_all["allow"], &of_all["deny"]), (&bits(0b0010), &bits(0b1100)));
-        assert_eq!(stage.done(&merged).await.result["changed"], 0, "what is so already is not sent");
+        assert_eq!(stage.done(&merged).await.result["changed"], 0, "no call without a change");
 
         let only = ReplaceOverwrites { channel: reference.clone(), overwrites: vec![overwrite(role, 0, 2_048)] };
         stage.done(&stage.work(Payload::ReplaceOverwrites(only))).await;

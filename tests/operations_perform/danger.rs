@@ -1,4 +1,4 @@
-//! An operation that was accepted without the scope `danger` is judged right before it is sent.
+//! An operation that was accepted without the scope `danger` is checked right before it is sent.
 
 use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::access::{Grant, ScopeSet};
@@ -50,7 +50,7 @@ fn roles_are_read_once_for_several_operations_and_never_with_the_scope() {
         let failure = stage.failed(&plain(&stage, assign(&stage, &boss))).await;
         assert_eq!(failure.class, FailureClass::Forbidden, "{failure:?}");
         assert_eq!(stage.world.arrived_at(ROLES), before + 1);
-        // A role that is newer than what was read is looked up.
+        // A role that is newer than the cached ones is looked up.
         let newer = make_role(&stage, "8").await;
         let failure = stage.failed(&plain(&stage, assign(&stage, &newer))).await;
         assert_eq!(failure.class, FailureClass::Forbidden, "{failure:?}");
@@ -100,7 +100,7 @@ fn operation_waits_if_the_roles_cannot_be_read() {
         assert!(matches!(held, ExecutionResult::Held { .. }), "{held:?}");
         for fault in [FaultAction::Status { status: 503, code: 0 }, FaultAction::DropAfter] {
             stage.world.fault_once(ANY_ROLES, fault);
-            // Nothing was sent: it is tried again, and there is nothing to reconcile.
+            // Nothing was sent: it is retried, and there is nothing to reconcile.
             assert_eq!(stage.failed(&work).await.class, FailureClass::Transient);
         }
         stage.world.fault_once("GET /guilds/*/channels", FaultAction::Status { status: 500, code: 0 });
@@ -121,7 +121,7 @@ fn operation_that_is_sent_again_after_a_doubt_is_judged_again() {
         stage.lost(&work, "POST /guilds/*/channels", FaultAction::DropBefore).await;
         assert_eq!(stage.reconcile(&work).await, guildhall_actors::ports::ReconcileResult::Absent);
         stage.done(&work).await;
-        // The same with what may not be given: neither the first time nor after it was looked for.
+        // The same with a forbidden permission: refused the first time, and after reconciliation.
         let boss = plain(&stage, payload(OperationKind::CreateRole, &json!({"name": "boss", "permissions": "8"})));
         assert_eq!(stage.failed(&boss).await.class, FailureClass::Forbidden);
         assert_eq!(stage.reconcile(&boss).await, guildhall_actors::ports::ReconcileResult::Absent);

@@ -1,4 +1,4 @@
-//! Channels whose making nobody heard of.
+//! Channel creations with an unknown outcome.
 
 use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, EnsureChannel, NewChannel};
@@ -73,7 +73,7 @@ fn a_like_named_channel_of_another_type_or_parent_is_another() {
     });
 }
 
-/// Hides the newest channel from listings, as Discord may what the bot cannot view.
+/// Hides the newest channel from listings, as Discord may hide channels that the bot cannot view.
 fn hide_newest(stage: &Stage) -> u64 {
     let made = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object;
     stage.world.fault("GET /guilds/*/channels", FaultAction::HideChannels { channels: vec![made] });

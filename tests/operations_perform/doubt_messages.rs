@@ -1,4 +1,4 @@
-//! Messages that nobody heard were sent.
+//! Messages with an unknown outcome.
 
 use guildhall_actors::ports::{Execution, ReconcileResult};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
@@ -69,11 +69,15 @@ fn messages_of_others_and_of_interactions_are_never_taken_for_it() {
         let reply = stage.work(Payload::SendMessage(reply));
         let work = stage.work(send_message(channel, "same"));
         stage.lost(&work, SEND, FaultAction::DropBefore).await;
-        assert_eq!(stage.reconcile(&work).await, ReconcileResult::Absent, "the other operation's own is known");
+        assert_eq!(
+            stage.reconcile(&work).await,
+            ReconcileResult::Absent,
+            "the message of the other operation is bound"
+        );
         stage.lost(&work, SEND, FaultAction::DropAfter).await;
         let found = stage.found(&work).await.made.unwrap();
         assert_ne!(found, other);
-        assert_eq!(stage.reconcile(&reply).await, ReconcileResult::Absent, "an answer is no plain message");
+        assert_eq!(stage.reconcile(&reply).await, ReconcileResult::Absent, "a reply does not match a plain message");
         stage.lost(&reply, SEND, FaultAction::DropAfter).await;
         assert_ne!(stage.found(&reply).await.made, Some(found));
     });
@@ -97,7 +101,7 @@ fn several_that_say_the_same_or_one_that_is_merely_alike_are_unclear() {
             let message = SendMessage { channel: Reference::Id(channel), key: None, reply_to: None, body };
             stage.work(Payload::SendMessage(message))
         };
-        assert!(stage.unclear(&with("b")).await.contains("much like it"));
+        assert!(stage.unclear(&with("b")).await.contains("are similar"));
         assert!(stage.found(&with("a")).await.made.is_some());
     });
 }
@@ -122,7 +126,7 @@ fn a_message_is_found_behind_a_hundred_others() {
         assert!(stage.found(&work).await.made.is_some());
         stage.world.sim.write(noise(900)).await.unwrap();
         let never = stage.work(send_message(channel, "never"));
-        assert!(stage.unclear(&never).await.contains("too many"), "not all of it could be read");
+        assert!(stage.unclear(&never).await.contains("too many"), "the history could not be read completely");
     });
 }
 
@@ -146,7 +150,7 @@ fn a_history_that_the_bot_may_not_read_proves_nothing() {
         stage.lost(&work, SEND, FaultAction::DropAfter).await;
         assert!(stage.unclear(&work).await.contains("READ_MESSAGE_HISTORY"));
         stage.aside(Method::PUT, &path, &json!({ "type": 0, "deny": VIEW_CHANNEL.to_string() })).await;
-        assert!(stage.unclear(&work).await.contains("could not be looked for"));
+        assert!(stage.unclear(&work).await.contains("the search failed"));
     });
 }
 
@@ -162,7 +166,7 @@ fn a_direct_message_is_found_in_its_own_channel() {
         stage.lost(&work, SEND, FaultAction::DropAfter).await;
         let found = stage.found(&work).await;
         assert_eq!(count(&stage, number(&found.result["channel_id"]), "psst").await, 1);
-        // Opening the channel makes nothing twice: a doubt about it is none about the message.
+        // Opening the channel is idempotent: an unknown outcome of it is not one of the message.
         let opening = Execution { guild: None, ..stage.work(dm("third")) };
         stage.world.fault_once("POST /users/@me/channels", FaultAction::DropAfter);
         let failure = stage.failed(&opening).await;
@@ -195,7 +199,7 @@ fn an_ensured_message_that_is_yet_to_be_pinned_is_finished_by_doing_it_again() {
         assert_eq!(
             stage.reconcile(&Execution { bound, ..other }).await,
             ReconcileResult::Absent,
-            "what is there was not sent"
+            "the existing message was not sent by it"
         );
     });
 }

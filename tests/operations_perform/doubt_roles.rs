@@ -1,4 +1,4 @@
-//! Roles whose making nobody heard of.
+//! Role creations with an unknown outcome.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn among_roles_of_one_name_the_marker_tells_the_right_one() {
         assert_eq!(
             stage.reconcile(&other).await,
             ReconcileResult::Absent,
-            "the log is whole, so the others are not its own"
+            "the log is complete, so the others are not its own"
         );
     });
 }
@@ -85,7 +85,7 @@ fn without_the_log_several_of_one_name_are_unclear_unless_all_but_one_belong_to_
         stage.known.insert(ManagedKind::Role, strange);
         let right = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object.get();
         assert_eq!(stage.found(&work).await.made, Some(right));
-        // What was made long before the intent is not taken for it.
+        // A role that was created long before the intent does not match.
         let late = Execution { intent_at: work.intent_at + Duration::from_secs(200), ..work };
         assert_eq!(stage.reconcile(&late).await, ReconcileResult::Absent);
     });
@@ -128,7 +128,7 @@ fn an_ensured_role_is_found_and_one_whose_key_stands_for_something_was_not_made(
         stage.lost(&work, CREATE, FaultAction::DropAfter).await;
         let role = stage.found(&work).await.made.unwrap();
         stage.known.insert(ManagedKind::Role, role);
-        // A stranger of the same name beside the bound one: nothing was sent, so nothing is adopted.
+        // An unmanaged role of the same name next to the bound one: nothing was sent, so nothing is adopted.
         let roles = format!("/guilds/{}/roles", stage.place.guild);
         stage.aside(Method::POST, &roles, &json!({ "name": "kept" })).await;
         let again = Execution { bound: Some((role, None)), ..stage.work(payload()) };

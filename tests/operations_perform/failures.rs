@@ -1,4 +1,4 @@
-//! What each answer of Discord makes of an operation.
+//! The result of an operation for each response of Discord.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn a_form_that_is_wrong_is_told_field_by_field() {
         assert_eq!((failure.class, failure.code), (FailureClass::Validation, Some(50_035)));
         assert!(failure.message.contains("name: Must be between 1 and 100 in length."), "{failure}");
         assert!(failure.message.contains("color: "), "{failure}");
-        // What is wrong before it is sent is not sent.
+        // An operation that is invalid is not sent.
         let before = stage.world.arrived();
         let nowhere = Execution { guild: None, ..stage.work(create_role("x")) };
         assert_eq!(stage.failed(&nowhere).await.class, FailureClass::Validation);
@@ -118,7 +118,7 @@ fn a_ban_and_a_wrong_token_hold_everything() {
                     other => panic!("expected it to be held, got {other:?}"),
                 }
             }
-            assert_eq!(stage.world.arrived(), 1, "the second never left");
+            assert_eq!(stage.world.arrived(), 1, "the second was not sent");
         }
     });
 }
@@ -140,7 +140,7 @@ fn an_open_breaker_holds_its_own_route_or_everything() {
         };
         assert_eq!(held(stage.perform(&assign(&stage)).await), (true, HoldScope::Route, "breaker_open"));
         stage.done(&stage.work(create_role("others go on"))).await;
-        // Failures of two routes in a row are Discord's.
+        // Failures of two routes in a row are attributed to Discord.
         let stage = Stage::with_breakers(2).await;
         stage.world.fault_once(ASSIGN, outage.clone());
         assert_eq!(stage.failed(&assign(&stage)).await.class, FailureClass::Transient);

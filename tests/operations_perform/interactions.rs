@@ -1,4 +1,4 @@
-//! Answers to interactions.
+//! Responses to interactions.
 
 use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
 use guildhall_core::operation::{FailureClass, Payload};
@@ -24,7 +24,7 @@ fn an_interaction_is_deferred_once_answered_and_followed_up() {
         let (interaction, token) = fired(&stage).await;
         let work = stage.work(defer(interaction, &token));
         assert_eq!(stage.done(&work).await.result, json!({ "already": false }));
-        assert_eq!(stage.done(&work).await.result, json!({ "already": true }), "40060 is as good");
+        assert_eq!(stage.done(&work).await.result, json!({ "already": true }), "40060 counts as success");
 
         let edit = EditOriginal { interaction, token: token.clone(), body: says("first") };
         let first = stage.done(&stage.work(Payload::EditOriginal(edit))).await.made.unwrap();
@@ -50,7 +50,7 @@ fn an_interaction_that_nobody_knows_or_that_has_ended_is_not_found() {
         let ended = stage.failed(&stage.work(Payload::EditOriginal(edit()))).await;
         assert_eq!((ended.class, ended.code), (FailureClass::NotFound, Some(50_027)));
         let refused = stage.failed(&stage.work(Payload::EditOriginal(edit()))).await;
-        assert_eq!((refused.class, refused.code), (FailureClass::NotFound, None), "the gate knows by now");
+        assert_eq!((refused.class, refused.code), (FailureClass::NotFound, None), "the gate has cached it");
     });
 }
 

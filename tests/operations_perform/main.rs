@@ -1,4 +1,5 @@
-//! What operations do in Discord, and how it is found out whether they were done: against the simulator, through the gate.
+//! The effects of operations in Discord, and reconciliation of unknown outcomes: against the simulator, through the
+//! gate.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Messages: what each kind leaves behind.
+//! Messages: the effect of each kind.
 
 use guildhall_actors::ports::{Execution, ExecutionResult};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
@@ -30,7 +30,7 @@ fn a_message_is_sent_answered_changed_and_deleted_and_mentions_nobody_unasked() 
         assert_eq!((sent.bind[0].kind, sent.bind[0].channel), (ManagedKind::Message, Some(channel)));
         let held = stage.get(&format!("/channels/{channel}/messages/{id}")).await;
         assert_eq!((&held["mentions"], &held["mention_everyone"]), (&json!([]), &json!(false)));
-        assert_eq!(stage.done(&work).await.made, Some(id), "the nonce keeps it single");
+        assert_eq!(stage.done(&work).await.made, Some(id), "the nonce prevents a duplicate");
 
         let body = MessageBody { allowed_mentions: Some(json!({ "parse": ["users"] })), ..says(&hello) };
         let reply = SendMessage { channel: Reference::Id(channel), key: None, reply_to: Some(Reference::Id(id)), body };
@@ -101,7 +101,7 @@ fn ensuring_a_message_twice_sends_one_and_changes_nothing() {
         assert_eq!(changed.result["outcome"], "updated");
         let held = stage.get(&format!("/channels/{channel}/messages/{}", made.made.unwrap())).await;
         assert_eq!((&held["content"], &held["pinned"]), (&json!("read that"), &json!(false)));
-        assert_eq!(held["embeds"][0]["title"], "Rules", "what is not said is left");
+        assert_eq!(held["embeds"][0]["title"], "Rules", "omitted fields stay");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Reads and calls of any kind.
+//! Reads and raw requests.
 
 use guildhall_actors::ports::ReconcileResult;
 use guildhall_core::operation::payload::{Method, Read, Request};
@@ -31,7 +31,7 @@ fn what_is_read_is_the_result_unless_it_is_too_large() {
         }
         let large = stage.failed(&stage.work(read(&channels))).await;
         assert_eq!(large.class, FailureClass::Validation);
-        assert!(large.message.contains("4096 at most"), "{large}");
+        assert!(large.message.contains("at most 4096"), "{large}");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Roles: what each kind leaves behind.
+//! Roles: the effect of each kind.
 
 use guildhall_actors::ports::{Binding, Execution};
 use guildhall_core::operation::payload::{AssignRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
@@ -57,7 +57,7 @@ fn a_role_is_made_with_its_marker_given_taken_and_deleted() {
         assert!(stage.roles_named("Captain").await.is_empty());
         let again = stage.done(&delete).await;
         assert_eq!((again.result, again.unbind), (json!({ "deleted": false }), vec![(ManagedKind::Role, role)]));
-        assert_eq!(stage.done(&take).await.status, Some(404), "nobody has a role that is gone");
+        assert_eq!(stage.done(&take).await.status, Some(404), "no member has a deleted role");
     });
 }
 
@@ -105,7 +105,11 @@ fn the_one_role_of_a_name_that_is_nobodys_is_adopted_and_several_are_a_conflict(
         let adopted = stage.done(&stage.work(ensure(captain(), true))).await;
         assert_eq!(adopted.made, Some(number(&strange["id"])));
         assert_eq!((adopted.bind[0].origin, &adopted.result["outcome"]), ("adopted", &json!("adopted")));
-        assert_eq!(stage.get(&format!("{roles}/{}", adopted.made.unwrap())).await["color"], 255, "and made to fit");
+        assert_eq!(
+            stage.get(&format!("{roles}/{}", adopted.made.unwrap())).await["color"],
+            255,
+            "and updated to match"
+        );
 
         for _ in 0..2 {
             stage.aside(Method::POST, &roles, &json!({ "name": "Captain" })).await;

@@ -1,4 +1,4 @@
-//! A guild, a gate and a performer; what is known of its objects is a set.
+//! A guild, a gate and an executor. The managed objects are a set in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,8 @@ use twilight_model::id::Id;
 
 use crate::gate::{Place, World, answered};
 
-/// What a bot needs that is no administrator: manage channels and roles, view, send, manage messages, read history.
+/// Permissions of a bot that is not an administrator: manage channels and roles, view, send, manage messages, read
+/// history.
 pub(crate) const PLAIN: u64 = 1 << 4 | 1 << 28 | VIEW_CHANNEL | 1 << 11 | 1 << 13 | 1 << 16;
 pub(crate) const VIEW_AUDIT_LOG: u64 = 1 << 7;
 pub(crate) const VIEW_CHANNEL: u64 = 1 << 10;
@@ -39,7 +40,7 @@ pub(crate) const VIEW_CHANNEL: u64 = 1 << 10;
 /// More failures than a test has, so that no breaker opens.
 const PATIENT: u32 = 1_000;
 
-/// The objects that belong to somebody.
+/// Managed objects, and the owners of locations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>, Arc<Mutex<BTreeMap<Location, Owner>>>);
 
@@ -48,7 +49,7 @@ impl Bound {
         self.0.lock().unwrap().insert((kind, id));
     }
 
-    /// Somebody has found out whose this is.
+    /// Sets the owner of a location.
     pub(crate) fn place(&self, location: Location, whose: Owner) {
         self.1.lock().unwrap().insert(location, whose);
     }
@@ -85,17 +86,17 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// With a bot that may do everything.
+    /// With a bot that has all permissions.
     pub(crate) async fn new() -> Self {
         Self::over(World::unlimited(1).await, PATIENT)
     }
 
-    /// With a bot that is in so many guilds.
+    /// With a bot in this many guilds.
     pub(crate) async fn with_guilds(guilds: u32) -> Self {
         Self::over(World::unlimited(guilds).await, PATIENT)
     }
 
-    /// With a bot that may do this beside what everyone may.
+    /// With a bot that has these permissions, in addition to those of everyone.
     pub(crate) async fn with_permissions(bits: u64) -> Self {
         let mut world = World::unlimited(0).await;
         let spec = GuildsSpec { bot_permissions: Some(bits), ..GuildsSpec::default() };
@@ -104,7 +105,7 @@ impl Stage {
         Self::over(world, PATIENT)
     }
 
-    /// With breakers that open at so many failures in a row.
+    /// With breakers that open at this many failures in a row.
     pub(crate) async fn with_breakers(failures_in_row: u32) -> Self {
         Self::over(World::unlimited(1).await, failures_in_row)
     }
@@ -128,7 +129,7 @@ impl Stage {
         Self { world, gate, performer, known, place, application, next: AtomicU64::new(1) }
     }
 
-    /// An operation that is to be done now.
+    /// An operation to execute now.
     pub(crate) fn work(&self, payload: Payload) -> Execution {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap();
         let mut random = [0; 10];
@@ -159,14 +160,14 @@ impl Stage {
         self.performer.perform(work.clone()).await
     }
 
-    /// Does it, and keeps what is told of it, as a store does.
+    /// Executes it, asserts success, and stores its bindings, as a store does.
     pub(crate) async fn done(&self, work: &Execution) -> ExecutionOutput {
         match self.perform(work).await {
             ExecutionResult::Done(done) => {
                 self.keep(work, &done);
                 done
             }
-            other => panic!("expected it to be done, got {other:?}"),
+            other => panic!("expected success, got {other:?}"),
         }
     }
 
@@ -187,11 +188,11 @@ impl Stage {
     pub(crate) async fn failed(&self, work: &Execution) -> Failure {
         match self.perform(work).await {
             ExecutionResult::Failed(failure) | ExecutionResult::Unknown(failure) => failure,
-            other => panic!("expected it to fail, got {other:?}"),
+            other => panic!("expected a failure, got {other:?}"),
         }
     }
 
-    /// Does it while the connection is cut before or after the effect: nobody knows what came of it.
+    /// Executes it while the connection is cut before or after the effect, so that the outcome is unknown.
     pub(crate) async fn lost(&self, work: &Execution, route: &str, action: FaultAction) {
         self.world.fault_once(route, action);
         let failure = self.failed(work).await;
@@ -220,7 +221,7 @@ impl Stage {
         }
     }
 
-    /// What Discord holds.
+    /// Reads from Discord.
     pub(crate) async fn get(&self, path: &str) -> Value {
         let mut request = self.world.request(Method::GET, path.to_owned());
         request.max_wait = Duration::from_secs(30);
@@ -229,7 +230,7 @@ impl Stage {
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// Does something in Discord that is no operation's.
+    /// Makes a call to Discord that is not part of an operation.
     pub(crate) async fn aside(&self, method: Method, path: &str, body: &Value) -> Value {
         let outcome = self.gate.call(self.world.with(method, path.to_owned(), body)).await;
         let CallOutcome::Answered(answer) = outcome else { panic!("{path}: {outcome:?}") };
@@ -247,7 +248,7 @@ impl Stage {
         channels.as_array().unwrap().iter().filter(|channel| channel["name"] == name).cloned().collect()
     }
 
-    /// The reasons of this type of entry in the audit log, the newest first.
+    /// Reasons in audit log entries of this type, newest first.
     pub(crate) async fn reasons(&self, action: u8) -> Vec<String> {
         let log = self.get(&format!("/guilds/{}/audit-logs?action_type={action}", self.place.guild)).await;
         let entries = log["audit_log_entries"].as_array().unwrap();
@@ -282,7 +283,7 @@ pub(crate) fn create_channel(name: &str) -> Payload {
     Payload::CreateChannel(CreateChannel { key: Some("a-channel".to_owned()), channel: channel_named(name) })
 }
 
-/// A channel that nobody sees but those who see everything.
+/// A channel that only administrators can see.
 pub(crate) fn create_hidden(guild: u64, name: &str) -> Payload {
     let deny = Overwrite { target: OverwriteTarget::Role(Reference::Id(guild)), allow: 0, deny: VIEW_CHANNEL };
     let channel = NewChannel { overwrites: Some(vec![deny]), ..channel_named(name) };
@@ -308,7 +309,7 @@ pub(crate) fn number(id: &Value) -> u64 {
     id.as_str().unwrap().parse().unwrap()
 }
 
-/// This process's clock, so many seconds ahead of Discord's or behind it.
+/// Moves the time of the intent, as if this process's clock were so many seconds ahead of Discord's or behind it.
 pub(crate) fn skewed(work: Execution, seconds: i64) -> Execution {
     let intent_at = UnixMs::new(work.intent_at.millis().saturating_add_signed(seconds * 1_000));
     Execution { intent_at, ..work }

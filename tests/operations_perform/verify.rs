@@ -1,4 +1,5 @@
-//! Whether the effect of an operation is in place, for every kind and every way in which its outcome can become unknown.
+//! Whether the effect of an operation is in place, for every kind and every way in which its outcome can become
+//! unknown.
 
 use guildhall_actors::ports::{Execution, ExecutionResult, ReconcileResult};
 use guildhall_core::operation::payload::{
@@ -17,12 +18,12 @@ use crate::stage::{
     Stage, VIEW_CHANNEL, channel_named, create_channel, create_role, number, role_named, says, send_message,
 };
 
-/// What Discord can tell of an effect afterwards.
+/// What Discord can show about an effect afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tells {
     Everything,
     Nothing,
-    /// There is no effect to tell of.
+    /// There is no effect to show.
     NoEffect,
 }
 
@@ -57,7 +58,7 @@ async fn fired(stage: &Stage) -> (u64, String) {
     (report.id.unwrap().get(), report.token.unwrap())
 }
 
-/// An interaction that has its first response.
+/// An interaction that has its initial response.
 async fn deferred(stage: &Stage) -> (u64, String) {
     let (interaction, token) = fired(stage).await;
     stage.aside(Method::POST, &format!("/interactions/{interaction}/{token}/callback"), &json!({ "type": 5 })).await;
@@ -83,7 +84,7 @@ async fn position(stage: &Stage, role: u64) -> u16 {
     role["position"].as_u64().unwrap().try_into().unwrap()
 }
 
-/// An operation of this kind whose effect is not in place yet. Each has objects of its own.
+/// An operation of this kind whose effect is not in place yet. Each has its own objects.
 async fn new_case(stage: &Stage, kind: OperationKind, n: usize) -> Case {
     let (user, channel) = (stage.place.member, stage.place.channel);
     let name = format!("{}-{n}", kind.name().replace('_', "-"));

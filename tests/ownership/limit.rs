@@ -1,5 +1,5 @@
-//! Daemons on one PostgreSQL without Redis divide the global limit: together they never exceed it, whoever joins, dies or
-//! freezes.
+//! Daemons on one PostgreSQL without Redis divide the global limit: together they never exceed it, even if one joins,
+//! dies or freezes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -28,7 +28,7 @@ fn begin(stage: &Stage) -> Life {
     stage.begin_with(&environment)
 }
 
-/// What a daemon may use of the limit, and among how many it is divided.
+/// A daemon's part of the limit, and the number of members that share it.
 async fn division(stage: &Stage, life: &Life) -> Option<(u64, u64)> {
     let told = stage.ask_at(listens(life).await, Method::GET, "/v1/limits", None, None).await;
     let (200, told) = told.ok()? else { return None };
@@ -79,12 +79,12 @@ async fn daemons_without_redis_never_exceed_the_limit_together() {
         lives.push(begin(&stage));
         is_divided(&stage, &lives).await;
         stage.effects(40, Duration::from_secs(5)).await;
-        // One freezes beyond its lease; another dies meanwhile, and its successor joins.
+        // One freezes beyond its lease. Meanwhile another dies, and its successor joins.
         let frozen = listens(&lives[0]).await;
         stage.close_to_callers(frozen);
         lives[0].signal("STOP");
         let mut killed = lives.remove(1);
-        assert!(was_killed(killed.kill()), "it ended in its own way");
+        assert!(was_killed(killed.kill()), "it exited by itself");
         lives.push(begin(&stage));
         sleep(LEASE + Duration::from_secs(1)).await;
         lives[0].signal("CONT");
@@ -94,6 +94,6 @@ async fn daemons_without_redis_never_exceed_the_limit_together() {
     verdict(&stage, &accepted, &mut lives).await.holds("without Redis");
     is_divided(&stage, &lives).await;
     let busiest = busiest_second(&stage);
-    println!("{} operations, most in a second: {busiest:?}", accepted.len());
+    println!("{} operations, at most in a second: {busiest:?}", accepted.len());
     assert!(busiest.values().all(|most| *most <= LIMIT), "{busiest:?}");
 }

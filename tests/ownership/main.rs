@@ -1,5 +1,5 @@
-//! Several daemons share the work on one PostgreSQL, and are halted, continued, killed and ended while they do. The
-//! simulator's score is the judge: nothing lost, nothing made twice, nothing out of order, and never two of them inside one
+//! Several daemons share the work on one PostgreSQL, and meanwhile they are suspended, resumed, killed and stopped. The
+//! simulator's score decides: nothing lost, nothing duplicated, nothing out of order, and never two of them in one
 //! guild.
 //!
 //! ```text
@@ -8,33 +8,33 @@
 //!     │      └──▶ guildhall serve ──┘         │
 //!     │              │ │ │                    │
 //!     │        (PgBouncer,) PostgreSQL        │
-//!     └── what was accepted ──▶ judge ◀── what happened
+//!     └── accepted operations ──▶ checker ◀── effects
 //! ```
 //!
 //! `scripts/soak ownership` runs the random events in larger numbers.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/asker.rs"]
 mod asker;
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/caller.rs"]
 mod caller;
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/errand.rs"]
 mod errand;
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/judge.rs"]
 mod judge;
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/life.rs"]
 mod life;
 #[path = "../support/pgbouncer.rs"]
 mod pgbouncer;
 #[path = "../support/postgres.rs"]
 mod postgres;
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/stage.rs"]
 mod stage;
 
@@ -43,7 +43,7 @@ mod stage;
 mod ended;
 mod fleet;
 #[cfg(feature = "failpoints")]
-#[allow(dead_code, reason = "each of the tests kills its own")]
+#[allow(dead_code, reason = "each binary kills its own parts")]
 #[path = "../crash/killed.rs"]
 mod killed;
 

@@ -1,4 +1,4 @@
-//! A part of one daemon panics under load, another one in each round: the daemon ends, and the others take over.
+//! A part of one daemon panics under load, another part in each round: the daemon ends, and the others take over.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::{
 
 const GUILDS: u32 = 30;
 
-/// Operations that are permitted at once, and how often.
+/// Number of operations that are permitted at once, and the interval.
 const LOAD: usize = 4;
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Permits operations for as long as it is waited for.
+/// Adds permits for operations until it is cancelled.
 async fn goes_on(permits: &Semaphore) {
     loop {
         permits.add_permits(LOAD);
@@ -31,7 +31,7 @@ async fn goes_on(permits: &Semaphore) {
 async fn a_part_that_panics_in_a_fleet_loses_and_doubles_nothing() {
     let stage = Stage::new(Engine::Postgres, room(GUILDS)).await;
     slow_down(&stage, On::Effect, 0, 20);
-    // With the one that is killed, they are three.
+    // With the one that is killed, there are three.
     let mut lives = vec![stage.begin_with(&BRISK), stage.begin_with(&BRISK)];
     join_all(lives.iter().map(listens)).await;
     let permits = Semaphore::new(LOAD);
@@ -44,9 +44,9 @@ async fn a_part_that_panics_in_a_fleet_loses_and_doubles_nothing() {
                 () = ended_by(&mut life, part) => {}
                 () = goes_on(&permits) => {}
             }
-            // Its row was deleted by itself, not by its lease: nobody has taken over from it.
+            // It deleted its own row before its lease expired, so no take-over was necessary.
             let at = listens(&lives[0]).await;
-            until("only two are left", || async {
+            until("only two daemons are left", || async {
                 instances(&stage, at).await.is_some_and(|all| all.len() == lives.len())
             })
             .await;
@@ -56,7 +56,11 @@ async fn a_part_that_panics_in_a_fleet_loses_and_doubles_nothing() {
     let (accepted, ()) = tokio::join!(ask_everywhere(&stage, &permits, 3), rounds);
     assert!(accepted.len() >= 100, "there was no load");
     for life in &lives {
-        assert!(life.lines_with("a process is gone").is_empty(), "a lease ran out\n{}", life.last_words());
+        assert!(
+            life.lines_with("lease of another process expired").is_empty(),
+            "a lease expired\n{}",
+            life.last_words()
+        );
     }
     verdict(&stage, &accepted, &mut lives).await.holds("parts killed in a fleet");
     assert_eq!(stage.sim.score().overlaps, 0);

@@ -1,5 +1,5 @@
-//! Daemons are halted for a moment and for longer than their lease, killed, and ended in order, at random and while they
-//! work.
+//! Daemons are suspended for a moment or for longer than their lease, killed, and stopped gracefully, at random and
+//! while they work.
 
 use std::{
     env,
@@ -23,18 +23,18 @@ use crate::{
     stage::{Engine, Stage},
 };
 
-/// Events of one store and one simulator: a guild has room for so many roles and channels.
+/// Events for one store and one simulator: a guild has room for only so many roles and channels.
 const ROUND: u32 = 25;
 
 /// What happens to a daemon.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// It stands still, and keeps its lease if it is quick.
+    /// Suspended, usually for less than its lease.
     Halted(Duration),
-    /// It stands still for longer than its lease.
+    /// Suspended for longer than its lease.
     Frozen(Duration),
     Killed,
-    /// It is asked to end, and does.
+    /// Stopped gracefully.
     Ended,
 }
 
@@ -51,19 +51,19 @@ impl Event {
     }
 }
 
-/// What comes of a round.
+/// Result of a round.
 struct Outcome {
     finding: Finding,
-    /// Calls that arrived while another of their guild was under way.
+    /// Calls that arrived while another call of their guild was in flight.
     overlaps: u64,
 }
 
-/// Lets events befall a daemon for as long as any are left; the life that it then has.
+/// Applies events to a daemon as long as any remain. Returns the daemon that runs at the end.
 async fn suffers(stage: &Stage, left: &AtomicU32, permits: &Semaphore, seed: u64) -> Life {
     let mut rng = Rng::with_seed(seed);
     let mut life = stage.begin_with(&BRISK);
     while left.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-        // Most are met at work, some while they start.
+        // Most events hit a working daemon, some a starting one.
         if rng.u8(..6) > 0 {
             listens(&life).await;
         }
@@ -76,14 +76,14 @@ async fn suffers(stage: &Stage, left: &AtomicU32, permits: &Semaphore, seed: u64
                 life.signal("CONT");
             }
             Event::Killed => {
-                assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
+                assert!(was_killed(life.kill()), "it exited by itself\n{}", life.last_words());
                 life = stage.begin_with(&BRISK);
             }
             Event::Ended => {
-                // Before it listens nobody has said what a signal means.
+                // Signal handlers are not installed before it listens.
                 listens(&life).await;
                 life.signal("TERM");
-                assert!(timeout(STUCK, life.ends()).await.is_ok(), "it does not end\n{}", life.last_words());
+                assert!(timeout(STUCK, life.ends()).await.is_ok(), "it did not exit\n{}", life.last_words());
                 assert!(!was_killed(life.kill()), "it was killed\n{}", life.last_words());
                 life = stage.begin_with(&BRISK);
             }
@@ -93,7 +93,7 @@ async fn suffers(stage: &Stage, left: &AtomicU32, permits: &Semaphore, seed: u64
     life
 }
 
-/// So many events, then the end of all that was accepted.
+/// Runs so many events, then waits until all accepted operations are finished.
 async fn round(guilds: u32, events: u32, seed: u64) -> Outcome {
     let mut rng = Rng::with_seed(seed);
     let stage = Stage::new(Engine::Postgres, room(guilds)).await;
@@ -118,14 +118,14 @@ async fn round(guilds: u32, events: u32, seed: u64) -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_events_lose_double_and_reorder_nothing_and_never_put_two_into_one_guild() {
     let Outcome { finding, overlaps } = round(200, 20, 11).await;
-    println!("{} operations, {} taken back", finding.operations, finding.cancelled);
+    println!("{} operations, {} cancelled", finding.operations, finding.cancelled);
     finding.holds("20 events");
     assert_eq!(overlaps, 0);
 }
 
-/// `scripts/soak ownership` runs this, and says how many events and with which seed.
+/// `scripts/soak ownership` runs this with the number of events and the seed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes as long as it is told to; scripts/soak ownership runs it"]
+#[ignore = "takes as long as its settings say; scripts/soak ownership runs it"]
 async fn soak() {
     let (events, guilds) = (set("OWNERSHIP_EVENTS", 500), set("OWNERSHIP_GUILDS", 200));
     let seed: u64 = env::var("OWNERSHIP_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);

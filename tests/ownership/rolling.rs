@@ -1,4 +1,4 @@
-//! All daemons are replaced, one after the other, as one does for a new version.
+//! All daemons are replaced one after the other, as for a new version.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,27 +19,27 @@ use crate::{
 
 const GUILDS: u32 = 30;
 
-/// How long each call takes, and how often each guild is given something more to do: all of it together is within what one
-/// process may send (50 calls a second), so that no guild waits for that.
+/// Duration of each call, and interval between new operations of each guild. The total rate is below the limit of one
+/// process (50 calls a second), so that no guild waits for the limit.
 const CALL_MS: u64 = 200;
 const MORE_EVERY: Duration = Duration::from_secs(1);
 
-/// A lease so long that nobody lives to see one end: a guild that is not handed over waits for it. And calls have so much time
-/// that none is in doubt on a busy machine, since looking for it would be taken for a gap.
+/// A lease that does not expire within the test: a guild that is not handed over would wait for it. The request timeout
+/// is long, so that no call has an unknown outcome on a busy machine, because reconciliation would look like a gap.
 const PATIENT: [(&str, &str); 2] =
     [("GUILDHALL__OPERATIONS__LEASE_MS", "60000"), ("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "10000")];
 
-/// What a hand-over takes is a second at most; the rest is for a machine that is busy with other things. A guild that waited
-/// for a lease to end would show.
+/// A hand-over takes a second at most; the rest is for a busy machine. A guild that waited for a lease to expire would
+/// exceed it.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// When an operation was accepted: its id begins with that.
+/// When an operation was accepted: its id starts with that time.
 fn accepted_at(accepted: &Accepted) -> u64 {
     let digits: String = accepted.id.chars().filter(char::is_ascii_hexdigit).take(12).collect();
     u64::from_str_radix(&digits, 16).unwrap() * 1_000
 }
 
-/// The longest that a guild with something to do was left alone between two calls. All clocks are this machine's.
+/// The longest time between two calls of a guild that had pending operations. All clocks are those of this machine.
 fn longest_gap(score: &Score, accepted: &[Accepted]) -> Duration {
     let asked: HashMap<&str, u64> =
         accepted.iter().map(|one| (one.errand.sign.name.as_str(), accepted_at(one))).collect();
@@ -61,7 +61,7 @@ async fn a_rolling_restart_hands_guilds_over_and_leaves_none_alone() {
     let mut lives = begin_all(&stage, &PATIENT).await;
     let permits = Semaphore::new(0);
     let asked = stage.places.iter().zip(0..).map(|(place, seed)| {
-        // One call each, all in the guild itself.
+        // One call each, all in the queue of the guild.
         asks(&stage, Asker::new(place.clone()), &[Sort::SendMessage], &permits, seed)
     });
     let asked = join_all(asked.collect::<Vec<_>>());
@@ -69,12 +69,12 @@ async fn a_rolling_restart_hands_guilds_over_and_leaves_none_alone() {
         stage.effects_in_all(2 * GUILDS as usize).await;
         for life in &mut lives {
             life.signal("TERM");
-            assert!(timeout(STUCK, life.ends()).await.is_ok(), "it does not end\n{}", life.last_words());
-            assert!(life.kill().success(), "it did not end in order\n{}", life.last_words());
+            assert!(timeout(STUCK, life.ends()).await.is_ok(), "it did not exit\n{}", life.last_words());
+            assert!(life.kill().success(), "it did not exit gracefully\n{}", life.last_words());
             *life = stage.begin_with(&PATIENT);
-            // The next one ends when this one does its part, as one would replace them.
+            // The next daemon is stopped only when this one has its part of the queues, as in a real rolling restart.
             let address = listens(life).await;
-            until("it has arrived", async || {
+            until("it has joined", async || {
                 let all = instances(&stage, address).await.unwrap_or_default();
                 all.len() == processes() && all.iter().all(|one| one["arriving"] == false)
             })
@@ -98,6 +98,6 @@ async fn a_rolling_restart_hands_guilds_over_and_leaves_none_alone() {
     let accepted: Vec<_> = accepted.into_iter().flatten().collect();
     verdict(&stage, &accepted, &mut lives).await.holds("rolling restart");
     let gap = longest_gap(&stage.sim.score(), &accepted);
-    println!("{} operations; no guild was left alone for longer than {gap:?}", accepted.len());
-    assert!(gap < LONGEST, "a guild with work waited for {gap:?}");
+    println!("{} operations; the longest gap in a guild was {gap:?}", accepted.len());
+    assert!(gap < LONGEST, "a guild with pending operations waited for {gap:?}");
 }

@@ -1,4 +1,4 @@
-//! What the daemons share goes away and comes back under load.
+//! The servers that the daemons share restart under load.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::{
 
 const GUILDS: u32 = 30;
 
-/// Operations in all, in three parts: before, between and after two restarts.
+/// Number of operations in each of three parts: before, between and after two restarts.
 const PART: usize = 90;
 
-/// Asks for things while something is restarted twice, and waits for the end of all of it.
+/// Submits operations while a server is restarted twice, and waits until all of them are finished.
 async fn under_load(stage: &Stage, environment: &[(&str, &str)], mut restart: impl FnMut(), of: &str) {
     slow_down(stage, On::Effect, 0, 40);
     let mut lives = begin_all(stage, environment).await;
     let permits = Semaphore::new(PART);
     let restarts = async {
         for nth in 1..=2 {
-            // Not before all that was permitted so far is on its way, some of it done.
+            // Not before all permitted operations were submitted and some are done.
             stage.effects_in_all(PART * nth / 2).await;
             permits.add_permits(PART);
             sleep(Duration::from_millis(100)).await;

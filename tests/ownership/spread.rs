@@ -1,4 +1,4 @@
-//! Who has how many guilds.
+//! How guilds are divided among daemons.
 
 use guildhall_sim::Stage as On;
 use tokio::sync::Semaphore;
@@ -10,7 +10,7 @@ use crate::{
 
 const GUILDS: u32 = 36;
 
-/// What each daemon has at least, of an even share: with few guilds, chance has a say in who gets how many.
+/// Minimum number of guilds of each daemon, as a part of an even share: with few guilds, the division is uneven.
 fn fair(among: usize) -> u64 {
     u64::from(GUILDS) / among as u64 / 4
 }
@@ -28,7 +28,7 @@ async fn guilds_are_spread_over_those_who_live_and_taken_from_those_who_do_not()
     let events = async {
         permits.add_permits(GUILDS as usize * 8);
         let first = listens(&lives[0]).await;
-        until("each has its share", || async {
+        until("each daemon has its share", || async {
             let queues = queues(first).await;
             queues.len() == processes() && queues.iter().all(|queues| *queues >= fair(processes()))
         })
@@ -36,7 +36,7 @@ async fn guilds_are_spread_over_those_who_live_and_taken_from_those_who_do_not()
         let mut dead = lives.pop().unwrap();
         dead.kill();
         permits.add_permits(GUILDS as usize * 8);
-        until("the others have what the dead one had", || async {
+        until("the others have the queues of the dead daemon", || async {
             let queues = queues(first).await;
             queues.iter().filter(|queues| **queues >= fair(processes() - 1)).count() == processes() - 1
                 && queues.iter().filter(|queues| **queues > 0).count() == processes() - 1

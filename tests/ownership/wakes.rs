@@ -1,4 +1,4 @@
-//! Who accepts something for a guild that another daemon has tells that one.
+//! A daemon that accepts an operation for a guild of another daemon notifies that one.
 
 use guildhall_sim::Stage as On;
 use tokio::{sync::Semaphore, task::block_in_place};
@@ -13,10 +13,10 @@ use crate::{
 const GUILDS: u32 = 12;
 const EACH: usize = 6;
 
-/// Nobody looks by himself for what there is to do before a test has long failed.
+/// No daemon polls for operations within a test.
 const NO_LOOKING: (&str, &str) = ("GUILDHALL__OPERATIONS__POLL_MS", "600000");
 
-/// Asks one thing after the other in each guild, of any daemon, the next when the last is done.
+/// Submits operations in each guild to any daemon, the next after the previous one is done.
 async fn one_by_one(store: String, environment: &[(&str, &str)], of: &str) {
     let stage = Stage::over(store, tempfile::tempdir().unwrap(), room(GUILDS)).await;
     slow_down(&stage, On::Effect, 5, 10);
@@ -25,7 +25,7 @@ async fn one_by_one(store: String, environment: &[(&str, &str)], of: &str) {
     let paces = async {
         for round in 1..=EACH {
             permits.add_permits(GUILDS as usize);
-            // Most have shown an effect; some were taken back, and what has none is waited for at the end.
+            // Most have had their effect. Some were cancelled; those without an effect are checked at the end.
             stage.effects_in_all(round * GUILDS as usize / 2).await;
         }
         permits.close();
@@ -38,7 +38,7 @@ async fn one_by_one(store: String, environment: &[(&str, &str)], of: &str) {
 async fn what_one_accepts_another_does_at_once() {
     let store = postgres::shared().database().await;
     let environment = [&BRISK[..], &[NO_LOOKING]].concat();
-    one_by_one(store, &environment, "told directly").await;
+    one_by_one(store, &environment, "notified directly").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,5 +49,5 @@ async fn what_one_accepts_another_does_at_once_behind_a_pgbouncer() {
     let database = direct.rsplit('/').next().unwrap();
     let direct = ("GUILDHALL__STORE__DIRECT_URL", direct.as_str());
     let environment = [&BRISK[..], &[NO_LOOKING, direct]].concat();
-    one_by_one(bouncer.url(database), &environment, "told past a pgbouncer").await;
+    one_by_one(bouncer.url(database), &environment, "notified past pgbouncer").await;
 }

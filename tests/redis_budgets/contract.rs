@@ -1,4 +1,4 @@
-//! What the actor promises, whoever keeps its budgets: one suite, run by a process alone and by processes that share.
+//! Contract of the budgets actor. The same tests run for one process with local budgets and for two that share budgets.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use guildhall_core::budget::{
 use crate::process::{LONGEST_WAIT, MOST, alone, on_a_system, shared};
 use crate::support::RedisServer;
 
-/// So little comes back that a test never sees it.
+/// The refill is too small to be visible in a test.
 const LIMITS: BudgetLimits = BudgetLimits { maximum: Points::whole(10), restore_per_second: Points::SMALLEST };
 
-/// One test, alone and shared. It gets two ways to the same budgets.
+/// Runs each test with local and with shared budgets. It gets two handles to the same budgets.
 macro_rules! contract {
     ($($test:ident),* $(,)?) => {
         mod kept_alone {
@@ -61,7 +61,7 @@ async fn configure(budgets: &BudgetsHandle, limits: BudgetLimits) {
     budgets.configure(&name("shop"), limits).await.unwrap();
 }
 
-/// Both ways know the budget.
+/// Configures the budget on both handles.
 async fn open(one: &BudgetsHandle, two: &BudgetsHandle) {
     configure(one, LIMITS).await;
     configure(two, LIMITS).await;
@@ -87,7 +87,7 @@ fn left(points: u64) -> Observation {
     Observation { available: Some(Points::whole(points)), ..Observation::default() }
 }
 
-/// So much is left, but for what came back since the test began.
+/// Asserts what remains, allowing for the refill since the test started.
 fn about(points: Points, whole: u64) {
     assert!(
         (Points::whole(whole)..Points::whole(whole).plus(Points::new(0.01).unwrap())).contains(&points),
@@ -123,7 +123,7 @@ async fn waiting_is_booked_in_the_order_of_asking(one: BudgetsHandle, two: Budge
     assert!(matches!(take(&one, 10, far).await, BudgetDecision::Allowed { .. }));
     assert!(matches!(take(&one, 10, far).await, BudgetDecision::Allowed { .. }));
     assert!(matches!(take(&two, 10, far).await, BudgetDecision::Allowed { .. }));
-    assert!(matches!(take(&two, 10, far).await, BudgetDecision::Refused { .. }), "nobody waits longer than an hour");
+    assert!(matches!(take(&two, 10, far).await, BudgetDecision::Refused { .. }), "the maximum wait is one hour");
 }
 
 async fn a_refusal_changes_nothing(one: BudgetsHandle, two: BudgetsHandle) {
@@ -145,7 +145,7 @@ async fn an_upstreams_word_counts_for_all(one: BudgetsHandle, two: BudgetsHandle
     assert!(matches!(take(&two, 4, Duration::ZERO).await, BudgetDecision::Refused { .. }));
     observe(&two, Observation { maximum: Some(Points::whole(50)), ..left(20) }).await.unwrap();
     assert!(matches!(take(&one, 20, Duration::ZERO).await, BudgetDecision::Allowed { .. }));
-    // A call sent long before that cost was spent: the upstream cannot know of it.
+    // A response to a call sent long before that cost was spent: the upstream cannot know of it.
     observe(&two, Observation { age: Duration::from_secs(30), ..left(21) }).await.unwrap();
     about(show(&one).await.available, 1);
 }
@@ -195,7 +195,7 @@ async fn defaults_hold_until_the_upstream_speaks(one: BudgetsHandle, two: Budget
 async fn what_cannot_be_is_an_error_that_says_so(one: BudgetsHandle, two: BudgetsHandle) {
     open(&one, &two).await;
     let error = try_take(&two, Points::whole(11), LONGEST_WAIT).await.unwrap_err();
-    assert_eq!(error.to_string(), "the cost of 11 is more than the budget can ever hold (10); split the call");
+    assert_eq!(error.to_string(), "cost 11 exceeds the maximum of the budget (10); split the call");
     let asked = one.acquire(&name("other"), Points::whole(1), Duration::ZERO).await;
     assert_eq!(asked, Err(BudgetError::Unknown("other".to_owned())));
     let nothing = BudgetLimits { maximum: Points::ZERO, ..LIMITS };

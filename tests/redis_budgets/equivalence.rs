@@ -1,4 +1,4 @@
-//! The script beside its model: the same questions at the same times have the same answers.
+//! Compares the script with its model: the same requests at the same times get the same replies.
 
 use std::time::Duration;
 
@@ -12,26 +12,27 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use crate::script::{Answer, Caller, Outcome};
 use crate::support::RedisServer;
 
-/// In 2026, as a server would tell.
+/// A time in 2026, as a server would report it.
 const START: u64 = 1_780_000_000_123_456;
 
-/// The longest wait that the script tells.
+/// The longest wait that the script reports.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
-/// What is done with a budget.
+/// An action on a budget.
 #[derive(Clone, Debug)]
 enum Step {
     Acquire(Vec<SpendRequest>),
     Observe(Observation),
     Configure(BudgetLimits),
     Show,
-    /// Somebody spent so much out of reach.
+    /// A process spent this amount while it could not reach Redis.
     Charge(Points),
-    /// Somebody knew the budget in another life, booked for so long.
+    /// A process that knows the budget from an earlier epoch has bookings for this long.
     Inherit(Duration),
 }
 
-/// The model, with what only the script has to keep: what a new budget started with, until somebody knows better.
+/// The model, with a value that only the script has to store: the initial points of a new budget, until a process or
+/// the upstream corrects them.
 #[derive(Clone)]
 struct Model {
     budget: Budget,
@@ -43,7 +44,7 @@ impl Model {
         Self { budget: Budget::new(limits, now).unwrap(), gift: limits.maximum }
     }
 
-    /// Does all but an acquire.
+    /// Applies every step except an acquire.
     fn step(&mut self, step: &Step, now: Timestamp) {
         match step {
             Step::Acquire(_) | Step::Show => {}
@@ -71,7 +72,7 @@ impl Model {
     }
 }
 
-/// Asks the script, and says whatever tidings the step needs.
+/// Calls the script with the arguments that the step needs.
 fn ask(caller: &mut Caller, step: &Step) -> Answer {
     caller.configure = None;
     caller.booked_for = Duration::ZERO;
@@ -98,7 +99,7 @@ fn ask(caller: &mut Caller, step: &Step) -> Answer {
     }
 }
 
-/// The budget stands as the model does.
+/// Asserts that the budget has the state of the model.
 fn same_standing(answer: &Answer, budget: &Budget) -> Result<(), TestCaseError> {
     let now = answer.now;
     prop_assert_eq!(answer.limits, budget.limits());
@@ -112,7 +113,7 @@ fn same_standing(answer: &Answer, budget: &Budget) -> Result<(), TestCaseError> 
     Ok(())
 }
 
-/// Drives both, and finds no difference.
+/// Runs the steps on both, and asserts that they do not differ.
 fn both(caller: &mut Caller, limits: BudgetLimits, steps: &[(u64, Step)]) -> Result<(), TestCaseError> {
     redis::cmd("FLUSHALL").exec(caller.connection()).unwrap();
     (caller.limits, caller.spent) = (limits, None);
@@ -173,7 +174,7 @@ fn observation(most: u64) -> impl Strategy<Value = Observation> {
         })
 }
 
-/// Steps with amounts up to `most` millionths, and how much later each is than the one before.
+/// Steps with amounts of up to `max` millionths, each with its delay after the step before.
 fn steps(most: u64) -> impl Strategy<Value = Vec<(u64, Step)>> {
     let step = prop_oneof![
         12 => asks(most).prop_map(Step::Acquire),
@@ -204,7 +205,7 @@ fn the_script_is_its_model_to_the_last_millionth_and_microsecond() {
 #[test]
 fn the_script_is_its_model_by_the_servers_own_clock() {
     let server = RedisServer::start();
-    // So fast that something comes back between two questions.
+    // The refill is so fast that points come back between two requests.
     let sequences = (limits(1_000_000_000), steps(100_000_000)).prop_map(|(mut limits, steps)| {
         limits.restore_per_second = limits.restore_per_second.plus(Points::whole(1_000));
         (limits, steps)
@@ -216,7 +217,7 @@ fn the_script_is_its_model_by_the_servers_own_clock() {
 fn waits_that_end_on_a_microsecond_end_there_at_any_scale() {
     let server = RedisServer::start();
     let most = BudgetMember::MOST;
-    // What comes back in so many microseconds, and a millionth more or less.
+    // The refill of this many microseconds, and one millionth more or less.
     let sequences = (1..=1_000_000_000u64, 1..1_000_000u64, -1..=1i64);
     runner(300)
         .run(&sequences, |(per_second, micros, more)| {
@@ -228,10 +229,10 @@ fn waits_that_end_on_a_microsecond_end_there_at_any_scale() {
         .unwrap();
 }
 
-/// One is at most the other, and not by more than rounding makes it.
+/// Asserts that `less` is at most `more`, and that the difference is only due to rounding.
 fn close_below(less: u128, more: u128) -> Result<(), TestCaseError> {
     prop_assert!(less <= more, "{} is more than {}", less, more);
-    // Each of the steps, and each of the bookings that a step counts anew, rounds by 2^-51 at most.
+    // Each of the steps, and each of the bookings that a step recounts, rounds by 2^-51 at most.
     prop_assert!(more - less <= (more >> 35) + 60, "{} is far less than {}", less, more);
     Ok(())
 }
@@ -303,15 +304,15 @@ fn a_hot_budget_remembers_as_many_bookings_as_the_model_and_forgets_none_of_thei
             ..Observation::default()
         })
     };
-    // Ages before, among and after those that are remembered one by one.
+    // Ages before, among and after those of the bookings that are stored individually.
     steps.extend([(0, Step::Show), (0, report(50_000, 2_000)), (0, report(40_000, 200)), (0, report(9_000, 0))]);
-    // What was long ago is forgotten.
+    // Old bookings are dropped.
     steps.extend([(200_000_000, Step::Acquire(hot[..1].to_vec())), (0, report(70, 60_000)), (0, Step::Show)]);
     let mut caller = Caller::with_clock(&server, limits, START);
     for length in 0..steps.len() {
         both(&mut caller, limits, &steps[..length]).unwrap();
         let kept: usize = redis::cmd("LLEN").arg(crate::script::BOOKINGS).query(caller.connection()).unwrap();
-        assert!(kept < 1_024, "{kept} and the oldest");
+        assert!(kept < 1_024, "{kept} bookings without the oldest");
         caller.clock = Some(START);
     }
 }

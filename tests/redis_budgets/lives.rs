@@ -1,4 +1,4 @@
-//! How a budget in Redis begins, is forgotten, comes to another server, and how long it is kept.
+//! Lifetime of a budget in Redis: how it is created, lost and moved to another server, and when it expires.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn a_new_budget_is_full_and_one_that_somebody_knew_is_empty() {
     let first = one.show();
     assert_eq!(first.available, LIMITS.maximum);
     one.epoch = first.epoch;
-    assert_eq!(one.show().available, LIMITS.maximum, "it is still the one that was known");
+    assert_eq!(one.show().available, LIMITS.maximum, "the epoch has not changed");
     flush(&mut one);
     (one.clock, one.booked_for) = (Some(START + 1), Duration::from_secs(3));
     let second = one.show();
@@ -58,9 +58,9 @@ fn a_newcomer_who_finds_an_emptied_redis_first_owes_what_it_took_once_somebody_k
     flush(&mut old);
     assert_eq!(take(&mut new, 4, 0), allowed(0, 6));
     old.show();
-    // Ten less than six: the next three are there in three and a half seconds.
+    // The balance is 6 - 10 = -4, so the next 3 points are available after 3.5 seconds.
     assert_eq!(take(&mut new, 3, 60), Outcome::Allowed(Duration::from_millis(3_500), Points::ZERO));
-    // Whoever else knew it changes nothing more, but for what it was promised.
+    // A further process that knew the budget only adds its booked time.
     other.booked_for = Duration::from_secs(20);
     assert_eq!(other.show().booked_for, Duration::from_secs(20));
     assert_eq!(take(&mut new, 2, 60), allowed(21, 0));
@@ -83,7 +83,7 @@ fn another_server_that_took_over_may_miss_what_was_spent_last() {
     assert_eq!(take(&mut one, 4, 0), allowed(0, 6));
     one.epoch = one.show().epoch;
     (one.run_id, new.run_id) = ("promoted".to_owned(), "promoted".to_owned());
-    // Whoever knows nothing takes what is there; whoever knew it says that it may be gone.
+    // A new process uses what is there. A process that knew the budget reports that the last writes may be lost.
     assert_eq!(new.show().available, Points::whole(6));
     let after = one.show();
     assert_ne!(after.epoch, one.epoch);
@@ -133,7 +133,7 @@ fn everything_is_kept_as_long_as_it_matters_and_not_for_ever() {
     assert!(ttl(&mut one, MEMBERS) > Duration::ZERO);
     assert!(ttl(&mut one, SPENT) > Duration::from_secs(3_000));
     one.observe(&Observation { restore_per_second: Some(Points::ZERO), ..Observation::default() });
-    assert!(ttl(&mut one, BUDGET) > 100 * month, "what never comes back is not forgotten soon");
+    assert!(ttl(&mut one, BUDGET) > 100 * month, "a budget without refill does not expire soon");
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(one.connection()).unwrap();
     assert_eq!(keys.len(), 4, "{keys:?}");
 }
@@ -147,7 +147,7 @@ fn bookings_that_begin_anew_are_not_kept_for_ever_either() {
         let fresh = [SpendRequest { cost: Points::whole(1), max_wait: Duration::ZERO }; 3];
         one.acquire(&fresh);
         let kept: usize = redis::cmd("LLEN").arg(BOOKINGS).query(one.connection()).unwrap();
-        assert_eq!(kept, 2, "and the oldest is with the budget itself");
+        assert_eq!(kept, 2, "and the oldest is stored with the budget itself");
         assert!(ttl(&mut one, BOOKINGS) >= Budget::MEMORY);
     }
 }

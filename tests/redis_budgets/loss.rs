@@ -1,4 +1,4 @@
-//! Processes that lose Redis, and find it again.
+//! Processes that lose the connection to Redis and regain it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use guildhall_core::budget::{
 use crate::process::{LONGEST_WAIT, RETRY, on_a_system, shared};
 use crate::support::{RedisServer, Relay};
 
-/// A point takes a hundred seconds to come back.
+/// One point takes 100 seconds to come back.
 fn limits() -> BudgetLimits {
     BudgetLimits { maximum: Points::whole(100), restore_per_second: Points::new(0.01).unwrap() }
 }
@@ -31,7 +31,7 @@ async fn take(budgets: &BudgetsHandle, cost: u64, max_wait: Duration) -> Result<
     budgets.acquire(&shop(), Points::whole(cost), max_wait).await
 }
 
-/// Takes what is there at once.
+/// Spends points that are available at once.
 async fn spend(budgets: &BudgetsHandle, cost: u64) {
     let asked = take(budgets, cost, Duration::ZERO).await;
     assert!(matches!(asked, Ok(BudgetDecision::Allowed { delay: Duration::ZERO, .. })), "{asked:?}");
@@ -41,7 +41,7 @@ async fn show(budgets: &BudgetsHandle) -> BudgetSnapshot {
     budgets.show().await.unwrap().remove(0)
 }
 
-/// Asks until the budget is kept so.
+/// Polls until the budget has this source.
 async fn until(budgets: &BudgetsHandle, kept: BudgetSource) -> BudgetSnapshot {
     loop {
         let standing = show(budgets).await;
@@ -51,10 +51,10 @@ async fn until(budgets: &BudgetsHandle, kept: BudgetSource) -> BudgetSnapshot {
     }
 }
 
-/// So much is left, but for what came back since the test began: no test takes 50 s.
+/// Asserts what remains, allowing for the refill since the test started: no test takes 50 s.
 fn about(points: Points, whole: u64) {
     let most = Points::whole(whole).plus(Points::new(0.5).unwrap());
-    assert!((Points::whole(whole)..most).contains(&points), "{points} is not {whole}");
+    assert!((Points::whole(whole)..most).contains(&points), "{points} is not about {whole}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_process_that_is_cut_off_spends_its_share_and_tells_of_it_when_it_is_back() 
         let above = BudgetUnreachable::AboveShare { cost: Points::whole(51), share: Points::whole(50) };
         let refusal = take(&one, 51, LONGEST_WAIT).await;
         assert_eq!(refusal, Err(BudgetError::OutOfReach { why: above, retry_after: RETRY }));
-        // Whoever is not cut off does not notice.
+        // The connected process is not affected.
         spend(&two, 20).await;
         relay.restore();
         about(until(&one, BudgetSource::Together).await.available, 67);
@@ -98,7 +98,7 @@ fn out_of_reach_a_closed_budget_gives_nothing_and_an_open_one_everything() {
         assert_eq!(take(&closed, 1, LONGEST_WAIT).await, refusal);
         spend(&open, 100).await;
         relay.restore();
-        // It owes what it took.
+        // It owes the points that it spent.
         until(&open, BudgetSource::Together).await;
         until(&closed, BudgetSource::Together).await;
         let Ok(BudgetDecision::Refused { retry_after, .. }) = take(&closed, 1, Duration::ZERO).await else {
@@ -120,7 +120,7 @@ fn a_process_that_never_reached_redis_spends_nothing_until_it_does() {
             let refusal = Err(BudgetError::OutOfReach { why: BudgetUnreachable::Never, retry_after: RETRY });
             assert_eq!(take(&fresh, 1, LONGEST_WAIT).await, refusal);
             relay.restore();
-            assert_eq!(until(&fresh, BudgetSource::Together).await.limits, limits(), "its defaults were told");
+            assert_eq!(until(&fresh, BudgetSource::Together).await.limits, limits(), "its defaults were sent");
             spend(&fresh, 1).await;
         }
     });
@@ -132,7 +132,7 @@ fn an_emptied_redis_gives_nothing_of_what_was_known_and_all_of_what_is_new() {
         let mut server = RedisServer::start();
         let one = open(&server.url(), "one", BudgetFallback::Share).await;
         spend(&one, 40).await;
-        // A promise that an emptied server does not know of.
+        // A booking that an emptied server does not know.
         let Ok(BudgetDecision::Allowed { delay, .. }) = take(&one, 61, LONGEST_WAIT).await else { panic!("refused") };
         let seen = Observation { restore_per_second: Some(Points::new(0.02).unwrap()), ..Observation::default() };
         one.observe(&shop(), seen).await.unwrap();
@@ -143,7 +143,7 @@ fn an_emptied_redis_gives_nothing_of_what_was_known_and_all_of_what_is_new() {
         let Ok(BudgetDecision::Allowed { delay: later, .. }) = take(&one, 1, LONGEST_WAIT).await else {
             panic!("refused")
         };
-        assert!(later > delay, "{later:?} is before {delay:?}");
+        assert!(later > delay, "{later:?} is not after {delay:?}");
         let new = BudgetName::new("a-new-one").unwrap();
         one.configure(&new, limits()).await.unwrap();
         assert_eq!(one.show().await.unwrap()[0].available, limits().maximum);
@@ -158,7 +158,7 @@ fn a_redis_that_hangs_is_not_waited_for_and_what_it_may_have_done_is_not_given_b
         spend(&one, 10).await;
         server.stop();
         let Ok(BudgetDecision::Allowed { delay, .. }) = take(&one, 2, LONGEST_WAIT).await else { panic!("refused") };
-        assert!(delay > Duration::from_secs(100), "{delay:?} is no share that starts empty");
+        assert!(delay > Duration::from_secs(100), "{delay:?} is too short for a share that starts empty");
         server.resume();
         let left = until(&one, BudgetSource::Together).await.available;
         assert!(left < Points::new(88.5).unwrap() && left >= Points::whole(86), "{left}");
@@ -179,7 +179,7 @@ fn what_an_upstream_said_to_a_process_that_was_cut_off_is_passed_on() {
         one.observe(&shop(), seen).await.unwrap();
         assert!(show(&one).await.blocked_for > pause / 2);
         relay.restore();
-        // It is told as soon as that is possible.
+        // The process reports it as soon as it is connected.
         let heard = loop {
             let standing = show(&two).await;
             if standing.observed {

@@ -1,5 +1,5 @@
-//! Named budgets in a real Redis: the script beside its model, and processes that share budgets, lose Redis and find it
-//! again.
+//! Named budgets in a real Redis: the script compared with its model, and processes that share budgets, lose the
+//! connection to Redis and regain it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! A process that keeps budgets, as its actor.
+//! A process with budgets, as its actor.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::task::LocalSet;
 /// Longer than any test waits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 
-/// How often a process looks whether Redis is there.
+/// Interval at which a process retries the connection to Redis.
 pub(crate) const RETRY: Duration = Duration::from_millis(20);
 
-/// How many budgets there may be.
+/// Maximum number of budgets.
 pub(crate) const MOST: usize = 3;
 
-/// Budgets of one process.
+/// Budgets of a single process.
 pub(crate) fn alone() -> BudgetsHandle {
     BudgetsHandle::start(MOST, LONGEST_WAIT)
 }
@@ -33,7 +33,7 @@ pub(crate) fn shared(url: &RedisUrl, member: &str, on_loss: BudgetFallback) -> B
     BudgetsHandle::start_shared(port, SharedBudgetsConfig { partner, most_under_way: 1_000 })
 }
 
-/// Runs a test where actors can live.
+/// Runs a test in a local task set, which actors need.
 pub(crate) fn on_a_system(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test);

@@ -1,4 +1,4 @@
-//! The script as it is, spoken to without the adapter.
+//! Direct calls of the script, without the adapter.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use redis::{Connection, Value};
 
 use crate::support::RedisServer;
 
-/// The script's text.
+/// Source of the script.
 pub(crate) const TEXT: &str = include_str!("../../src/redis/budgets.lua");
 
-/// Where the script gets its time from.
+/// The expression with which the script reads the time.
 const TIME: &str = "redis.call('TIME')";
 
 pub(crate) const BUDGET: &str = "guildhall:{1}:budget:shop";
@@ -19,11 +19,11 @@ pub(crate) const BOOKINGS: &str = "guildhall:{1}:budget:shop:bookings";
 pub(crate) const MEMBERS: &str = "guildhall:{1}:budget-members";
 pub(crate) const SPENT: &str = "guildhall:{1}:budget:shop:spent:a";
 
-/// A caller of the script, and what it tells with every call.
+/// A caller of the script, and the arguments that it sends with every call.
 pub(crate) struct Caller {
     connection: Connection,
     script: redis::Script,
-    /// What the script takes for the server's time, if not that.
+    /// The time that the script uses. `None` for the server's time.
     pub(crate) clock: Option<u64>,
     pub(crate) run_id: String,
     pub(crate) member: String,
@@ -34,7 +34,7 @@ pub(crate) struct Caller {
     pub(crate) spent: Option<(u64, Points)>,
 }
 
-/// What the script answered.
+/// Reply of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) epoch: String,
@@ -43,14 +43,14 @@ pub(crate) struct Answer {
     pub(crate) limits: BudgetLimits,
     pub(crate) observed: ObservedLimits,
     pub(crate) available: Points,
-    /// `None` unless it was asked to show.
+    /// `None` except for `show`.
     pub(crate) booked: Option<Points>,
     pub(crate) booked_for: Duration,
     pub(crate) blocked_for: Duration,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// What came of a wish.
+/// Outcome of a spend request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Refused(Option<Duration>, Points),
@@ -59,7 +59,7 @@ pub(crate) enum Outcome {
 }
 
 impl Caller {
-    /// A caller by the server's clock.
+    /// A caller that uses the server's clock.
     pub(crate) fn new(server: &RedisServer, limits: BudgetLimits) -> Self {
         Self {
             connection: server.client().get_connection().unwrap(),
@@ -75,7 +75,7 @@ impl Caller {
         }
     }
 
-    /// A caller of the same script by a clock of the test's own.
+    /// A caller of the same script with a clock that the test controls.
     pub(crate) fn with_clock(server: &RedisServer, limits: BudgetLimits, start: u64) -> Self {
         assert_eq!(TEXT.matches(TIME).count(), 1);
         let script = redis::Script::new(&TEXT.replace(TIME, "{ KEYS[5], KEYS[6] }"));

@@ -1,4 +1,4 @@
-//! Scripts, and what is answered to them.
+//! Scripts and their replies.
 
 use guildhall::redis::{RedisCallError, RedisErrorReason, RedisKeys, Script};
 use redis::{AsyncTypedCommands as _, Value};
@@ -52,7 +52,7 @@ async fn a_server_that_has_forgotten_the_scripts_is_given_them_again() {
         assert_eq!(
             count(loads),
             count(command(&server, &["INFO", "commandstats"]).await),
-            "loaded though it was known"
+            "the script was loaded although the server had it"
         );
     }
 }

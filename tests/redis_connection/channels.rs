@@ -1,10 +1,10 @@
-//! What is published, and who hears it.
+//! Published messages and their subscribers.
 
 use guildhall::redis::{RedisClient, RedisErrorReason, RedisKeys, Script, Subscription, SubscriptionEvent};
 
 use crate::{SHORT, connect, connect_within, lost_at_last, say_at_last, soon, support::RedisServer};
 
-/// Publishes words on a channel, as a script would.
+/// Publishes messages on a channel from a script.
 async fn publish(redis: &RedisClient, channel: &str, words: &[&str]) {
     let script = Script::new("publish", "for _, word in ipairs(ARGV) do redis.call('PUBLISH', KEYS[1], word) end");
     let args = words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -51,7 +51,7 @@ async fn a_second_listener_is_told_that_it_is_subscribed_and_hears_what_comes_th
     assert_eq!(next(&mut second).await, SubscriptionEvent::Subscribed);
     publish(&redis, &channel, &["late"]).await;
     assert_eq!(next(&mut second).await, message("late"));
-    // Being told once more does no harm.
+    // A repeated `Subscribed` is harmless.
     for event in [message("early"), SubscriptionEvent::Subscribed, message("late")] {
         assert_eq!(next(&mut first).await, event);
     }
@@ -83,7 +83,7 @@ async fn a_subscription_is_lost_with_the_calls_when_nothing_arrives_any_more() {
     lost_at_last(&redis, RedisErrorReason::Timeout).await;
     server.resume();
     let mut events = vec![next(&mut subscription).await];
-    // On a slow machine the connection may have been lost more often than that.
+    // On a slow machine the connection may be lost more than once.
     while events.len() < 3 || events.last() != Some(&SubscriptionEvent::Subscribed) {
         events.push(next(&mut subscription).await);
     }
@@ -102,7 +102,7 @@ async fn a_listener_that_falls_behind_is_told_to_read_everything_anew() {
     assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);
     let words: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
     publish(&redis, &channel, &words.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    // Its `Subscribed` comes after all of the messages, so they have arrived.
+    // Its `Subscribed` comes after all messages, so they have arrived.
     let mut other = redis.subscribe(&channel);
     assert_eq!(next(&mut other).await, SubscriptionEvent::Subscribed);
     assert_eq!(next(&mut subscription).await, SubscriptionEvent::Subscribed);

@@ -1,4 +1,4 @@
-//! Who may come in: TLS, passwords and access control lists, and what the log tells about them.
+//! TLS, passwords and access control lists, and what the log says about them.
 
 use std::{fs, path::PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{STUCK, command, connect, log::Log, lost_at_last, run_id, say_at_last
 
 const CANARY: &str = "canary-Password";
 
-/// An authority of its own and a certificate of it for `localhost`, in a folder.
+/// Creates a directory with a certificate authority and a certificate of it for `localhost`.
 fn certificates() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
@@ -52,14 +52,14 @@ async fn a_certificate_has_to_come_from_an_authority_that_is_trusted() {
 
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
     lost_at_last(&connect(url), RedisErrorReason::Unreachable).await;
-    assert!(log.text().contains("name that in redis.ca_file"), "{}", log.text());
+    assert!(log.text().contains("set redis.ca_file"), "{}", log.text());
 }
 
 #[tokio::test]
 async fn a_file_of_authorities_that_is_none_is_an_error_that_names_it() {
     let folder = certificates();
     let url: RedisUrl = "rediss://localhost".parse().unwrap();
-    for (name, says) in [("none.pem", "cannot be read"), ("server.key", "holds no certificate")] {
+    for (name, says) in [("none.pem", "cannot read"), ("server.key", "contains no certificate")] {
         let error = trusting(url.clone(), folder.path().join(name)).unwrap_err().to_string();
         assert!(error.contains(says) && error.contains(name) && error.contains("redis.ca_file"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Servers that go away, stand still, or may not be written to.
+//! Servers that stop, hang, or do not accept writes.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ async fn a_server_that_stands_still_loses_calls_and_serves_again_when_it_goes_on
     let before = say_at_last(&redis).await;
     server.stop();
     lost_at_last(&redis, RedisErrorReason::Timeout).await;
-    assert_eq!(lost(&redis).await, RedisErrorReason::Timeout, "a new connection must not be answered either");
+    assert_eq!(lost(&redis).await, RedisErrorReason::Timeout, "a new connection must not get a response either");
     server.resume();
-    // `say` itself checks that no late answer is taken for its own.
+    // The echo call itself checks that it does not get a late reply to another call.
     assert_eq!(say_at_last(&redis).await, before);
 }
 

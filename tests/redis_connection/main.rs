@@ -1,4 +1,4 @@
-//! The connection to Redis, against real servers.
+//! The Redis connection, tested with real servers.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -21,10 +21,10 @@ use redis::{Value, aio::MultiplexedConnection};
 use support::RedisServer;
 use tokio::{task::yield_now, time::timeout};
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// For calls that are to be lost by it.
+/// Timeout of calls that are expected to time out.
 const SHORT: Duration = Duration::from_millis(200);
 
 fn connect(url: RedisUrl) -> RedisClient {
@@ -35,25 +35,25 @@ fn connect_within(timeout: Duration, url: RedisUrl) -> RedisClient {
     RedisClient::new(RedisConfig { url, ca_file: None, timeout }).unwrap()
 }
 
-/// Waits for what is certain to come.
+/// Waits for something that must happen.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(STUCK, what).await.expect("it never happened")
+    timeout(STUCK, what).await.expect("timed out")
 }
 
-/// A script that says what it was given: the server it was meant for, and a word.
+/// A script that returns its arguments: the run id of its server, and a text.
 fn echo() -> Script {
     Script::new("echo", "return {ARGV[1], ARGV[2]}")
 }
 
-/// Runs the echo; gives the server that it went to.
+/// Runs the echo script, and returns the run id of its server.
 async fn say(redis: &RedisClient, word: &str) -> Result<String, RedisCallError> {
     let answer = redis.run(&echo(), &[], |run_id| vec![run_id.into(), word.into()]).await?;
     let (run_id, said): (String, String) = redis::from_redis_value(answer).unwrap();
-    assert_eq!(said, word, "the answer is another call's");
+    assert_eq!(said, word, "the reply belongs to another call");
     Ok(run_id)
 }
 
-/// Runs the echo as soon as there is a connection, until one call is answered.
+/// Retries the echo script until a call succeeds, whenever there is a connection.
 async fn say_at_last(redis: &RedisClient) -> String {
     let trying = async {
         loop {
@@ -67,10 +67,10 @@ async fn say_at_last(redis: &RedisClient) -> String {
 }
 
 async fn lost(redis: &RedisClient) -> RedisErrorReason {
-    soon(say(redis, "lost")).await.expect_err("the call should be lost").why
+    soon(say(redis, "lost")).await.expect_err("the call should fail").why
 }
 
-/// Runs the echo until a call is lost for this reason.
+/// Runs the echo script until a call fails for this reason.
 async fn lost_at_last(redis: &RedisClient, why: RedisErrorReason) {
     soon(async {
         while say(redis, "lost at last").await != Err(RedisCallError { why }) {
@@ -93,7 +93,7 @@ async fn run_id(server: &RedisServer) -> String {
     info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
 }
 
-/// The number of the one connection that is ours.
+/// Id of the only connection from Guildhall.
 async fn id_of_guildhall(server: &RedisServer) -> String {
     let clients: String = redis::from_redis_value(command(server, &["CLIENT", "LIST"]).await).unwrap();
     let ours: Vec<_> = clients.lines().filter(|line| line.contains(" name=guildhall ")).collect();

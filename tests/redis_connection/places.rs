@@ -1,4 +1,4 @@
-//! Where the primary is: behind sentinels, or on another node of a cluster.
+//! Finding the primary: behind sentinels, or on another node of a cluster.
 
 use std::time::Duration;
 
@@ -39,10 +39,11 @@ async fn a_server_is_no_sentinel_and_a_sentinel_no_server() {
     assert_eq!(lost(&connect(url)).await, RedisErrorReason::Error);
     let (log, _guard) = Log::capture(tracing::Level::TRACE);
     assert_eq!(lost(&connect(sentinel.url())).await, RedisErrorReason::Error);
-    assert!(log.text().contains("for sentinels, write redis+sentinel://"), "{}", log.text());
+    assert!(log.text().contains("for sentinels, use redis+sentinel://"), "{}", log.text());
 }
 
-/// Runs the write until it is answered or moved; a young cluster is down for a while, and tells nobody when it is up.
+/// Retries the write until it succeeds or fails for another reason than a busy server. A new cluster is down for a
+/// while and does not announce when it is up.
 async fn write_at_last(redis: &RedisClient, key: &str) -> Result<String, RedisCallError> {
     let script = Script::new("write", "redis.call('SET', KEYS[1], 'x', 'EX', 60) return ARGV[1]");
     let trying = async {
@@ -59,7 +60,7 @@ async fn write_at_last(redis: &RedisClient, key: &str) -> Result<String, RedisCa
     soon(trying).await
 }
 
-/// A node of a cluster that serves these slots.
+/// A cluster node that serves these slots.
 async fn node(slots: Option<(u16, u16)>) -> RedisServer {
     let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     if let Some((first, last)) = slots {
@@ -68,7 +69,7 @@ async fn node(slots: Option<(u16, u16)>) -> RedisServer {
     server
 }
 
-/// Makes a node known to another, and waits until that one knows what it serves.
+/// Introduces a node to another, and waits until that one knows its slots.
 async fn introduce(to: &RedisServer, other: &RedisServer, serves: &str) {
     command(to, &["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]).await;
     let id: String = redis::from_redis_value(command(other, &["CLUSTER", "MYID"]).await).unwrap();
@@ -103,7 +104,7 @@ async fn the_node_of_a_cluster_that_has_the_keys_is_gone_to_and_returned_to() {
     assert_eq!(write_at_last(&redis, &key).await, Err(RedisCallError { why: RedisErrorReason::Moved }));
     let owner_id = run_id(&owner).await;
     assert_eq!(write_at_last(&redis, &key).await, Ok(owner_id.clone()));
-    // Not lost to the node that was named first.
+    // A reconnect goes to the owner, not to the node in the URL.
     command(&owner, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     let again = async {
         loop {

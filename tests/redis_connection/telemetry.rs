@@ -1,4 +1,4 @@
-//! What is logged and counted.
+//! Logs and metrics.
 
 use guildhall::redis::RedisErrorReason;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -33,6 +33,6 @@ async fn each_change_is_one_line_and_each_call_is_counted() {
     assert!(metrics.render().contains("guildhall_redis_up 1"), "{}", metrics.render());
     let lines = |text: &str| log.text().lines().filter(|line| line.contains(text)).count();
     assert_eq!(lines("connected to Redis"), 2, "{}", log.text());
-    assert_eq!(lines("Redis is lost why=\"disconnected\""), 1, "{}", log.text());
+    assert_eq!(lines("connection to Redis lost why=\"disconnected\""), 1, "{}", log.text());
     assert_eq!(lines("cannot connect to Redis why=\"unreachable\""), 1, "{}", log.text());
 }

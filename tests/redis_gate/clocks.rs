@@ -1,4 +1,4 @@
-//! Clocks that are wrong: those of the processes do not matter, and when Redis's jumps, nothing is counted by it any more.
+//! Wrong clocks: those of the processes do not matter, and a jump of Redis's clock starts a new epoch.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -19,10 +19,10 @@ use crate::{
 const HOUR: i64 = 3_600;
 const DAY: &str = "86400";
 
-/// Runs what follows where the time since the start is another; nothing of it where the system does not do that.
+/// Runs a command in a time namespace with a different uptime. Not all systems support that.
 const ANOTHER_TIME: [&str; 6] = ["unshare", "--time", "--monotonic", DAY, "--boottime", DAY];
 
-/// Seconds since the system started, as a process sees it that is run so.
+/// Seconds since the system started, as seen by a process under this command.
 fn uptime(under: &[&str]) -> Option<f64> {
     let words = [under, &["cat", "/proc/uptime"]].concat();
     let output = Command::new(words[0]).args(&words[1..]).output().ok()?;
@@ -48,7 +48,7 @@ fn clocks_of_processes() {
     if has_another_time() {
         elsewhere.under = ANOTHER_TIME.map(str::to_owned).to_vec();
     } else {
-        println!("this system gives no process another time since its start: only wall clocks are moved");
+        println!("time namespaces are not supported here: only wall clocks are moved");
     }
     fleet.launch(&elsewhere);
     fleet.all_share(3);
@@ -76,7 +76,7 @@ struct JumpyRedis {
 
 impl JumpyRedis {
     fn start(clock: &MovableClock) -> Self {
-        (0..20).find_map(|_| Self::try_start(clock)).expect("redis-server does not start")
+        (0..20).find_map(|_| Self::try_start(clock)).expect("redis-server did not start")
     }
 
     fn try_start(clock: &MovableClock) -> Option<Self> {
@@ -87,13 +87,18 @@ impl JumpyRedis {
             .envs(clock.environment())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot run redis-server ({error}); apt-get install redis-server"));
+            .unwrap_or_else(|error| {
+                panic!(
+                    "cannot run redis-server ({error}); install it with: apt-get install \
+                redis-server"
+                )
+            });
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut redis = Self { child, port };
         let mut line = String::new();
         while lines.read_line(&mut line).unwrap() > 0 {
             if line.contains("Ready to accept connections") {
-                // Reads to the end, since a server that nobody listens to stops at a full pipe.
+                // Reads to the end: a server whose output pipe is full blocks.
                 std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
                 return Some(redis);
             }

@@ -1,4 +1,5 @@
-//! One process cannot reach Redis, or does nothing for a while, and the others go on: together they still keep the limit.
+//! One process cannot reach Redis, or is suspended for a while, and the others continue: together they stay within the
+//! limit.
 
 use crate::{
     NOISE, assert_all_take_part,
@@ -8,7 +9,8 @@ use crate::{
     secs, shares, side_by_side,
 };
 
-/// Waits until the others know that the first of three is not there, and have what it does not; how much that is.
+/// Waits until the others know that the first of three processes is detached, and share the rest of the limit. Returns
+/// the rest.
 fn the_others_go_on(fleet: &Fleet, share: usize) -> u32 {
     let rest = LIMIT - u32::try_from(share).unwrap();
     fleet.until("the others know that it is detached", |fleet| {
@@ -18,7 +20,7 @@ fn the_others_go_on(fleet: &Fleet, share: usize) -> u32 {
     rest
 }
 
-/// Its line is cut, and mended.
+/// The connection is cut and restored.
 fn cut_off() {
     let mut fleet = Fleet::new(Rules::Brisk);
     let line = Relay::to(&fleet.redis);
@@ -41,7 +43,7 @@ fn cut_off() {
         all.but("a").best_rate(secs(2)) >= 0.9 * f64::from(rest)
     });
     let most = others.but("a").most_in_a_second();
-    assert!(most <= rest as usize, "the others sent {most} in a second, and have {rest}");
+    assert!(most <= rest as usize, "the others sent {most} in a second, but only {rest} remain for them");
 
     line.restore();
     fleet.all_share(3);
@@ -50,7 +52,7 @@ fn cut_off() {
     fleet.end();
 }
 
-/// The system gives it no time, and then goes on with it where it was, with calls that it was about to send.
+/// The process is suspended and resumed, with calls that it was about to send.
 fn held_still() {
     let fleet = Fleet::of_three(Rules::Brisk);
     for _ in 0..2 {
@@ -67,5 +69,5 @@ fn held_still() {
 
 #[test]
 fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it_is_back() {
-    side_by_side(&[("cut off", &cut_off), ("held still", &held_still)]);
+    side_by_side(&[("cut off", &cut_off), ("suspended", &held_still)]);
 }

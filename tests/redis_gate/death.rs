@@ -1,4 +1,4 @@
-//! A process that dies without a word.
+//! A process that is killed.
 
 use crate::{
     NOISE,
@@ -8,7 +8,7 @@ use crate::{
 
 const SEATS: &str = "GUILDHALL__REDIS__SEAT_DIR";
 
-/// The others on its machine see that it is dead, and have everything again.
+/// Processes on the same machine detect its death and share the whole limit again.
 fn among_others() {
     let mut fleet = Fleet::of_three(Rules::Default);
     full_rate(&fleet);
@@ -16,12 +16,12 @@ fn among_others() {
     fleet.processes.remove(0).kill();
     fleet.all_share(2);
     let buried = fleet.now() - died;
-    println!("the others have all of it {buried:?} after its death");
+    println!("the others have the whole limit {buried:?} after its death");
     assert!(buried <= secs(3) + NOISE, "{buried:?}");
     full_rate(&fleet);
-    // What it had booked and what it had under way stay away for a while, and nothing else.
+    // Only its bookings and its calls in flight are unavailable for a while.
     let since = fleet.between(died, fleet.now());
-    println!("since its death {:.1}/s", since.rate());
+    println!("{:.1}/s since its death", since.rate());
     assert!(since.rate() >= 40.0, "only {:.1}/s since its death", since.rate());
 
     fleet.join("d");
@@ -30,8 +30,8 @@ fn among_others() {
     fleet.end();
 }
 
-/// Nobody on another machine can know that it is dead and not cut off: it keeps its share, until the next one starts where
-/// it was.
+/// Processes on another machine cannot distinguish death from a lost connection: its share stays reserved until another
+/// process starts on its machine.
 fn on_another_machine() {
     let mut fleet = Fleet::new(Rules::Brisk);
     let elsewhere = tempfile::tempdir().unwrap();

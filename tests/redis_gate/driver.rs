@@ -1,4 +1,4 @@
-//! What a process of a fleet does: it composes its gates as the daemon does, and keeps them busy.
+//! A process of a fleet: builds its gates as the daemon does, and keeps them under full demand.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,10 +18,10 @@ use twilight_model::id::{Id, marker::ChannelMarker};
 
 use crate::fleet::{ORDERS, Orders, STUCK, Seen};
 
-/// Calls that each gate has waiting, whatever happens.
+/// Calls that each gate always has waiting.
 const PENDING: usize = 48;
 
-/// What the callers want, one after the other.
+/// Lanes of the callers, in turn.
 const LANES: [Lane; 8] = [
     Lane::Operation,
     Lane::Background,
@@ -33,10 +33,10 @@ const LANES: [Lane; 8] = [
     Lane::Operation,
 ];
 
-/// How long a caller whose call was not sent waits at most before it tries again.
+/// Maximum delay of a caller after a call that was not sent.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How often somebody who is leaving looks whether all answers are in.
+/// Interval at which a leaving process checks for outstanding responses.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A gate with callers.
@@ -52,12 +52,12 @@ struct Driven {
 }
 
 #[test]
-#[ignore = "a process of a fleet, which other tests start"]
+#[ignore = "run by other tests as a process of a fleet"]
 fn a_process_of_a_fleet() {
-    // Somebody who runs all ignored tests has no orders for it.
+    // Without orders, all ignored tests are being run.
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let orders: Orders = serde_json::from_str(&orders).unwrap();
-    // Ends the line that the test harness has begun.
+    // Ends the line that the test harness has started.
     println!();
     let sources = SettingsSources { environment: std::env::vars_os().collect(), ..SettingsSources::default() };
     let settings = settings::load(sources).unwrap().settings;
@@ -88,13 +88,13 @@ async fn drive(orders: Orders, settings: Settings) {
         _ = join_all(callers) => {}
         () = answer(&gates) => {}
     }
-    // Dropping the callers has taken back what waited. What is under way is awaited: it counts for as long.
+    // Dropping the callers cancels waiting calls. Calls in flight are awaited, because they count until their response.
     for gate in &gates {
         gate.leave().await;
     }
 }
 
-/// Answers whoever asks, until nobody can any more.
+/// Answers queries until standard input ends.
 async fn answer(gates: &[Rc<Driven>]) {
     let mut questions = questions();
     while let Some(question) = questions.recv().await {
@@ -125,7 +125,7 @@ impl Driven {
         Self { name, rest, channels, asked, answered, not_sent, unknown, refused }
     }
 
-    /// One caller: as soon as one call is over, it makes the next.
+    /// One caller: makes the next call as soon as one is finished.
     async fn call_for_ever(self: Rc<Self>, number: usize) {
         let lane = LANES[number % LANES.len()];
         loop {
@@ -166,7 +166,7 @@ impl Driven {
         }
     }
 
-    /// Awaits the answers to what is under way, and says goodbye.
+    /// Waits for outstanding responses, then leaves the fleet.
     async fn leave(&self) {
         while self.rest.gate.observe().await.unwrap().limits.under_way > 0 {
             tokio::time::sleep(LOOK).await;

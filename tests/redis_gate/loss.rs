@@ -1,4 +1,4 @@
-//! Redis dies, stops, slows down, fails and forgets: the limit holds, and what can be sent is sent.
+//! Redis dies, hangs, slows down, fails and loses its data: the limit holds, and capacity that can be used is used.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::{
     secs, shares, side_by_side,
 };
 
-/// All share the limit again, and have all of it.
+/// Waits until all processes share the limit again and use all of it.
 fn all_is_well(fleet: &Fleet) {
     fleet.all_share(3);
     full_rate(fleet);
 }
 
-/// Redis is lost to all: each has its share.
+/// Waits until all processes have lost Redis and use only their shares.
 fn all_are_apart(fleet: &Fleet) {
     fleet.until_all("share");
     shares(fleet, &THREE);
 }
 
-/// Says something to the fleet's Redis that only an administrator would.
+/// Runs an administrative command on the fleet's Redis.
 fn tell_redis(fleet: &Fleet, words: &[&str]) {
     let mut connection = fleet.redis.client().get_connection().unwrap();
     let (command, rest) = words.split_first().unwrap();
@@ -65,7 +65,7 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
         fleet.pass(secs(1));
         fleet.redis.resume();
         all_is_well(&fleet);
-        // Nobody had to wait until it was surely taken for lost.
+        // No process had to wait until Redis counted as lost.
         let gap = fleet.between(stopped, fleet.now()).longest_gap();
         println!("nothing was sent for {gap:?}");
         assert!(gap <= secs(3) + NOISE, "nothing was sent for {gap:?}");
@@ -74,7 +74,7 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
     side_by_side(&[("long", &long), ("short", &short)]);
 }
 
-/// A line of 100 ms each way is waited for, and one of 400 ms is none.
+/// A connection with 100 ms each way is used, one with 400 ms counts as lost.
 fn slow() {
     let mut fleet = Fleet::new(Rules::Brisk);
     let line = Relay::to(&fleet.redis);
@@ -84,7 +84,7 @@ fn slow() {
     fleet.all_share(3);
     line.delay(Duration::from_millis(200));
     let slow = fleet.now();
-    fleet.until("a slow line is used well", |fleet| fleet.between(slow, fleet.now()).best_rate(secs(3)) >= 20.0);
+    fleet.until("a slow connection is used", |fleet| fleet.between(slow, fleet.now()).best_rate(secs(3)) >= 20.0);
     line.delay(Duration::from_millis(800));
     all_are_apart(&fleet);
     line.delay(Duration::ZERO);
@@ -92,7 +92,7 @@ fn slow() {
     fleet.end();
 }
 
-/// Redis refuses things, and later does not any more.
+/// Redis refuses commands, and later accepts them again.
 fn refused(refuse: &[&str], allow: &[&str]) {
     let fleet = Fleet::of_three(Rules::Brisk);
     tell_redis(&fleet, refuse);
@@ -102,7 +102,7 @@ fn refused(refuse: &[&str], allow: &[&str]) {
     fleet.end();
 }
 
-/// Redis forgets everything, which costs no more than its loss would.
+/// Redis loses all data, which costs no more than the loss of the connection.
 fn flushed() {
     let fleet = Fleet::of_three(Rules::Brisk);
     for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! Processes that share one bot's limit over Redis: real processes, a real Redis, and the simulator as the judge of all.
+//! Processes that share one bot's limit over Redis: real processes, a real Redis, and a simulator that checks the
+//! limit.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -23,30 +24,30 @@ use std::{panic::resume_unwind, thread, time::Duration};
 
 use fleet::{Fleet, Stretch};
 
-/// What a busy machine may add to a time that is promised.
+/// Tolerance for the load of the machine.
 const NOISE: Duration = Duration::from_secs(2);
 
-/// The three processes that most scenarios have.
+/// The three processes of most scenarios.
 const THREE: [&str; 3] = ["a", "b", "c"];
 
 const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Soon all that the limit allows arrives, but for a tenth, for three seconds.
+/// Waits until at least 90 percent of the limit arrives for three seconds.
 fn full_rate(fleet: &Fleet) -> Stretch {
     full_rate_within(fleet, fleet.now(), secs(5))
 }
 
-/// So long after this moment at the latest, all that the limit allows arrives, but for a tenth, for three seconds.
+/// Like `wait_for_full_rate`, with a time limit that starts at `since`.
 fn full_rate_within(fleet: &Fleet, since: Duration, within: Duration) -> Stretch {
     let over = secs(3);
     let stretch = fleet.reach("the full rate", since, within + over + NOISE, |all| all.best_rate(over) >= 45.0);
-    println!("full rate {:?} after: {:?}", stretch.to - since, stretch.by_process());
+    println!("full rate after {:?}: {:?}", stretch.to - since, stretch.by_process());
     stretch
 }
 
-/// Each of these sends soon what its share allows, for two seconds, and never more.
+/// Waits until each of these processes sends what its share allows for two seconds, and asserts that none sends more.
 fn shares(fleet: &Fleet, names: &[&str]) -> Stretch {
     let shares: Vec<(&str, usize)> = names.iter().map(|name| (*name, fleet.share(name))).collect();
     println!("shares {shares:?}");
@@ -56,12 +57,12 @@ fn shares(fleet: &Fleet, names: &[&str]) -> Stretch {
     });
     for (name, share) in shares {
         let most = stretch.of(name).most_in_a_second();
-        assert!(most <= share, "{name} sent {most} in a second, and its share is {share}");
+        assert!(most <= share, "{name} sent {most} in a second, but its share is {share}");
     }
     stretch
 }
 
-/// How much each of three sent of what would be its third.
+/// Relation between the calls of each of three processes and an exact third.
 fn thirds(stretch: &Stretch) -> Vec<f64> {
     let counts = stretch.by_process();
     println!("{counts:?}");
@@ -69,26 +70,26 @@ fn thirds(stretch: &Stretch) -> Vec<f64> {
     counts.values().map(|count| *count as f64 * 3.0 / stretch.count() as f64).collect()
 }
 
-/// Each of three has a third of what arrived, and a fifth of that more or less.
+/// Asserts that each of three processes has a third of the arrivals, within 20 percent.
 fn assert_thirds(stretch: &Stretch) {
     let thirds = thirds(stretch);
     assert!(thirds.iter().all(|third| (0.8..=1.2).contains(third)), "{thirds:?}");
 }
 
-/// None of three has less than half of its third, just after something went wrong.
+/// Asserts that each of three processes has at least half of its third, even after a failure.
 fn assert_all_take_part(stretch: &Stretch) {
     let thirds = thirds(stretch);
     assert!(thirds.iter().all(|third| *third >= 0.5), "{thirds:?}");
 }
 
-/// Runs scenarios at once; each has a Discord and a Redis of its own.
+/// Runs scenarios concurrently. Each has its own simulator and Redis.
 fn side_by_side(scenarios: &[(&str, &(dyn Fn() + Sync))]) {
     thread::scope(|scope| {
         let mut running = Vec::new();
         for (name, scenario) in scenarios {
             running.push(thread::Builder::new().name((*name).to_owned()).spawn_scoped(scope, scenario).unwrap());
         }
-        // All of them end before the first failure is told.
+        // All scenarios end before the first failure is reported.
         let ended: Vec<_> = running.into_iter().map(thread::ScopedJoinHandle::join).collect();
         ended.into_iter().for_each(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));
     });

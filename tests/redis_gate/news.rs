@@ -1,4 +1,4 @@
-//! What Discord tells one process, the others know within a second.
+//! A limit that Discord reports to one process reaches the others within a second.
 
 use std::time::Duration;
 
@@ -9,23 +9,25 @@ use crate::{
     full_rate, secs, side_by_side,
 };
 
-/// How long the others may take to hear of it.
+/// Time limit for the others to learn of it.
 const HEARD: Duration = Duration::from_secs(1);
 
-/// For how long Discord wants to be left alone, where it says so.
+/// The `retry_after` of Discord's responses.
 const LEFT_ALONE: Duration = Duration::from_secs(4);
 const LEFT_ALONE_MS: u64 = 4_000;
 
-/// Discord answers one call of one of three so, and all of them stop.
+/// Discord gives this response to one call of one of three processes, and all of them stop.
 fn all_stop(action: FaultAction, status: u16) -> Fleet {
     let fleet = Fleet::of_three(Rules::Brisk);
     let before = fleet.now();
     let fault = Fault { route: ROUTE.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 };
     fleet.world.sim.add_fault(fault).unwrap();
-    fleet.until("one was told", |fleet| fleet.world.score().routes[ROUTE].statuses.get(&status) == Some(&1));
+    fleet.until("one process got the response", |fleet| {
+        fleet.world.score().routes[ROUTE].statuses.get(&status) == Some(&1)
+    });
     let told = fleet.now();
-    fleet.until("it is over", |fleet| fleet.now() >= told + LEFT_ALONE);
-    println!("until all had heard of it {:?} arrived", fleet.between(told, told + HEARD).by_process());
+    fleet.until("the retry_after has passed", |fleet| fleet.now() >= told + LEFT_ALONE);
+    println!("{:?} arrived before all processes knew of it", fleet.between(told, told + HEARD).by_process());
     let stopped = fleet.between(told + HEARD, before + LEFT_ALONE);
     assert_eq!(stopped.count(), 0, "{:?}", stopped.by_process());
     fleet
@@ -39,7 +41,9 @@ fn global_429() {
 
 fn ban() {
     let fleet = banned();
-    fleet.until("it is over", |fleet| fleet.between(fleet.now().saturating_sub(secs(1)), fleet.now()).count() > 0);
+    fleet.until("calls arrive again", |fleet| {
+        fleet.between(fleet.now().saturating_sub(secs(1)), fleet.now()).count() > 0
+    });
     fleet.end_after(1);
 }
 

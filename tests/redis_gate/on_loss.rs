@@ -1,4 +1,4 @@
-//! What processes do without Redis is up to their settings.
+//! Behavior without Redis, by setting.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
 
 const ON_LOSS: &str = "GUILDHALL__REDIS__ON_LOSS";
 
-/// What was booked before Redis was lost is used within this time, or never.
+/// Slots that were booked before Redis was lost are used within this time, or never.
 const BOOKED: Duration = Duration::from_millis(1_200);
 
 fn closed() {
@@ -32,7 +32,7 @@ fn closed() {
     fleet.end();
 }
 
-/// With another beside it, the two would pass the limit: that is what it says.
+/// Only one process: two that fail open would exceed the limit, as documented.
 fn open() {
     let mut fleet = Fleet::new(Rules::Brisk);
     let a = fleet.launch(&Launch::named("a").set(ON_LOSS, "open"));
@@ -49,7 +49,7 @@ fn open() {
 
 fn never_reached(on_loss: &str) {
     let mut fleet = Fleet::new(Rules::Brisk);
-    // Nobody is there yet.
+    // Redis is not running yet.
     fleet.redis.kill();
     let a = fleet.launch(&Launch::named("a").set(ON_LOSS, on_loss));
     fleet.until_mode(a, "unreached");

@@ -1,4 +1,4 @@
-//! The limit while everything is well: each process has its part of it.
+//! Shares of the limit in normal operation.
 
 use crate::{
     assert_thirds,
@@ -9,7 +9,7 @@ use crate::{
 #[test]
 fn three_processes_at_full_demand_have_a_third_of_the_limit_each() {
     let fleet = Fleet::of_three(Rules::Default);
-    // What they do until they have found together is not what this is about.
+    // The time until all members have joined is not measured.
     fleet.pass(secs(5));
     let stretch = fleet.pass(secs(8));
     assert_thirds(&stretch);
@@ -17,7 +17,7 @@ fn three_processes_at_full_demand_have_a_third_of_the_limit_each() {
     fleet.end();
 }
 
-/// Processes of the next tests, and gates of each.
+/// Processes of the following tests, and the number of gates of each.
 const CROWDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const CROWD: usize = 10;
 
@@ -37,7 +37,7 @@ fn fifty_members_have_one_call_a_second_each_and_those_who_stay_have_what_others
         fleet.all_share(members);
         fleet.until(&format!("the shares of {members}"), |fleet| {
             let shares: Vec<u32> = fleet.processes.iter().flat_map(Process::observe).map(|seen| seen.share).collect();
-            // What cannot be divided goes to some of them.
+            // The remainder of the division goes to some of them.
             let fair = LIMIT / members;
             shares.iter().all(|share| (fair..=fair + 1).contains(share)) && shares.iter().sum::<u32>() <= LIMIT
         });
@@ -59,7 +59,7 @@ fn none_of_fifty_members_starves() {
     let stretch = fleet.pass(secs(6));
     let counts = stretch.by_process();
     println!(
-        "{} members, from {:?} to {:?}, {} in all",
+        "{} members, from {:?} to {:?}, {} in total",
         counts.len(),
         counts.values().min(),
         counts.values().max(),

@@ -1,4 +1,4 @@
-//! What one process decides about a breaker, and what becomes of it in the others.
+//! Breaker changes of one process, and their effect in the others.
 
 use guildhall_actors::circuit_breaker::ReplaceToken;
 use guildhall_core::breaker::{BreakerReason, ChangeOrigin};
@@ -11,7 +11,7 @@ fn discord() -> BreakerKey {
     BreakerKey::Discord(BOT)
 }
 
-/// Two processes that may call.
+/// Two processes that are permitted to call.
 async fn two(server: &RedisServer) -> (Process, Process) {
     let one = Process::ready(Spec::new(server.url(), "one"), server).await;
     (one, Process::ready(Spec::new(server.url(), "other"), server).await)
@@ -29,11 +29,11 @@ fn a_ban_that_one_process_sees_stops_all_behind_its_address_and_nobody_else() {
         assert_eq!((heard.why, heard.origin), (BreakerReason::Blocked, ChangeOrigin::Elsewhere));
         assert!(heard.retry_after_ms.is_some_and(|wait| wait <= 3_600_000));
         assert_eq!(other.refusal().await, Some("blocked"));
-        // What comes after it is heard there, so it was, too.
+        // The process receives the change that was published later, so it received this one, too.
         other.force(&target("crm")).await;
         change(&mut away, &target("crm"), "forced_open").await;
         assert_eq!(elsewhere.state_of(&BreakerKey::Address).await, "closed");
-        // Nobody has told it again: the first hears of the other's word alone.
+        // Nothing was published twice: after its own change, the first process only receives the other's.
         change(&mut here, &BreakerKey::Address, "open").await;
         assert_eq!(here.recv().await.unwrap().key, target("crm"));
     });
@@ -64,16 +64,16 @@ fn a_wrong_token_stops_those_who_have_it_until_it_is_replaced_or_reset() {
         one.run(call(7), UNAUTHORIZED).await;
         other.until_state(&discord(), "forced_open").await;
         assert_eq!(other.refusal().await, Some("unauthorized"));
-        // Whoever has the new token hears what comes after, and goes on.
+        // The process with the new token receives later changes, and continues.
         one.force(&target("crm")).await;
         with_new.until_state(&target("crm"), "forced_open").await;
         with_new.run(call(7), SUCCESS).await;
-        // One who gets the new token goes on; the others still have the old one.
+        // A process that gets the new token continues. The others still have the old one.
         let new = ReplaceToken { credential: BOT, fingerprint: "new".to_owned() };
         other.breaker.send(new).await.unwrap();
         other.run(call(7), SUCCESS).await;
         assert_eq!(one.refusal().await, Some("unauthorized"));
-        // It is wrong as well.
+        // The new token is invalid as well.
         with_new.run(call(7), UNAUTHORIZED).await;
         other.until_state(&discord(), "forced_open").await;
         with_new.reset(&discord()).await;
@@ -101,7 +101,7 @@ fn what_a_person_forces_and_resets_holds_in_all_processes() {
     });
 }
 
-/// Two processes that share a route which has cooled down.
+/// Two processes that share a half-open route.
 async fn half_open(server: &RedisServer) -> (Process, Process, BreakerKey) {
     let short = |name| Spec { cooldown: Duration::from_millis(300), ..Spec::new(server.url(), name) };
     let one = Process::ready(short("one"), server).await;
@@ -176,10 +176,10 @@ fn whoever_starts_late_finds_what_stands() {
         let late = Spec::new(server.url(), "late").start();
         late.until_state(&BreakerKey::Address, "open").await;
         late.until_state(&target("crm"), "forced_open").await;
-        // All of it is there for a time only.
+        // All keys have a TTL.
         for key in [BREAKERS, "guildhall:{42}:breakers:clock", LEDGER] {
             let lasts: i64 = redis::cmd("PTTL").arg(key).query_async(&mut client).await.unwrap();
-            assert!(lasts > 0, "{key} lasts {lasts}");
+            assert!(lasts > 0, "the TTL of {key} is {lasts}");
         }
     });
 }
@@ -200,7 +200,7 @@ fn an_emptied_redis_is_filled_again_by_those_who_know() {
         server.restart_empty();
         let later = Spec::new(server.url(), "later").start();
         later.until_state(&discord(), "forced_open").await;
-        // And it is reset there as ever.
+        // A reset has the usual effect.
         later.reset(&discord()).await;
         other.until_state(&discord(), "closed").await;
     });
@@ -218,7 +218,7 @@ fn a_process_that_was_cut_off_learns_what_it_missed_and_tells_what_nobody_heard(
         relay.cut();
         one.reset(&target("crm")).await;
         one.force(&target("shop")).await;
-        // A ban there, and a person's word that is withdrawn again.
+        // A ban in the disconnected process, and a manual open that is reset again.
         far.run(call(7), BAN).await;
         far.force(&target("mail")).await;
         far.reset(&target("mail")).await;
@@ -244,7 +244,7 @@ fn a_reset_so_long_ago_that_nobody_knows_of_it_is_not_undone_by_whoever_missed_i
         far.until_state(&target("crm"), "forced_open").await;
         relay.cut();
         one.reset(&target("crm")).await;
-        // As if the time that it is kept for had passed: it was told long ago.
+        // As if the retention time of the reset had passed: its version is moved to the past.
         let mut client = client(&server).await;
         soon(async {
             loop {
@@ -254,7 +254,7 @@ fn a_reset_so_long_ago_that_nobody_knows_of_it_is_not_undone_by_whoever_missed_i
                     let mut record: serde_json::Value = serde_json::from_str(&record).unwrap();
                     let version: u64 = record["version"].as_str().unwrap().parse().unwrap();
                     record["version"] = (version - 3_600_000_000).to_string().into();
-                    // What the far one knows is older still.
+                    // The version that the disconnected process knows is older still.
                     let set = redis::cmd("HSET").arg(BREAKERS).arg("target:crm").arg(record.to_string()).clone();
                     let floor =
                         redis::cmd("HSET").arg("guildhall:{42}:breakers:clock").arg("floor").arg(version).clone();
@@ -289,7 +289,7 @@ fn a_redis_that_holds_still_keeps_nobody_from_deciding() {
         one.force(&target("shop")).await;
         server.resume();
         other.until_state(&target("shop"), "forced_open").await;
-        // Whatever of the first word was still on its way, the last one counts.
+        // Whichever update was still in flight, the last one applies.
         other.until_state(&target("crm"), "closed").await;
         one.until_state(&target("crm"), "closed").await;
     });
@@ -308,7 +308,7 @@ fn a_block_is_handed_on_and_nonsense_is_not() {
                 {
                     let () = redis::cmd("PUBLISH").arg(NEWS).arg(text).query_async(&mut client).await.unwrap();
                 }
-                // Until it listens.
+                // Repeated until the process is subscribed.
                 if let Ok(block) = one.blocks.try_recv() {
                     return block;
                 }

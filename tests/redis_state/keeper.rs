@@ -1,5 +1,5 @@
-//! The script that keeps the common count beside the machine that says what it should do: the same questions, the same
-//! answers, over many windows. The script's clock is the test's.
+//! Compares the ledger script with its model: the same requests get the same replies, over many windows. The script
+//! uses the test's clock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -31,9 +31,9 @@ struct World {
     names: u32,
     invalid: VecDeque<(Timestamp, CallOwner)>,
     late: Vec<(String, u64, LenderRequest)>,
-    /// When the keeper knew nothing, or was somewhere else.
+    /// Times at which the lender lost its data or moved to another server.
     births: Vec<Timestamp>,
-    /// How many large holders were listed, in all answers.
+    /// Number of large holders in all replies.
     listed: usize,
 }
 
@@ -41,7 +41,7 @@ fn whole(value: redis::Value) -> u64 {
     redis::from_redis_value(value).unwrap()
 }
 
-/// Counts by when they leave, after how many there are.
+/// Reads a length, then that many pairs of an expiry and a count.
 fn slots(answer: &mut impl Iterator<Item = redis::Value>) -> Vec<(Duration, u32)> {
     let count = whole(answer.next().unwrap());
     let mut next = || whole(answer.next().unwrap());
@@ -63,7 +63,7 @@ impl World {
     async fn new(seed: u64, mut client: MultiplexedConnection) -> Self {
         let () = redis::cmd("FLUSHALL").query_async(&mut client).await.unwrap();
         let mut chance = Rng::with_seed(seed);
-        // Large enough in some that holders are listed.
+        // Large enough in some runs that holders are listed.
         let limit = if chance.bool() { chance.u32(5..150) } else { chance.u32(150..1_500) };
         let mut world = Self {
             limit,
@@ -90,7 +90,7 @@ impl World {
 
     fn teller(&mut self) -> Teller {
         self.names += 1;
-        // No lane stops by what is counted: only what is lent holds them back.
+        // No lane stops because of the count: only the lent allowance limits them.
         let interactive_percent = 1_000;
         let config =
             InvalidConfig { limit: self.limit, window: WINDOW, interactive_percent, ..InvalidConfig::default() };
@@ -105,7 +105,7 @@ impl World {
         (teller.name.clone(), teller.number, teller.ledger.ask(self.now).unwrap())
     }
 
-    /// What the script answers.
+    /// Reply of the script.
     async fn run_script(&mut self, how: &str, name: &str, number: u64, ask: &LenderRequest) -> Option<LenderReply> {
         let mut call = self.script.prepare_invoke();
         call.key(LEDGER);
@@ -159,7 +159,7 @@ impl World {
     async fn deliver(&mut self, name: &str, number: u64, ask: LenderRequest) -> Option<LenderReply> {
         let answer = self.run_script("sync", name, number, &ask).await;
         let expected = self.keeper.sync(name, number, &ask, &self.server.to_string(), self.now);
-        assert_eq!(answer, expected, "{name} asked {ask:?}");
+        assert_eq!(answer, expected, "{name} sent {ask:?}");
         answer
     }
 
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// It ends; what was under way is answered, and nobody is there to count it.
+    /// The process is replaced. Its calls in flight are answered, but not counted by it.
     fn replace(&mut self, who: usize) -> Teller {
         let new = self.teller();
         let old = std::mem::replace(&mut self.tellers[who], new);
@@ -201,7 +201,7 @@ impl World {
             80..120 => (0..self.chance.u8(1..12)).for_each(|_| self.settle(who)),
             120..165 => self.sync(who).await,
             165..170 => {
-                // The answer is lost.
+                // The reply is lost.
                 let (name, number, ask) = self.ask(who);
                 self.deliver(&name, number, ask).await;
             }
@@ -246,10 +246,10 @@ impl World {
         self.now = self.now + Duration::from_millis(self.chance.u64(..most_ms));
     }
 
-    /// Redis loses everything, while some processes cannot reach it.
+    /// Redis loses all data, while some processes cannot reach it.
     async fn forget(&mut self) {
         let reach: Vec<usize> = (0..self.tellers.len()).filter(|who| *who == 0 || self.chance.bool()).collect();
-        // They ask every second, so they know of all that was heard from the others.
+        // Processes sync every second, so they know everything that the others have reported.
         for who in &reach {
             self.sync(*who).await;
         }
@@ -268,11 +268,11 @@ impl World {
         }
         let under_way: usize = self.tellers.iter().map(|teller| teller.calls.len()).sum();
         let worst = self.invalid.len() + under_way;
-        // Each further time that it began anew while what it lent is held, it may have lent its reserve once more.
+        // Each further restart while a lent allowance is held may have lent the reserve once more.
         let held = WINDOW * 2 + Duration::from_secs(60);
         self.births.retain(|born| self.now.since(*born) <= held);
         let bound = self.limit + self.births.len().saturating_sub(1) as u32 * (self.limit / 40);
-        assert!(worst <= bound as usize, "{worst} of {}", self.limit);
+        assert!(worst <= bound as usize, "{worst} of {} invalid or in flight", self.limit);
         let in_flight = self.tellers.iter().flat_map(|teller| teller.calls.iter().map(|(owner, _)| owner));
         let mut held: HashMap<Holder, u32> = HashMap::new();
         let owners = self.invalid.iter().map(|(_, owner)| owner).chain(in_flight);

@@ -11,7 +11,7 @@ async fn shown(process: &Process) -> (u32, u32, u32, u32) {
     (shown.own, shown.used, shared.total, shared.members)
 }
 
-/// Calls that all come back invalid, until no more are let out. Gives how many were.
+/// Makes calls that all get an invalid response until no more are permitted. Returns their number.
 async fn spend(process: &Process, lane: Lane) -> u32 {
     let mut spent = 0;
     loop {
@@ -31,7 +31,7 @@ async fn spend(process: &Process, lane: Lane) -> u32 {
                 if refused.reason == "invalid_requests" && shown.shared.unwrap().total >= threshold {
                     return spent;
                 }
-                // What was lent is used up, or not all is known; more is on its way.
+                // The allowance is used up or the total is not known yet. More is granted soon.
                 yield_now().await;
             }
         }
@@ -69,7 +69,7 @@ fn processes_that_are_well_spend_as_much_as_one_alone_and_stop_together() {
         for (lane, threshold) in [(Lane::Background, 500), (Lane::Operation, 800), (Lane::Interactive, 950)] {
             total += soon(join_all(all.iter().map(|process| spend(process, lane)))).await.into_iter().sum::<u32>();
             assert!(total >= threshold && total <= 1_000, "{total} of {threshold}");
-            // What one has just spent the others do not know yet; but it is not much.
+            // The others do not know the latest calls of one process yet, but these are few.
             assert!(total <= threshold + 50, "{total} of {threshold}");
         }
         for process in &all {
@@ -89,7 +89,7 @@ fn key_that_uses_three_processes_has_one_share() {
         }
         let of =
             |key: &str, tenant: &str| CallInfo { submitter: Submitter::of(&key.into(), &tenant.into()), ..call(1) };
-        // Every process sends as much as it may for the same key, and learns of the others meanwhile.
+        // Every process sends as much as permitted for the same key, and learns of the others meanwhile.
         let greedy = async |process: &Process| {
             let mut sent = 0;
             loop {
@@ -101,7 +101,7 @@ fn key_that_uses_three_processes_has_one_share() {
                     Err(refused) => {
                         let share = process.observe().await.invalid_requests.share;
                         let is_capped = share.holders.iter().any(|holder| holder.id == "greedy" && holder.capped);
-                        // Before that it only waits until the keeper has granted more.
+                        // Before that, the process only waits until the lender has granted more.
                         if refused.reason == "invalid_requests_key_share" && is_capped {
                             return sent;
                         }
@@ -112,14 +112,14 @@ fn key_that_uses_three_processes_has_one_share() {
         };
         let sent: u32 = soon(join_all(all.iter().map(greedy))).await.into_iter().sum();
         assert!((400..=500).contains(&sent), "{sent} of 500");
-        // All know of it, and other callers are not held.
+        // All processes know of it, and other callers are not limited.
         for process in &all {
             until(async || process.observe().await.invalid_requests.share.capped == 2).await;
             assert_eq!(process.admit(of("greedy", "acme")).await.unwrap_err().reason, "invalid_requests_key_share");
             assert_eq!(process.admit(of("second", "acme")).await.unwrap_err().reason, "invalid_requests_tenant_share");
             process.run(of("calm", "rival"), SUCCESS).await;
         }
-        // A process that joins knows, too.
+        // A process that joins knows it, too.
         let new = Process::ready(spec("four"), &server).await;
         until(async || new.observe().await.invalid_requests.share.capped == 2).await;
         assert_eq!(new.admit(of("greedy", "acme")).await.unwrap_err().reason, "invalid_requests_key_share");
@@ -174,14 +174,14 @@ fn whoever_is_cut_off_and_whatever_is_lost_the_limit_is_never_passed() {
         total += greedy(&all[1], 500).await;
         total += greedy(&all[0], 500).await;
         relays[0].restore();
-        // All come back, and take whatever they are given.
+        // All processes reconnect and use everything that they are granted.
         for process in &all {
             until(async || process.observe().await.invalid_requests.shared.unwrap().members == 3).await;
         }
         let before = total;
         let mut admin = client(&server).await;
         soon(async {
-            // More is lent once the new Redis has heard of all; and in the end nothing any more.
+            // The new Redis lends more once all processes have reported, and in the end nothing.
             let mut idle = 0;
             while total == before || idle < 1_000 {
                 grow_old(&mut admin).await;
@@ -195,7 +195,7 @@ fn whoever_is_cut_off_and_whatever_is_lost_the_limit_is_never_passed() {
         })
         .await;
         assert!(total <= 300, "{total}");
-        // A newcomer that takes the place of one that died gets no more.
+        // A new process that replaces a dead one gets no more.
         let dead = all.remove(0);
         drop(dead);
         let new = Spec { limit: 300, ..Spec::new(server.url(), "new") }.start();
@@ -236,7 +236,7 @@ fn without_redis_nothing_goes_out_and_nobody_waits() {
             assert_eq!(alone.refusal().await, Some("invalid_requests_unheard"));
         }
         alone.force(&target("crm")).await;
-        // It comes, and with it what may be spent.
+        // Redis starts, and grants an allowance.
         server.restart_empty();
         let admin = client(&server).await;
         until(async || {

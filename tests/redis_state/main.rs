@@ -1,5 +1,5 @@
-//! Breakers and the budget of invalid requests that processes share over a real Redis. Each process of a test is an actor of
-//! its own, with a connection of its own.
+//! Breakers and the budget of invalid requests that processes share over a real Redis. Each process of a test is a
+//! separate actor with its own connection.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -37,14 +37,14 @@ use tokio::{
     time::timeout,
 };
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 const STUCK: Duration = Duration::from_secs(60);
 
 const APPLICATION: u64 = 42;
 const BOT: Credential = Credential::Application(APPLICATION);
 const READ: &str = "GET /guilds/{id}/roles";
 
-/// Where the budget of those at home is kept.
+/// Key of the budget of the address group `home`.
 const LEDGER: &str = "guildhall:{42}:invalid:home";
 const BREAKERS: &str = "guildhall:{42}:breakers";
 const NEWS: &str = "guildhall:{42}:news";
@@ -54,18 +54,18 @@ const UNAUTHORIZED: CallResult = CallResult::Answered(ResponseClass::Unauthorize
 const FORBIDDEN: CallResult = CallResult::Answered(ResponseClass::Forbidden);
 const SUCCESS: CallResult = CallResult::Answered(ResponseClass::Success);
 
-/// Runs a test: its actors in one local set, connections and tasks where they like.
+/// Runs a test: its actors in one local task set, connections and tasks on any thread.
 fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test)
 }
 
-/// Waits for what is certain to come.
+/// Waits for something that must happen.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(STUCK, what).await.expect("it never happened")
+    timeout(STUCK, what).await.expect("timed out")
 }
 
-/// Asks until it is so.
+/// Polls until the condition holds.
 async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
     soon(async {
         while !is_so().await {
@@ -75,7 +75,7 @@ async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
     .await;
 }
 
-/// What a process is started with.
+/// Configuration of a process.
 #[derive(Clone)]
 struct Spec {
     url: RedisUrl,
@@ -129,7 +129,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts a process, and waits until it has been lent more than what a keeper lends that has just begun.
+    /// Starts a process, and waits until it has been lent more than a new lender lends.
     async fn ready(spec: Spec, server: &RedisServer) -> Self {
         let little = u64::from(spec.limit) / 40;
         let process = spec.start();
@@ -151,7 +151,7 @@ impl Process {
         pass.report(result, Duration::ZERO).attempt().await;
     }
 
-    /// Why calls are refused; nothing if they are not.
+    /// Reason for which calls are refused, if they are.
     async fn refusal(&self) -> Option<&'static str> {
         self.admit(call(1)).await.err().map(|refused| refused.reason)
     }
@@ -181,13 +181,13 @@ impl Process {
         self.breaker.send(SubscribeBreakerChanges).await.unwrap()
     }
 
-    /// Waits until a breaker is in a state of this name.
+    /// Waits until a breaker is in the state with this name.
     async fn until_state(&self, key: &BreakerKey, state: &str) {
         until(async || self.state_of(key).await == state).await;
     }
 }
 
-/// The next change of a breaker to a state of this name.
+/// Waits for the next change of a breaker to the state with this name.
 async fn change(changes: &mut broadcast::Receiver<BreakerChanged>, key: &BreakerKey, state: &str) -> BreakerChanged {
     soon(async {
         loop {
@@ -216,13 +216,13 @@ fn target(name: &str) -> BreakerKey {
     BreakerKey::Target(name.to_owned())
 }
 
-/// Waits for its answers however long they take.
+/// A connection without response timeout.
 async fn client(server: &RedisServer) -> MultiplexedConnection {
     let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     server.client().get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
-/// Makes a keeper that has just begun to count one that has settled, so that it lends at once.
+/// Makes a lender that has just started appear older, so that it lends at once.
 async fn grow_old(client: &mut MultiplexedConnection) {
     let aged = redis::Script::new(
         "if redis.call('HEXISTS', KEYS[1], 'born') == 1 then

@@ -1,11 +1,11 @@
-//! The scripts that keep what processes tell each other about breakers, one rule at a time. Their clock is the test's.
+//! The scripts that store shared breaker states, one rule at a time. They use the test's clock.
 
 use redis::Script;
 use serde_json::Value;
 
 use super::*;
 
-/// A script whose clock is its last argument, in microseconds.
+/// Modifies a script to read the clock from its last argument, in microseconds.
 pub(crate) fn with_clock(text: &str) -> String {
     let clock = "local real = redis
         local redis = { call = function(name, ...)
@@ -19,7 +19,7 @@ pub(crate) fn with_clock(text: &str) -> String {
     format!("{clock}{text}")
 }
 
-/// A Redis of its own, and its two scripts.
+/// A private Redis server and its scripts.
 struct Board {
     _server: RedisServer,
     client: MultiplexedConnection,
@@ -45,7 +45,7 @@ impl Board {
         }
     }
 
-    /// Tells something, and gives what the script said, and what it gave.
+    /// Publishes a state, and returns the script's result code and the stored record or version floor.
     async fn say(&mut self, how: &str, by: &str, number: u64, state: (&str, &str, u64)) -> (String, String) {
         let (state, why, remaining) = state;
         let head = format!(r#"{{"kind":"breaker","state":"{state}","by":"{by}""#);
@@ -57,7 +57,7 @@ impl Board {
         (said, text)
     }
 
-    /// Claims the probe; for how many ms another process has it.
+    /// Claims the probe. Returns for how many milliseconds another process has it.
     async fn claim(&mut self, by: &str) -> u64 {
         self.claim.key("claim").arg(by).arg(60_000).invoke_async(&mut self.client).await.unwrap()
     }
@@ -66,7 +66,7 @@ impl Board {
         self.say("turn", by, number, state).await.0
     }
 
-    /// What there is, by state, with the version of each.
+    /// The stored records: state and version of each.
     async fn read(&mut self) -> Vec<(String, u64)> {
         let mut call = self.read.key(BREAKERS);
         call.key("clock").arg(600_000).arg(3_600).arg(86_400_000).arg(self.now);
@@ -121,10 +121,10 @@ fn a_word_that_arrives_after_a_later_one_of_the_same_process_is_not_taken() {
         let (said, text) = board.say("turn", "one", 1, FORCED).await;
         assert_eq!(said, "kept");
         assert!(text.contains(r#""closed""#), "{text}");
-        // Nor once more.
+        // Nor is the same update accepted twice.
         assert_eq!(board.turn("one", 2, RESET).await, "kept");
         assert_eq!(board.turn("other", 1, FORCED).await, "told");
-        // A process that has not said anything for long may be forgotten.
+        // A process without updates for a long time may be forgotten.
         board.now += 3_601 * SECOND;
         board.read().await;
         let known: Vec<String> = redis::cmd("HKEYS").arg("clock").query_async(&mut board.client).await.unwrap();
@@ -146,7 +146,7 @@ fn what_has_ended_is_dropped_and_not_taken_again_from_who_missed_it() {
         assert!(board.read().await.is_empty());
         let (said, floor) = board.say("seed", "other", forced, FORCED).await;
         assert_eq!((said.as_str(), floor.parse()), ("gone", Ok(START + SECOND)));
-        // What is newer than all that was dropped is taken; and then it is there.
+        // A record newer than all that were dropped is accepted, and then stored.
         assert_eq!(board.say("seed", "other", START + 2 * SECOND, FORCED).await.0, "told");
         assert_eq!(board.say("seed", "third", START + 2 * SECOND, FORCED).await.0, "kept");
     });
@@ -193,10 +193,10 @@ fn claim_to_probe_belongs_to_one_process_until_it_tells_what_it_found() {
         let mut board = Board::new().await;
         board.turn("one", 1, OPEN).await;
         assert_eq!(board.claim("one").await, 0);
-        assert_eq!(board.claim("one").await, 0, "it may be renewed");
+        assert_eq!(board.claim("one").await, 0, "the owner may renew it");
         assert!((1..=60_000).contains(&board.claim("other").await));
         board.turn("other", 1, OPEN).await;
-        assert_ne!(board.claim("other").await, 0, "only the process that has it gives it back");
+        assert_ne!(board.claim("other").await, 0, "only the owner releases it");
         board.turn("one", 2, PROBED).await;
         assert_eq!(board.claim("other").await, 0);
     });

@@ -1,7 +1,7 @@
-//! Calls as processes make them: real members decide what to say and when, and lose answers, die, leave and come back.
+//! Calls of real members, which decide what to send and when, lose replies, die, leave and come back.
 //!
-//! What a member does with slots is between it and the limiter, so that part is played here: some of the slots that it is
-//! given are taken away from it before it hears of them, used, and what came of them is put into what it says next.
+//! What a member does with slots is up to the limiter, which this test replaces: it takes some of the granted slots
+//! from a reply before the member sees it, uses them, and adds their outcomes to the next call.
 
 use std::time::Duration;
 
@@ -18,35 +18,35 @@ const PROCESSES: usize = 3;
 #[derive(Clone, Debug)]
 struct Turn {
     who: usize,
-    /// How long after the last turn.
+    /// Time since the last turn.
     after: Duration,
-    /// How long the way to Redis takes, and the way back.
+    /// Latency of the request to Redis, and of the reply.
     ways: [Duration; 2],
     fate: Fate,
     demand: Demand,
     fault: Option<Fault>,
 }
 
-/// What becomes of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Answered,
-    /// It was done, but nobody hears of it.
+    /// The script runs, but the reply is lost.
     Unanswered,
-    /// It is not done.
+    /// The script does not run.
     Unheard,
-    /// It is heard once its caller has given it up.
+    /// The script runs after the caller has given up.
     Late,
 }
 
-/// What a process does with the limit.
+/// How a process uses the limit.
 #[derive(Clone, Debug)]
 struct Demand {
     want: u32,
     urgent: bool,
-    /// Whether it uses what it is given.
+    /// Whether it uses the slots that it is granted.
     uses: bool,
-    /// How many of its calls were answered, and how long ago.
+    /// Number of its calls that were answered, and how long ago.
     answered: usize,
     ago: Duration,
     block: Duration,
@@ -57,9 +57,9 @@ enum Fault {
     Flush,
     Restart,
     Jump(i64),
-    /// The process dies. Another takes over: its seat, or one beside it.
+    /// The process dies. Its successor has the same member id or a new one.
     Die(Heir),
-    /// The process says goodbye, and starts again.
+    /// The process leaves, and starts again.
     Leave,
 }
 
@@ -109,7 +109,7 @@ fn rules() -> impl Strategy<Value = SharedLimitConfig> {
             ..SharedLimitConfig::default()
         };
         let base = if lasting { SharedLimitConfig::default() } else { soon };
-        // A heartbeat is an occasion to say something, and the turns are not many.
+        // A short heartbeat, because each one is an opportunity to call and there are only a few turns.
         SharedLimitConfig { limit, burst, heartbeat: Duration::from_millis(60), ..base }
     })
 }
@@ -118,11 +118,11 @@ struct Process {
     member: Member,
     id: String,
     life: u64,
-    /// Its calls without an answer.
+    /// Its calls in flight.
     flying: Vec<Slot>,
-    /// How many were answered since it last joined.
+    /// Number of calls that were answered since it last joined.
     cooling: u32,
-    /// A call that it has given up, and Redis has not heard yet.
+    /// A call that it has given up and that has not reached Redis yet.
     late: Option<ScriptCall>,
 }
 
@@ -216,7 +216,7 @@ impl Process {
         Self { member, id, life, flying: Vec::new(), cooling: 0, late: None }
     }
 
-    /// Adds what a process with something to do says to what its member says.
+    /// Adds the reports of a busy process to the call of its member.
     fn say(&mut self, mut call: ScriptCall, demand: &Demand, dead: &mut Vec<String>) -> ScriptCall {
         match &mut call.doing {
             ScriptCommand::Look | ScriptCommand::Leave(_) => {}

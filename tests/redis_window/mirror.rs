@@ -1,7 +1,7 @@
-//! What the script keeps, read from Redis into the shape that the model has. The model shows what it keeps by `Debug`
-//! alone, so that is how the two are compared: names and order of fields are the model's.
+//! The state of the script, read from Redis into the structure of the model. The model exposes its state only through
+//! `Debug`, so the two are compared by that: names and order of fields are the model's.
 
-#![expect(dead_code, reason = "the fields are there to be printed")]
+#![expect(dead_code, reason = "the fields exist to be printed")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -67,7 +67,7 @@ struct MemberRecord {
 }
 
 impl ReferenceWindow {
-    /// Reads the keys in the order in which the script takes them. What the script counts on the side must be right.
+    /// Reads the keys in the order in which the script takes them, and checks the counters that the script maintains.
     pub(crate) fn read(redis: &mut Connection, keys: &[String]) -> Self {
         let [state, tokens, holders, seats, live, limits, away, queue, due] = keys else { panic!("{keys:?}") };
         let state = redis.hgetall(state).unwrap();
@@ -131,11 +131,7 @@ fn scores(redis: &mut Connection, key: &str) -> BTreeMap<String, u64> {
     all.into_iter().map(|(member, score)| (member, whole(score))).collect()
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "it is checked to be whole and not too large"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be whole and not too large")]
 fn whole(score: f64) -> u64 {
     assert!(score.fract() == 0.0 && (0.0..9e15).contains(&score), "{score}");
     score as u64

@@ -1,4 +1,4 @@
-//! The script and the model side by side: what goes to one goes to the other, at the same time by the same clock.
+//! Runs the script and the model together: both get the same calls at the same time of the same clock.
 
 use std::time::Duration;
 
@@ -16,23 +16,23 @@ use crate::{mirror, support::RedisServer};
 /// The line of the script that reads the clock.
 const CLOCK: &str = "local time = redis.call('TIME') -- The one clock.";
 
-/// What stands there in its place: the time is the last argument.
+/// Its replacement: the time is the last argument.
 const GIVEN: &str = "local time = { 0, ARGV[#ARGV] }";
 
-/// Cases of a property, unless `PROPTEST_CASES` asks for more.
+/// Cases per property, unless `PROPTEST_CASES` sets more.
 const CASES: u32 = 300;
 
-/// Some day of this century, in microseconds: the clock shows numbers as large as it really does.
+/// A day in this century, in microseconds, so that times are as large as real ones.
 pub(crate) const START: u64 = 1_750_000_000_000_000;
 
-/// Drives random sequences through both. Each begins with nothing.
+/// Runs random sequences on both. Each starts with an empty Redis.
 pub(crate) fn for_all<T: std::fmt::Debug>(
     sequences: &impl Strategy<Value = T>,
     drive: impl Fn(T, &mut Pair<'_>) -> TestCaseResult,
 ) {
     let server = RedisServer::start();
     let connection = std::cell::RefCell::new(server.client().get_connection().unwrap());
-    assert_eq!(GATE.matches(CLOCK).count(), 1, "the script reads its clock in one place");
+    assert_eq!(GATE.matches(CLOCK).count(), 1, "the script must read its clock in one place");
     let script = GATE.replace(CLOCK, GIVEN);
     let sha: String = cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection.borrow_mut()).unwrap();
     let config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
@@ -54,9 +54,9 @@ pub(crate) struct Pair<'a> {
     sha: &'a str,
     place: WindowKeys,
     window: ReferenceWindow,
-    /// The clock of both.
+    /// Clock of both.
     pub(crate) now: u64,
-    /// The server that both run on.
+    /// Run id of the server of both.
     pub(crate) server: String,
     calls: u32,
 }
@@ -84,7 +84,7 @@ impl<'a> Pair<'a> {
         self.window = ReferenceWindow::empty();
     }
 
-    /// What both answer.
+    /// Reply of both.
     pub(crate) fn call(&mut self, call: &ScriptCall, rules: &SharedLimitConfig) -> Result<ScriptReply, TestCaseError> {
         let keys = self.place.keys();
         let answer = cmd("EVALSHA")
@@ -108,7 +108,11 @@ impl<'a> Pair<'a> {
     fn compare_states(&mut self) -> TestCaseResult {
         let scripted = format!("{:#?}", mirror::ReferenceWindow::read(self.connection, self.place.keys()));
         let modelled = format!("{:#?}", self.window);
-        proptest::prop_assert!(scripted == modelled, "the script keeps {scripted}\nand the model {modelled}");
+        proptest::prop_assert!(
+            scripted == modelled,
+            "the state of the script is {scripted}\nand that of the model is \
+            {modelled}"
+        );
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Calls as nobody in his right mind would make them, and those that somebody would, in any order.
+//! Valid and invalid calls, in any order.
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ enum Step {
     Call { who: usize, says: Box<Says> },
 }
 
-/// A call, told by what its caller knows.
+/// A call, described by what its caller knows.
 #[derive(Clone, Debug)]
 struct Says {
     doing: Kind,
     epoch: Whence,
     renew: Option<Whence>,
     life: Life,
-    /// How far the caller is from giving up, if it knows the clock.
+    /// Microseconds until the caller gives up, if it knows the clock.
     left: Option<i64>,
-    /// Other rules than the others have.
+    /// Limit and rules, if they differ from those of the others.
     limit: Option<u32>,
     rules: Option<usize>,
     held: Option<u32>,
@@ -45,7 +45,7 @@ struct Says {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// What a process would do that was told what the caller was told.
+    /// The call that a process with the caller's state would make.
     Fitting,
     Look,
     Join,
@@ -53,7 +53,7 @@ enum Kind {
     Leave,
 }
 
-/// An epoch: the one the caller was in last, the one that anybody heard of last, or none that there ever was.
+/// An epoch: the last one of the caller, the last one that any caller has seen, or one that never existed.
 #[derive(Clone, Copy, Debug)]
 enum Whence {
     Own,
@@ -65,13 +65,13 @@ enum Whence {
 #[derive(Clone, Copy, Debug)]
 enum Life {
     Same,
-    /// Another process sits in the seat from now on.
+    /// A new process takes over the member id.
     New,
-    /// A process speaks whose seat was taken over.
+    /// A process calls whose member id was taken over.
     Old,
 }
 
-/// A slot: one of the caller's, of anybody's, one whose end was told before, or none that was ever given.
+/// A slot: one of the caller's, one of any caller's, one that was reported before, or one that was never granted.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     Own(Index),
@@ -94,7 +94,7 @@ fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> + Clon
     range.prop_map(Duration::from_micros)
 }
 
-/// Times that meet others of the kind, and the limits in the rules, to the microsecond.
+/// Times that coincide with others, and with the limits in the rules, to the microsecond.
 fn tenths(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
     range.prop_map(|tenths| Duration::from_millis(tenths * 100))
 }
@@ -197,7 +197,7 @@ fn says() -> impl Strategy<Value = Says> {
     })
 }
 
-/// What a few of the members do.
+/// Steps of some of the members.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     (1..=MEMBERS.len()).prop_flat_map(steps_of)
 }
@@ -214,7 +214,7 @@ fn steps_of(members: usize) -> impl Strategy<Value = Vec<Step>> {
 
 const RULES: usize = 6;
 
-/// Rules that all go on, those that change something now and then, and those that nobody should choose.
+/// Rules: usual ones, ones with occasional effects, and unreasonable ones.
 fn rules(which: usize, limit: u32) -> SharedLimitConfig {
     let ms = Duration::from_millis;
     let base = SharedLimitConfig { limit, forget: ms(60_000), timeout: ms(200), ..SharedLimitConfig::default() };
@@ -244,7 +244,7 @@ struct Driver {
 impl Driver {
     fn new(rules: usize, limit: u32) -> Self {
         let caller = |life| Caller { life, ..Caller::default() };
-        // As large as a life can be, so that no number in between may lose any of it.
+        // As large as an incarnation can be, so that no conversion may lose precision.
         let first = u64::MAX - 100;
         let lives = first + MEMBERS.len() as u64;
         Self { rules, limit, callers: (first..lives).map(caller).collect(), newest: String::new(), lives }
@@ -266,7 +266,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The call itself.
+    /// Builds the call.
     fn word(&mut self, who: usize, says: &Says, now: u64) -> ScriptCall {
         let life = match says.life {
             Life::Same => self.callers[who].life,
@@ -365,7 +365,7 @@ impl Driver {
     }
 }
 
-/// A member's name, or one that nobody has.
+/// Id of a member, or an unknown one.
 fn name(number: usize) -> String {
     MEMBERS.get(number).map_or_else(|| format!("dead {number}"), ToString::to_string)
 }

@@ -1,4 +1,4 @@
-//! The script as it is, by Redis's own clock.
+//! The unmodified script, with Redis's own clock.
 
 use std::{collections::BTreeSet, future::Future, time::Duration};
 
@@ -16,23 +16,23 @@ use tokio::time::timeout;
 
 use crate::support::RedisServer;
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Longer than any test runs.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Keys of a window in which no member waits.
+/// Number of keys of a window in which no member waits.
 const WITHOUT_QUEUE: usize = 7;
 
 const BOT: Credential = Credential::Application(42);
 
-/// Rules by which time changes nothing while a test runs.
+/// Rules under which time changes nothing during a test.
 fn still() -> SharedLimitConfig {
     SharedLimitConfig { silence: HOUR, forget: HOUR, newcomer: HOUR, horizon: HOUR, ..SharedLimitConfig::default() }
 }
 
-/// Rules by which everything is there at once for those who come first.
+/// Rules under which the first members get everything at once.
 fn at_once() -> SharedLimitConfig {
     SharedLimitConfig { newcomer: Duration::ZERO, ..still() }
 }
@@ -42,14 +42,14 @@ fn connect(url: RedisUrl) -> RedisClient {
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(STUCK, what).await.expect("it never happened")
+    timeout(STUCK, what).await.expect("timed out")
 }
 
 fn command<T: FromRedisValue>(redis: &mut Connection, words: &[&str]) -> T {
     redis::cmd(words[0]).arg(&words[1..]).query(redis).unwrap()
 }
 
-/// A process of the fleet, as far as a call shows.
+/// A process of the fleet, as seen in its calls.
 #[derive(Clone)]
 struct Process {
     redis: RedisClient,
@@ -93,12 +93,12 @@ impl Process {
         standing
     }
 
-    /// A window with something under each of its keys but the queue's; a process that is in touch.
+    /// Creates a window with data under each of its keys except the queue's. Returns a connected process.
     async fn busy_window(redis: &RedisClient, application: u64) -> Self {
         let mut lost = Self::new(redis, application, BOT, "lost");
         lost.join(JoinRequest::default(), still()).await;
         let mut present = Self::new(redis, application, BOT, "present");
-        // Nobody has watched the clock meanwhile; what was sent before is over all the same.
+        // With these rules, the first process counts as detached, and calls sent earlier no longer count.
         let nothing = Duration::ZERO;
         let rules = SharedLimitConfig { silence: nothing, window: nothing, guard: nothing, ..at_once() };
         let standing = present.join(JoinRequest { flying: 1, ..JoinRequest::default() }, rules).await;
@@ -190,7 +190,7 @@ async fn a_window_that_has_lost_any_part_of_itself_is_none() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut wire = server.client().get_connection().unwrap();
-    // Without its queue a window has lost no more than an order.
+    // A window without its queue has only lost an order.
     for (number, part) in place(0).keys()[..WITHOUT_QUEUE].iter().enumerate() {
         let application = 100 + number as u64;
         let mut process = Process::busy_window(&redis, application).await;
@@ -205,7 +205,7 @@ async fn a_window_that_has_lost_any_part_of_itself_is_none() {
     }
 }
 
-/// What of an earlier version is in Redis: a state that knows of no queue, and a queue from before its epoch.
+/// Data of an earlier version in Redis: a state without a queue, and a queue from before its epoch.
 #[tokio::test]
 async fn a_window_of_an_earlier_version_goes_on_with_an_empty_queue() {
     let server = RedisServer::start();
@@ -223,7 +223,7 @@ async fn a_window_of_an_earlier_version_goes_on_with_an_empty_queue() {
     let deleted: u32 = command(&mut wire, &["HDEL", state, "queued"]);
     assert_eq!(deleted, 1);
     assert_eq!(process.sync(SyncRequest { want: 2, ..SyncRequest::default() }, at_once()).await.slots.len(), 2);
-    // Half a queue is none, either.
+    // A partial queue counts as none, too.
     let _: u32 = command(&mut wire, &["ZADD", queue, "1", "gone"]);
     assert_eq!(process.sync(SyncRequest { want: 1, ..SyncRequest::default() }, at_once()).await.slots.len(), 1);
     // An earlier version needs the field that the queue has replaced.
@@ -257,7 +257,7 @@ async fn everybody_hears_at_once_when_discord_wants_to_be_left_alone() {
     let joined =
         bot.join(JoinRequest { block: HOUR, global_block: millisecond, ..JoinRequest::default() }, at_once()).await;
     assert!(joined.global_block <= millisecond && joined.blocked > HOUR / 2, "{joined:?}");
-    // Neither a call that is not done nor one without a global block is published.
+    // Neither a stale call nor a call without a global block is published.
     bot.call(ScriptCommand::Join(JoinRequest { block: HOUR, ..JoinRequest::default() }), 0, at_once()).await;
     bot.call(ScriptCommand::Join(JoinRequest { global_block: HOUR, ..JoinRequest::default() }), 1, at_once()).await;
     bot.clone().say(SyncRequest::default(), at_once()).await;

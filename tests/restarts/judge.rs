@@ -1,4 +1,4 @@
-//! Compares what was sent with what came of it.
+//! Compares the events that were sent with their effects.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -6,7 +6,7 @@ use guildhall_sim::{EffectScore, Score};
 
 use crate::{stage::SHARDS, weather::Sent};
 
-/// What was found.
+/// Result of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Finding {
     pub(crate) effects: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Finding {
     pub(crate) resumes: u64,
     pub(crate) replayed: u64,
     pub(crate) events: u64,
-    /// All that is not as it should be, in words.
+    /// Descriptions of all violations.
     pub(crate) wrong: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Finding {
     }
 }
 
-/// The number of the event that an effect is of, and what was written, if it is an echo.
+/// The sequence number of the event that caused an effect, and the content if the effect is an echo.
 fn origin(effect: &EffectScore) -> Option<(u64, Option<&str>)> {
     let (event, mark) = match (effect.verb.as_str(), effect.kind.as_str()) {
         ("create", "role") => (effect.name.as_str(), None),
@@ -45,7 +45,7 @@ fn origin(effect: &EffectScore) -> Option<(u64, Option<&str>)> {
     Some((event.rsplit_once('-')?.1.parse().ok()?, mark))
 }
 
-/// Judges what there is when everything has come to rest.
+/// Checks the score when everything is finished.
 pub(crate) fn judge(score: &Score, sent: &Sent) -> Finding {
     let gateway = &score.gateway;
     let mut finding = Finding {
@@ -64,15 +64,15 @@ pub(crate) fn judge(score: &Score, sent: &Sent) -> Finding {
     }
     for (guild, effects) in &score.effects {
         if guild.parse().map_or(true, |guild| !guilds.contains(&guild)) {
-            finding.wrong.push(format!("{guild}: nobody asked for {effects:?}"));
+            finding.wrong.push(format!("{guild}: unexpected effects {effects:?}"));
         }
     }
     for (what, is, should_be) in [
-        ("sessions begun", gateway.identifies, u64::from(SHARDS)),
-        ("sessions that ended", gateway.sessions_ended, 0),
+        ("sessions started", gateway.identifies, u64::from(SHARDS)),
+        ("sessions ended", gateway.sessions_ended, 0),
         ("resumes refused", gateway.resumes_refused, 0),
         ("sessions overrun", gateway.slow_readers, 0),
-        ("objects made twice", score.duplicates, 0),
+        ("objects created twice", score.duplicates, 0),
     ] {
         if is != should_be {
             finding.wrong.push(format!("{what}: {is}, not {should_be}"));
@@ -92,7 +92,7 @@ fn of_guild(finding: &mut Finding, guild: u64, effects: &[EffectScore], joins: u
         };
         if !seen.insert(seq) {
             finding.duplicates += 1;
-            finding.wrong.push(format!("{guild}: again {:?}", effect.name));
+            finding.wrong.push(format!("{guild}: duplicate {:?}", effect.name));
             continue;
         }
         if seq < last {
@@ -107,14 +107,14 @@ fn of_guild(finding: &mut Finding, guild: u64, effects: &[EffectScore], joins: u
     }
     if welcomed != joins {
         finding.lost += usize::try_from(joins.saturating_sub(welcomed)).unwrap_or(usize::MAX);
-        finding.wrong.push(format!("{guild}: {welcomed} of {joins} joins had their effect"));
+        finding.wrong.push(format!("{guild}: {welcomed} of {joins} joins had an effect"));
     }
     let missing: Vec<_> = written.iter().filter(|mark| !echoed.contains(&mark.as_str())).collect();
     if !missing.is_empty() {
         finding.lost += missing.len();
         finding.wrong.push(format!("{guild}: no echo of {missing:?}"));
     } else if echoed != *written {
-        finding.wrong.push(format!("{guild}: {written:?} was written, and {echoed:?} echoed"));
+        finding.wrong.push(format!("{guild}: {written:?} was written, but {echoed:?} was echoed"));
     }
 }
 
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(found(&good, 2, &["mark-1", "mark-2"]), (1, 0, 0, 1));
         let twice = [effect("role", "s-3"), effect("role", "s-3")];
         assert_eq!(found(&twice, 1, &[]), (0, 1, 0, 1));
-        assert_eq!(found(&twice, 2, &[]), (1, 1, 0, 2), "one was made twice, and another not at all");
+        assert_eq!(found(&twice, 2, &[]), (1, 1, 0, 2), "one duplicate, and one missing");
         assert_eq!(found(&[effect("role", "s-9"), effect("role", "s-3")], 2, &[]), (0, 0, 1, 1));
-        assert_eq!(found(&[effect("message", "s-9 mark-9")], 0, &[]).3, 1, "nobody wrote that");
+        assert_eq!(found(&[effect("message", "s-9 mark-9")], 0, &[]).3, 1, "it was never written");
     }
 }

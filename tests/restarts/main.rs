@@ -1,18 +1,18 @@
-//! The daemon is ended and started again at any moment, with and without warning, while events pour in. The simulator's score
-//! is the judge: every event handled, none out of its guild's order, every effect once, and no session begun anew.
+//! The daemon is stopped or killed at random moments and started again, under a load of events. The simulator's score
+//! decides: every event is handled, none out of its guild's order, every effect once, and no session is started again.
 //!
 //! ```text
-//!  storm of joins, messages ──▶ simulator, 4 shards ──ws──▶ guildhall serve (a child; ended, started again)
+//!  load of joins, messages ──▶ simulator, 4 shards ──ws──▶ guildhall serve (a child; stopped, started again)
 //!     │                             ▲                           │ handlers: a join makes a role, a message is echoed
 //!     │                             └───────────REST────────────┘
-//!     └── what was sent ──▶ judge ◀── what happened
+//!     └── sent events ──▶ checker ◀── effects
 //! ```
 //!
 //! `scripts/soak restarts` does this in larger numbers.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/life.rs"]
 mod life;
 #[path = "../support/mod.rs"]
@@ -23,7 +23,7 @@ mod support;
 mod ended;
 mod judge;
 #[cfg(feature = "failpoints")]
-#[allow(dead_code, reason = "each of the tests kills its own")]
+#[allow(dead_code, reason = "each binary kills its own parts")]
 #[path = "../crash/killed.rs"]
 mod killed;
 mod stage;

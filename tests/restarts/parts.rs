@@ -1,4 +1,4 @@
-//! A part of the event side panics while events pour in: the process ends and the next one resumes, or a guild is restarted.
+//! A part of event handling panics under load: the process ends and the next one resumes, or a guild is restarted.
 
 use guildhall_actors::supervision::Part;
 

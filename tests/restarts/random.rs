@@ -1,4 +1,4 @@
-//! The daemon is ended at any moment, again and again, while events pour in.
+//! The daemon is stopped at random moments, again and again, under a load of events.
 
 use std::{env, process::ExitStatus, time::Duration};
 
@@ -12,20 +12,20 @@ use crate::{
     weather::{Sent, rages},
 };
 
-/// Restarts of one store and one simulator: a guild has room for so many roles.
+/// Restarts for one store and one simulator: a guild has room for only so many roles.
 const ROUND: u32 = 40;
-/// A life is not waited on for longer than this, if nothing comes of it.
+/// Maximum time to wait for effects in a run.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// Room for events in the daemon: so little that shards have to leave for want of it now and then, or plenty.
+/// Event buffers: so small that shards sometimes disconnect because it is full, or large.
 const BUFFERS: [u32; 2] = [256, 4_096];
 
-/// How a life ends.
+/// How a daemon is stopped.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// It is told to.
+    /// By SIGTERM.
     Term,
-    /// It is told to, and killed while it does.
+    /// By SIGTERM, and killed while it stops.
     TermThenKill,
     Kill,
 }
@@ -34,7 +34,7 @@ fn chance(rng: &mut Rng, most: u64) -> Duration {
     Duration::from_millis(rng.u64(..most))
 }
 
-/// Lets a life last for a while, which is a matter of chance. Whether it got so far that it listens.
+/// Waits for a random time or event. Returns whether the daemon listens.
 async fn lasts(stage: &Stage, life: &Life, rng: &mut Rng) -> bool {
     let when = rng.u8(..6);
     if when == 0 {
@@ -43,7 +43,7 @@ async fn lasts(stage: &Stage, life: &Life, rng: &mut Rng) -> bool {
         return false;
     }
     let listens = timeout(STUCK, life.listens()).await;
-    assert!(matches!(listens, Ok(Some(_))), "it does not start\n{}", life.last_words());
+    assert!(matches!(listens, Ok(Some(_))), "it did not start\n{}", life.last_words());
     if when == 1 {
         // While it resumes.
         sleep(chance(rng, 300)).await;
@@ -56,7 +56,7 @@ async fn lasts(stage: &Stage, life: &Life, rng: &mut Rng) -> bool {
     true
 }
 
-/// Ends a life.
+/// Stops a daemon.
 async fn ends(mut life: Life, listened: bool, rng: &mut Rng) {
     let end = match rng.u8(..8) {
         0..3 => End::Term,
@@ -66,7 +66,7 @@ async fn ends(mut life: Life, listened: bool, rng: &mut Rng) {
     match end {
         End::Term => {
             let status = told_to_end(&mut life).await;
-            // One that has only begun does not know how to end in order.
+            // A daemon that is still starting cannot stop gracefully.
             assert!(status.success() || !listened, "{status}\n{}", life.last_words());
         }
         End::TermThenKill => {
@@ -78,35 +78,35 @@ async fn ends(mut life: Life, listened: bool, rng: &mut Rng) {
     }
 }
 
-/// Tells a life to end, and waits until it has.
+/// Stops a daemon gracefully, and waits until it has exited.
 async fn told_to_end(life: &mut Life) -> ExitStatus {
     life.signal("TERM");
     let ended = timeout(STUCK, life.ends()).await;
-    assert!(ended.is_ok(), "it does not end\n{}", life.last_words());
+    assert!(ended.is_ok(), "it did not exit\n{}", life.last_words());
     life.kill()
 }
 
-/// Begins a life, and waits until all its shards have their sessions again.
+/// Starts a daemon, and waits until all its shards have resumed their sessions.
 async fn resumed(stage: &Stage) -> Life {
     let enough = stage.resumes() + u64::from(SHARDS);
     let life = stage.begin();
     let resumed = stage.within(STUCK, |stage| stage.resumes() >= enough).await;
-    assert!(resumed, "it does not resume\n{}", life.last_words());
+    assert!(resumed, "it did not resume\n{}", life.last_words());
     life
 }
 
-/// Lets everything come to its end, and looks whether anything comes again that was done.
+/// Waits until everything is finished, and checks that nothing is done again after restarts.
 pub(crate) async fn comes_to_rest(stage: &Stage, sent: &Sent) {
     let mut life = resumed(stage).await;
     let done = stage.within(STUCK, |stage| stage.seen() >= sent.effects()).await;
     if !done {
         eprintln!("{} effects, not {}\n{}", stage.seen(), sent.effects(), stage.tells_of(&life).await);
     }
-    // What is confirmed was kept a while ago: the next one is told the last events again.
+    // Confirmations are stored with a delay, so the next process receives the last events again.
     life.kill();
     let mut life = resumed(stage).await;
     let read = stage.within(STUCK, Stage::all_sent).await;
-    assert!(read, "not every event is read\n{}", stage.tells_of(&life).await);
+    assert!(read, "not every event was read\n{}", stage.tells_of(&life).await);
     let status = told_to_end(&mut life).await;
     assert!(status.success(), "{status}\n{}", life.last_words());
     let mut life = resumed(stage).await;
@@ -116,19 +116,19 @@ pub(crate) async fn comes_to_rest(stage: &Stage, sent: &Sent) {
     assert!(told_to_end(&mut life).await.success(), "{}", life.last_words());
 }
 
-/// Lets the first life begin its sessions, and tells it to end at once: what has begun is kept.
+/// Starts the sessions with a first daemon, and stops it at once: new sessions are stored.
 pub(crate) async fn begins_and_ends(stage: &Stage) {
     let mut life = stage.begin();
     let began = |stage: &Stage| stage.sim.gateway_score().sessions_started == u64::from(SHARDS) && stage.all_sent();
-    assert!(stage.within(STUCK, began).await, "it does not begin\n{}", life.last_words());
+    assert!(stage.within(STUCK, began).await, "it did not start its sessions\n{}", life.last_words());
     assert!(told_to_end(&mut life).await.success(), "{}", life.last_words());
 }
 
-/// Restarts the daemon so often while events pour in, then lets it come to an end.
+/// Restarts the daemon so often under load, then waits until everything is finished.
 async fn round(restarts: u32, seed: u64) -> Finding {
     let mut rng = Rng::with_seed(seed);
     let stage = Stage::new(BUFFERS[rng.usize(..BUFFERS.len())]).await;
-    // Before the first session is kept, what happens in it is told to nobody.
+    // Events before the first session is stored would be lost.
     begins_and_ends(&stage).await;
     let weather = rng.u64(..);
     let lives = async {
@@ -164,9 +164,9 @@ async fn twenty_restarts_in_a_storm_lose_double_and_reorder_nothing() {
     assert!(finding.effects > 0 && finding.resumes > 0 && finding.replayed > 0, "{finding:?}");
 }
 
-/// `scripts/soak restarts` runs this, and says how often and with which seed.
+/// `scripts/soak restarts` runs this with the number of restarts and the seed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes as long as it is told to; scripts/soak restarts runs it"]
+#[ignore = "takes as long as its settings say; scripts/soak restarts runs it"]
 async fn soak() {
     let set = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let restarts = u32::try_from(set("RESTARTS").unwrap_or(200)).unwrap();

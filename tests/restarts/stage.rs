@@ -1,4 +1,4 @@
-//! A simulator with many guilds and four shards, and a daemon whose handlers leave a mark of every event that they want.
+//! A simulator with many guilds and four shards, and a daemon whose handlers leave an effect for each of their events.
 
 use std::{net::SocketAddr, process::Command, time::Duration};
 
@@ -11,20 +11,20 @@ use crate::{
     support::{get, request},
 };
 
-/// A token of Discord's form: it says who the bot is.
+/// A token in Discord's format: it contains the id of the bot.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.again.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 const ADMIN_KEY: &str = "the-key-of-those-who-restart";
 
 pub(crate) const SHARDS: u32 = 4;
 const GUILDS: u32 = 1_000;
-/// Guilds where messages are written.
+/// Guilds in which messages are written.
 const TALKATIVE: usize = 50;
-/// Of these, the ones where a join has an effect: one join in forty.
+/// Those of them in which a join has an effect: one join in forty.
 const WELCOMING: usize = 25;
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(90);
-/// How often it is looked.
+/// Interval between two checks of an awaited state.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A guild whose events have effects.
@@ -32,18 +32,18 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Place {
     pub(crate) guild: u64,
     pub(crate) channel: u64,
-    /// Its place among all guilds, the oldest first.
+    /// Its index among all guilds, oldest first.
     pub(crate) nth: u64,
-    /// Whether joins have effects, too.
+    /// Whether joins have effects too.
     pub(crate) welcomes: bool,
 }
 
-/// A simulator, and a folder that outlives the daemon.
+/// A simulator, and a directory that outlives the daemon.
 pub(crate) struct Stage {
     pub(crate) sim: SimHandle,
     pub(crate) places: Vec<Place>,
     pub(crate) guilds: u64,
-    /// Events that a shard of the daemon keeps while they are not handled.
+    /// Number of events that a shard of the daemon buffers.
     buffer: u32,
     folder: TempDir,
 }
@@ -53,7 +53,7 @@ impl Stage {
         let gateway = GatewayConfig {
             shards: SHARDS,
             max_concurrency: SHARDS,
-            // It is never overrun: minutes of the storm.
+            // Large enough for minutes of the load.
             replay_events: 1 << 17,
             session_life: Duration::from_secs(600),
             ..GatewayConfig::default()
@@ -85,12 +85,12 @@ impl Stage {
         Self { sim, places, guilds, buffer, folder }
     }
 
-    /// Begins a life of the daemon, with short waits.
+    /// Starts the daemon with short timeouts.
     pub(crate) fn begin(&self) -> Life {
         self.begin_with(&[])
     }
 
-    /// The same with this in its environment.
+    /// Starts the daemon with these environment variables.
     pub(crate) fn begin_with(&self, environment: &[(&str, &str)]) -> Life {
         let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
         let store = format!("sqlite:{}/guildhall.db", self.folder.path().display());
@@ -108,17 +108,17 @@ impl Stage {
             ("HANDLERS__FILE", "handlers.toml"),
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", ADMIN_KEY),
-            // How much one caller may ask is not what this is about.
+            // Limits per caller are not tested here.
             ("API__POLICIES__HEAVY_PER_SECOND", "0"),
             ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("STORE__URL", &store),
             ("LOG__FORMAT", "json"),
             ("REST__REQUEST_TIMEOUT_MS", "2000"),
-            // The gate takes a killed process to have spent as many invalid requests as this: not too many.
+            // The gate assumes that a killed process has used this many invalid requests, so it must be low.
             ("LIMITS__GLOBAL", "200"),
             ("LIMITS__MARGIN_MS", "0"),
             ("LIMITS__SETTLING_MS", "0"),
-            // More than there are: a breaker that opens would only take time.
+            // Higher than any test reaches: an open breaker would only cost time.
             ("BREAKER__FAILURES_IN_ROW", "1000"),
             ("BREAKER__MIN_CALLS", "100000"),
             ("OPERATIONS__MAX_ATTEMPTS", "100"),
@@ -133,22 +133,22 @@ impl Stage {
         Life::begin(command, |_| {})
     }
 
-    /// How many effects there are.
+    /// Number of effects.
     pub(crate) fn seen(&self) -> usize {
         self.sim.score().effects.values().map(Vec::len).sum()
     }
 
-    /// How many sessions were resumed.
+    /// Number of resumed sessions.
     pub(crate) fn resumes(&self) -> u64 {
         self.sim.gateway_score().resumes
     }
 
-    /// Whether every event was sent to whoever is connected.
+    /// Whether every event was sent to all connected shards.
     pub(crate) fn all_sent(&self) -> bool {
         self.sim.gateway_score().sessions.values().filter(|one| one.live).all(|one| one.sent_seq == one.last_seq)
     }
 
-    /// How everything stands, for whoever has to find out what went wrong.
+    /// Log, sessions and metrics, for diagnostics.
     pub(crate) async fn tells_of(&self, life: &Life) -> String {
         let sessions = self.sim.gateway_score().sessions;
         let counted = match life.listens().await {
@@ -160,7 +160,7 @@ impl Stage {
         format!("{}\n{sessions:#?}\n{counted}", life.last_words())
     }
 
-    /// Waits until it holds, for so long at most; whether it did.
+    /// Waits until a condition holds. Returns `false` after the timeout.
     pub(crate) async fn within(&self, longest: Duration, holds: impl Fn(&Self) -> bool) -> bool {
         let looks = async {
             while !holds(self) {
@@ -171,7 +171,7 @@ impl Stage {
     }
 }
 
-/// Which operations a daemon still has to do, or cannot do.
+/// Operations of a daemon that are pending or failed.
 pub(crate) fn undone(daemon: SocketAddr) -> Vec<Value> {
     let mut undone = Vec::new();
     for state in ["queued", "running", "delayed", "retrying", "reconciling", "dead", "needs_review"] {
@@ -180,14 +180,14 @@ pub(crate) fn undone(daemon: SocketAddr) -> Vec<Value> {
         let answer = request(daemon, &format!("GET {path} HTTP/1.1\r\n{head}\r\n\r\n"));
         match answer.status {
             200 => undone.extend(answer.json()["operations"].as_array().unwrap().iter().cloned()),
-            // It listens, and has not begun to do operations.
+            // It listens, but does not execute operations yet.
             status => undone.push(Value::from(status)),
         }
     }
     undone
 }
 
-/// A join makes a role, a message is echoed, each with the event's own id in its name; a gap is told to somebody.
+/// A join creates a role and a message is echoed, each with the event's id in its name. A gap causes a direct message.
 fn handlers(places: &[Place], confidant: u64) -> String {
     let welcoming = places.iter().filter(|place| place.welcomes).map(|place| format!("\"{}\"", place.guild));
     let welcoming = welcoming.collect::<Vec<_>>().join(", ");
@@ -212,7 +212,7 @@ do = [{{ kind = "send_dm", payload = {{ user_id = "{confidant}", content = "gap 
     )
 }
 
-/// An id as Discord writes it.
+/// Parses an id in Discord's JSON.
 fn number(id: &Value) -> u64 {
     id.as_str().unwrap().parse().unwrap()
 }

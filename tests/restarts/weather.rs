@@ -1,5 +1,5 @@
-//! The events: a storm of joins over all guilds, and messages that each say something of their own. Meanwhile connections
-//! break, and calls take their time.
+//! The load of events: joins in all guilds, and messages with unique content. Meanwhile connections break and calls are
+//! slow.
 
 use std::{
     collections::BTreeMap,
@@ -12,30 +12,30 @@ use guildhall_sim::{Fault, FaultAction, GatewayFault, MessageSpec, Snowflake, St
 
 use crate::stage::{SHARDS, Stage};
 
-/// Joins a second. With the messages, and with what comes of both, it is some thousand events a second.
+/// Joins a second. With the messages and their effects, there are about a thousand events a second.
 const JOINS: u32 = 950;
-/// Between two messages.
+/// Interval between two messages.
 const WRITES_EVERY: Duration = Duration::from_millis(40);
 
-/// What was sent.
+/// The events that were sent.
 #[derive(Debug)]
 pub(crate) struct Sent {
     /// Joins that have an effect, by guild.
     pub(crate) joins: BTreeMap<u64, u64>,
-    /// What was written, by guild, in order.
+    /// Contents of messages, by guild, in order.
     pub(crate) written: BTreeMap<u64, Vec<String>>,
     pub(crate) events_per_s: f64,
 }
 
 impl Sent {
-    /// How many effects there should be.
+    /// Expected number of effects.
     pub(crate) fn effects(&self) -> usize {
         let joins: u64 = self.joins.values().sum();
         usize::try_from(joins).unwrap() + self.written.values().map(Vec::len).sum::<usize>()
     }
 }
 
-/// Sends events for as long as `until` lasts.
+/// Sends events until `until` completes.
 pub(crate) async fn rages<T>(stage: &Stage, seed: u64, until: impl Future<Output = T>) -> (T, Sent) {
     for at in [On::Effect, On::Answer] {
         stage.sim.add_fault(slow(at)).unwrap();
@@ -45,8 +45,8 @@ pub(crate) async fn rages<T>(stage: &Stage, seed: u64, until: impl Future<Output
     let storms = async {
         let outcome = tokio::select! {
             outcome = until => outcome,
-            () = storm(stage) => unreachable!("a storm has no end"),
-            () = strikes(stage, seed) => unreachable!("there is always something that breaks"),
+            () = storm(stage) => unreachable!("the load of joins does not end"),
+            () = strikes(stage, seed) => unreachable!("the loop of faults does not end"),
         };
         over.store(true, Ordering::SeqCst);
         outcome
@@ -55,7 +55,7 @@ pub(crate) async fn rages<T>(stage: &Stage, seed: u64, until: impl Future<Output
     stage.sim.remove_faults(None);
     let score = stage.sim.gateway_score();
     let events_per_s = (score.events_total - before) as f64 / began.elapsed().as_secs_f64();
-    // One for each guild in turn, the oldest first, and again from the start.
+    // One for each guild in turn, oldest first, and again from the start.
     let joins = score.events_by_type.get("GUILD_MEMBER_ADD").copied().unwrap_or_default();
     let of = |nth: u64| joins / stage.guilds + u64::from(nth < joins % stage.guilds);
     let welcoming = stage.places.iter().filter(|place| place.welcomes);
@@ -68,13 +68,13 @@ async fn storm(stage: &Stage) {
     stage.sim.storm(StormSpec { events_per_s: JOINS, seconds: 80_000.0, event, ..StormSpec::default() }).await;
 }
 
-/// Some calls take their time before or after their effect, so that restarts meet them on their way.
+/// Some calls are slow before or after their effect, so that restarts hit them in flight.
 fn slow(at: On) -> Fault {
     let action = FaultAction::Latency { fixed_ms: 0, jitter_ms: 60, at };
     Fault { route: "*".to_owned(), action, probability: 0.3, count: None, skip: 0 }
 }
 
-/// Connections break now and then, in ways that leave their sessions alone.
+/// Breaks connections now and then, in ways that keep their sessions.
 async fn strikes(stage: &Stage, seed: u64) {
     let mut rng = Rng::with_seed(!seed);
     loop {

@@ -21,7 +21,7 @@ const OF_APPLICATIONS: [&str; 2] = ["MTAwMA.first.token", "MjAwMA.other.token"];
 /// Two tokens of application 1000.
 const OF_ONE: [&str; 2] = ["MTAwMA.first.token", "MTAwMA.second.token"];
 
-/// A rule that makes a role for each member that joins. Its name stays; `pad` makes it another one.
+/// A rule that creates a role for each member that joins. Its name stays the same; `pad` makes it a different rule.
 fn welcome(pad: &str) -> String {
     format!(
         "[[handlers]]\nname = \"welcome\"\non = [\"member.join\", \"message.{pad}\"]\n\
@@ -76,7 +76,7 @@ impl Daemon {
     async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let deadline = Instant::now() + STUCK;
         while !is_so() {
-            assert!(Instant::now() < deadline, "never: {what}");
+            assert!(Instant::now() < deadline, "timed out: {what}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -92,7 +92,7 @@ impl Daemon {
     }
 }
 
-/// At once, as whoever replaces a file should: it is read at any time.
+/// Replaces a file atomically, since it may be read at any time.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
@@ -109,7 +109,7 @@ fn names(report: &Value, list: &str) -> Vec<String> {
     report[list].as_array().unwrap().iter().map(|item| item["what"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The names of all roles that were made.
+/// The names of all roles that were created.
 fn roles(sim: &SimHandle) -> Vec<String> {
     let score = sim.score();
     let effects = score.effects.values().flatten();
@@ -151,10 +151,10 @@ async fn a_reload_applies_what_it_can_and_lists_the_rest() {
     let wrong = "GET /v1/operations HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     let statuses = [0; 3].map(|_| request(daemon.address, wrong).status);
     assert_eq!(statuses[1..], [429, 429], "one is allowed at once: {statuses:?}");
-    // What needs a restart is still listed.
+    // Changes that need a restart are still listed.
     assert_eq!(names(&daemon.reload(), "needs_restart"), ["gateway.shards"]);
 
-    // A new token is used from the next connection on; its session cannot be resumed by another bot.
+    // A new token is used from the next connection on. Another bot cannot resume its session.
     daemon.write("token", TOKENS[1]);
     let report = daemon.reload();
     assert_eq!(report["changed"], json!([{ "what": "discord.token", "old": "(redacted)", "new": "(redacted)" }]));
@@ -182,7 +182,7 @@ async fn token_of_another_application_needs_a_restart_and_changes_nothing() {
         assert_eq!(report["changed"], json!([]));
     }
     assert!(!daemon.running.line_with("settings reloaded").contains(OF_APPLICATIONS[1]));
-    // Neither the gateway nor a call could use the other one.
+    // Neither the gateway nor a call could use the other token.
     assert_eq!(daemon.post("/v1/shards/0/restart").status, 202);
     daemon.until("the session is resumed", || sim.score().gateway.resumes == 1).await;
     joins(&sim, 1).await;
@@ -212,7 +212,7 @@ async fn new_token_continues_what_a_401_stopped(tokens: [&str; 2]) {
     daemon.until("the operation has continued", || roles(&sim).len() == 1).await;
     let metrics = get(daemon.address, "/metrics").body;
     let released = metrics.lines().find(|line| line.starts_with("guildhall_operations_released_total"));
-    assert!(released.is_some_and(|line| line.ends_with(" 1")), "it came by itself: {released:?}");
+    assert!(released.is_some_and(|line| line.ends_with(" 1")), "it continued by itself: {released:?}");
     daemon.stop();
 }
 
@@ -253,7 +253,7 @@ async fn a_wrong_file_changes_nothing_and_every_error_is_named() {
     daemon.until("the handler works as before", || roles(&sim).len() == 1).await;
     daemon.write("config/guildhall.toml", "[handlers]\nfile = \"handlers.toml\"\n");
     daemon.write("handlers.toml", &welcome("create"));
-    assert_eq!(names(&daemon.reload(), "changed"), Vec::<String>::new(), "what was wrong was never applied");
+    assert_eq!(names(&daemon.reload(), "changed"), Vec::<String>::new(), "an invalid change is never applied");
     daemon.stop();
 }
 
@@ -264,7 +264,7 @@ async fn a_storm_of_hangups_under_load_loses_and_doubles_nothing() {
     let daemon = Daemon::start(&sim, "[handlers]\nfile = \"handlers.toml\"\n");
     let storm = async {
         for n in 0..40 {
-            // Another rule with the same effect each time, and none at all is a mistake that changes nothing.
+            // Each time another rule with the same effect. A broken file is an error that changes nothing.
             let text =
                 if n % 5 == 4 { "broken = ".to_owned() } else { welcome(if n % 2 == 0 { "delete" } else { "update" }) };
             daemon.write("handlers.toml", &text);
@@ -294,7 +294,7 @@ async fn a_hangup_during_the_start_is_done_after_it() {
         .file("config/guildhall.toml", "")
         .env("GUILDHALL__SHUTDOWN__TIMEOUT_MS", "500")
         .spawn();
-    // It listens before the daemon has started.
+    // The API listens before the daemon has started.
     let address = daemon.address();
     daemon.signal("HUP");
     daemon.line_with("settings reloaded");
@@ -302,5 +302,5 @@ async fn a_hangup_during_the_start_is_done_after_it() {
     daemon.line_with("settings reloaded");
     assert_eq!(get(address, "/livez").status, 200);
     daemon.signal("TERM");
-    assert!(daemon.end().code.is_some(), "no signal has ended it");
+    assert!(daemon.end().code.is_some(), "no signal has killed it");
 }

@@ -1,8 +1,8 @@
-//! Shards go from one daemon to the next.
+//! Shards are handed over from one daemon to another.
 
 use crate::stage::{BRISK, PATIENT, Process, SHARDS, Stage};
 
-/// Every session was begun once, and none was lost, taken from whoever had it, or refused.
+/// Every session was started once, and none was lost, taken over by mistake, or refused.
 fn begun_once(stage: &Stage) {
     let score = stage.sim.gateway_score();
     let found = (score.identifies, score.sessions_ended, score.duplicate_shards, score.resumes_refused);
@@ -13,7 +13,7 @@ fn begun_once(stage: &Stage) {
 async fn daemons_without_ranges_share_the_shards_and_one_that_is_killed_leaves_its_sessions_to_the_other() {
     let stage = Stage::new().await;
     let (mut first, second) = tokio::join!(stage.begin(&BRISK), stage.begin(&BRISK));
-    // Whoever came first may have had all of them, and gave the other its part.
+    // The first daemon may have claimed all shards, and then released a part for the other.
     stage.shared_by(&[&first, &second], 2).await;
     begun_once(&stage);
     assert_eq!(stage.sim.gateway_score().connections, u64::from(SHARDS));
@@ -29,7 +29,7 @@ async fn daemons_without_ranges_share_the_shards_and_one_that_is_killed_leaves_i
     begun_once(&stage);
     assert!(second.metric("guildhall_gateway_shard_claims_total{what=\"taken\"}") >= f64::from(SHARDS));
 
-    // The same when nobody is left: what was killed goes on with its own sessions.
+    // The same if no daemon is left: the next one resumes the sessions.
     let mut second = second;
     second.life.kill();
     stage.writes(5).await;
@@ -44,7 +44,7 @@ async fn a_daemon_that_ends_in_order_hands_its_shards_over_at_once() {
     let stage = Stage::new().await;
     let first = stage.begin(&PATIENT).await;
     stage.shared_by(&[&first], SHARDS as usize).await;
-    // One that comes later is given its part.
+    // A daemon that starts later gets its part.
     let second = stage.begin(&PATIENT).await;
     stage.shared_by(&[&first, &second], 2).await;
     stage.writes(1).await;
@@ -80,22 +80,22 @@ async fn a_daemon_that_stood_still_loses_its_shards_and_does_not_take_them_back_
     let stage = Stage::new().await;
     let (first, second) = tokio::join!(stage.begin(&BRISK), stage.begin(&BRISK));
     stage.shared_by(&[&first, &second], 2).await;
-    // A session that was not kept before its process stands still cannot be gone on with.
+    // A session that was not stored before its process was suspended cannot be resumed.
     stage.writes(1).await;
     stage.all_echoed(&[&first, &second]).await;
     let kept = || {
         let told = second.ask("GET", "/v1/shards").json();
         told["shards"].as_array().is_some_and(|all| all.iter().all(|shard| shard["session"].is_string()))
     };
-    stage.until("the sessions are kept", &[&first, &second], kept).await;
+    stage.until("the sessions are stored", &[&first, &second], kept).await;
     first.life.signal("STOP");
     stage.writes(2).await;
-    stage.until("the other has all", &[&second], || second.shards().len() == SHARDS as usize).await;
+    stage.until("the other daemon has all shards", &[&second], || second.shards().len() == SHARDS as usize).await;
     stage.writes(3).await;
     first.life.signal("CONT");
     let lost = || first.metric("guildhall_gateway_shard_claims_total{what=\"lost\"}") >= 2.0;
-    stage.until("it knows that they are lost", &[&first, &second], lost).await;
-    // It gets its part of them again, in order.
+    stage.until("it knows that it lost its shards", &[&first, &second], lost).await;
+    // It gets its part again by a regular handover.
     stage.shared_by(&[&first, &second], 2).await;
     stage.writes(4).await;
     stage.all_echoed(&[&first, &second]).await;
@@ -128,7 +128,7 @@ async fn each_daemon_tells_of_all_shards_and_restarts_only_its_own() {
         }
     }
     stage.writes(1).await;
-    // Whoever came first may have handed some over, which were resumed then.
+    // The first daemon may have handed over some shards, which were resumed then.
     let (restarted, resumes) = (first.shards()[0], stage.sim.gateway_score().resumes);
     assert_eq!(first.ask("POST", &format!("/v1/shards/{restarted}/restart")).status, 202);
     stage.writes(2).await;

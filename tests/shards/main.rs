@@ -1,16 +1,16 @@
-//! Several daemons without ranges on one PostgreSQL: each shard is one's, its session goes on with the next when that one is
-//! killed, ended or frozen, and every event has its effect once.
+//! Several daemons without ranges on one PostgreSQL: each shard has one owner, its session continues on another daemon
+//! if the owner is killed, stopped or frozen, and every event has its effect once.
 //!
 //! ```text
 //!  messages ──▶ simulator, 4 shards ──ws──▶ guildhall serve ──┐
-//!     │             ▲      └────────ws────▶ guildhall serve ──┼──▶ PostgreSQL: whose is which shard
+//!     │             ▲      └────────ws────▶ guildhall serve ──┼──▶ PostgreSQL: owners of shards
 //!     │             └──────────REST───────────────┘           │
-//!     └── what was written ──▶ judge ◀── what was echoed      │
+//!     └── written messages ──▶ checker ◀── echoed messages    │
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[allow(dead_code, reason = "the tests of crashes use it")]
+#[allow(dead_code, reason = "the crash tests use it")]
 #[path = "../crash/life.rs"]
 mod life;
 #[path = "../support/postgres.rs"]

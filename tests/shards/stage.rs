@@ -1,4 +1,4 @@
-//! A simulator with four shards, a PostgreSQL, and daemons that echo what is written.
+//! A simulator with four shards, a PostgreSQL, and daemons that echo messages.
 
 use std::{collections::BTreeMap, net::SocketAddr, process::Command, time::Duration};
 
@@ -12,24 +12,24 @@ use crate::{
     support::{Answer, get, request},
 };
 
-/// A token of Discord's form: it says who the bot is.
+/// A token in Discord's format: it contains the id of the bot.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.shard.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 const ADMIN_KEY: &str = "the-key-of-those-who-share";
 
 pub(crate) const SHARDS: u32 = 4;
 const GUILDS: u32 = 40;
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 const STUCK: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A lease that ends within a test.
+/// A lease that expires within a test.
 pub(crate) const BRISK: [(&str, &str); 3] = [
     ("GUILDHALL__OPERATIONS__LEASE_MS", "2500"),
     ("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "500"),
     ("GUILDHALL__OPERATIONS__LEASE_MARGIN_MS", "500"),
 ];
 
-/// A lease that nobody lives to see the end of: what is not handed over waits for it.
+/// A lease that does not expire within a test: shards that are not handed over would wait for it.
 pub(crate) const PATIENT: [(&str, &str); 3] = [
     ("GUILDHALL__OPERATIONS__LEASE_MS", "120000"),
     ("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "1000"),
@@ -76,7 +76,7 @@ impl Stage {
         Self { sim, places, store, written: std::sync::Mutex::default(), folder }
     }
 
-    /// Begins a daemon, and waits until it listens.
+    /// Starts a daemon, and waits until it listens.
     pub(crate) async fn begin(&self, environment: &[(&str, &str)]) -> Process {
         let (api, gateway, shards) = (self.sim.api_url(), self.sim.gateway_url(), SHARDS.to_string());
         let settings = [
@@ -91,7 +91,7 @@ impl Stage {
             ("HANDLERS__FILE", "handlers.toml"),
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", ADMIN_KEY),
-            // How much one caller may ask is not what this is about.
+            // Limits per caller are not tested here.
             ("API__POLICIES__HEAVY_PER_SECOND", "0"),
             ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("STORE__URL", &self.store),
@@ -107,11 +107,11 @@ impl Stage {
         command.envs(environment.iter().copied());
         let life = Life::begin(command, |_| {});
         let heard = tokio::time::timeout(STUCK, life.listens()).await;
-        let address = heard.ok().flatten().unwrap_or_else(|| panic!("it does not start\n{}", life.last_words()));
+        let address = heard.ok().flatten().unwrap_or_else(|| panic!("it did not start\n{}", life.last_words()));
         Process { life, address }
     }
 
-    /// Somebody writes once in every guild.
+    /// Writes one message in every guild.
     pub(crate) async fn writes(&self, round: u32) {
         for (guild, channel) in &self.places {
             let content = format!("mark-{round}");
@@ -129,7 +129,7 @@ impl Stage {
         }
     }
 
-    /// What was echoed, by guild and in order.
+    /// The echoed messages, by guild and in order.
     fn echoed(&self) -> BTreeMap<u64, Vec<String>> {
         let mut echoed = BTreeMap::new();
         for (guild, effects) in self.sim.score().effects {
@@ -139,17 +139,17 @@ impl Stage {
         echoed
     }
 
-    /// Waits until as much was echoed as was written; it is the same then, each once and in order.
+    /// Waits until as many messages were echoed as were written, and checks that they are the same, in order.
     pub(crate) async fn all_echoed(&self, processes: &[&Process]) {
         let count = |marks: &BTreeMap<u64, Vec<String>>| marks.values().map(Vec::len).sum::<usize>();
         let written = self.written.lock().unwrap().clone();
-        self.until("all is echoed", processes, || count(&self.echoed()) >= count(&written)).await;
+        self.until("all messages are echoed", processes, || count(&self.echoed()) >= count(&written)).await;
         assert_eq!(self.echoed(), written);
     }
 
-    /// Waits until these have all shards between them, each at least so many, and all are connected.
+    /// Waits until these own all shards together, each at least so many, and all are connected.
     pub(crate) async fn shared_by(&self, processes: &[&Process], least: usize) {
-        self.until("all shards are somebody's", processes, || {
+        self.until("all shards have an owner", processes, || {
             let held: Vec<Vec<u64>> = processes.iter().map(|process| process.shards()).collect();
             let mut all: Vec<u64> = held.iter().flatten().copied().collect();
             all.sort_unstable();
@@ -167,9 +167,9 @@ impl Stage {
         };
         if tokio::time::timeout(STUCK, looks).await.is_err() {
             for process in processes {
-                eprintln!("--- one of them:\n{}", process.life.last_words());
+                eprintln!("--- log of a daemon:\n{}", process.life.last_words());
             }
-            panic!("never: {what}; {:?}", self.sim.gateway_score());
+            panic!("timed out: {what}; {:?}", self.sim.gateway_score());
         }
     }
 }
@@ -181,13 +181,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Asks its API.
+    /// Sends a request to its API.
     pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
         let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
         request(self.address, &format!("{method} {path} HTTP/1.1\r\n{head}\r\n\r\n"))
     }
 
-    /// The shards that it says it has.
+    /// The shards that it reports as its own.
     pub(crate) fn shards(&self) -> Vec<u64> {
         let answer = self.ask("GET", "/v1/instances");
         if answer.status != 200 {
@@ -205,15 +205,15 @@ impl Process {
         text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or_default()
     }
 
-    /// Ends it in order.
+    /// Stops it gracefully.
     pub(crate) async fn ends(mut self) {
         self.life.signal("TERM");
         let ended = tokio::time::timeout(STUCK, self.life.ends()).await;
-        assert!(ended.is_ok() && self.life.kill().success(), "it does not end in order\n{}", self.life.last_words());
+        assert!(ended.is_ok() && self.life.kill().success(), "it did not exit gracefully\n{}", self.life.last_words());
     }
 }
 
-/// A message is echoed, with the event's own id; a gap would be an effect that nobody asked for.
+/// Echoes a message with the event's id. A gap would cause an unexpected effect.
 const HANDLERS: &str = r#"[[handlers]]
 name = "echo"
 on = "message.create"

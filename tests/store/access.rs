@@ -1,4 +1,4 @@
-//! What the port to keys and notes promises.
+//! The contract of keys and audit records.
 
 use std::sync::Arc;
 
@@ -74,7 +74,8 @@ on_both! {
         let again = store.rotate_key(old.id, other.clone(), at(60), note(AuditAction::KeysRotate)).await.unwrap();
         assert_eq!(again, RotateResult::Over);
         assert_eq!(store.rotate_key(other.id, new.clone(), at(60), note(AuditAction::KeysRotate)).await.unwrap(), RotateResult::Unknown);
-        assert_eq!(store.revoke_key(old.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Now, "sooner than it would end");
+        assert_eq!(store.revoke_key(old.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Now, "earlier \
+            than its end");
         assert_eq!(store.revoke_key(old.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Before);
         assert_eq!(store.revoke_key(other.id, note(AuditAction::KeysRevoke)).await.unwrap(), RevokeResult::Unknown);
         assert_eq!(actions(&store).await, [AuditAction::KeysCreate, AuditAction::KeysRotate, AuditAction::KeysRevoke]);
@@ -94,7 +95,7 @@ on_both! {
         assert_eq!(store.key(KeyId::from_chance(2)).await.unwrap(), None);
         assert_eq!(submit(&store, &of("acme")).await, accepted(1));
         assert!(matches!(refused(&store, vec![of("other")]).await, SubmitError::NotYours { index: 0 }));
-        // Whoever acts for everybody acts for whose the guild is.
+        // An operation of the operator belongs to the tenant of its guild.
         let by_operator = of("");
         submit(&store, &by_operator).await;
         assert_eq!(&*store.show(by_operator.id).await.unwrap().unwrap().stored.operation.tenant, "acme");
@@ -110,7 +111,7 @@ on_both! {
         let submitting = errand(AuditAction::OperationsSubmit);
         submitting.submit(vec![one.clone(), two.clone()]).await.unwrap();
         submitting.submit(vec![in_guild()]).await.unwrap();
-        assert_eq!(actions(&store).await, [AuditAction::OperationsSubmit], "one errand, one note");
+        assert_eq!(actions(&store).await, [AuditAction::OperationsSubmit], "one record per context");
         errand(AuditAction::OperationsSubmit).submit(vec![one.clone()]).await.unwrap();
         errand(AuditAction::OperationsCancel).cancel(new_id(), at(1)).await.unwrap();
         errand(AuditAction::LettersDiscard).discard(DeadLetterFilter { limit: 5, ..DeadLetterFilter::default() }).await.unwrap();
@@ -121,7 +122,7 @@ on_both! {
         let expected = [AuditAction::OperationsSubmit, AuditAction::OperationsCancel, AuditAction::GuildsPause, AuditAction::StatePut];
         assert_eq!(actions(&store).await, expected);
         assert!(errand(AuditAction::OperationsCancel).submit(vec![NewOperation { refers_to: vec![new_id()], ..in_guild() }]).await.is_err());
-        assert_eq!(actions(&store).await, expected, "what was refused is not there");
+        assert_eq!(actions(&store).await, expected, "a refused submission leaves no record");
     }
 
     async fn what_is_done_in_a_guild_is_noted_for_whose_it_is(engine) {

@@ -1,4 +1,4 @@
-//! Following operations as they change.
+//! Following the changes of operations.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -27,7 +27,7 @@ async fn follow(store: &Store, from: &ChangeCursor, most: usize) -> ChangePage {
     store.follow(from.clone(), OperationFilter::default(), most).await.unwrap()
 }
 
-/// Goes on from a frontier to the end, in pages of this size; what was told, in its order.
+/// Follows from a cursor to the end, in pages of this size. Returns the changes in order.
 async fn catch_up(store: &Store, from: &mut ChangeCursor, page: usize) -> Vec<(OperationId, OperationState)> {
     let mut told = Vec::new();
     loop {
@@ -60,7 +60,7 @@ on_both! {
         let before = in_guild();
         submit(&store, &before).await;
         let mut from = now(&store).await;
-        assert!(catch_up(&store, &mut from, 10).await.is_empty(), "it begins now");
+        assert!(catch_up(&store, &mut from, 10).await.is_empty(), "a new cursor starts now");
         let (one, two) = (in_guild(), operation(QueueKey::user(5)));
         store.submit(vec![one.clone(), two.clone()]).await.unwrap();
         assert_eq!(catch_up(&store, &mut from, 10).await, [(one.id, OperationState::Queued), (two.id, OperationState::Queued)]);
@@ -71,7 +71,8 @@ on_both! {
         record(&store, change(&one, fence, OperationState::Running)).await;
         record(&store, change(&before, fence, OperationState::Succeeded)).await;
         let told = catch_up(&store, &mut from, 10).await;
-        assert_eq!(told, [(one.id, OperationState::Running), (before.id, OperationState::Succeeded)], "what it is now, in that order");
+        assert_eq!(told, [(one.id, OperationState::Running), (before.id, OperationState::Succeeded)], "latest states, \
+            in the order of the changes");
         store.cancel(two.id, at(20)).await.unwrap();
         assert_eq!(catch_up(&store, &mut from, 10).await, [(two.id, OperationState::Cancelled)]);
         store.close().await;
@@ -89,7 +90,7 @@ on_both! {
             let one = &followed.changed[0];
             from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
             told.push((one.shown.stored.operation.id, one.shown.stored.state));
-            // Whoever is cut off goes on from what was written down.
+            // A follower that is interrupted resumes from its saved cursor.
             from = ChangeCursor::from_bytes(&from.to_bytes()).unwrap();
         }
         assert_eq!(told, ids);
@@ -127,7 +128,7 @@ on_both! {
         record(&store, change(&gone, fence, OperationState::Succeeded)).await;
         let mut told = late.clone();
         let last = follow(&store, &late, 10).await.changed.last().unwrap().change;
-        // Others use the same server: what they have begun before may still come, as far as anybody can tell.
+        // Other tests use the same server: their open transactions may still hold back the cursor.
         while told.is_behind(last) {
             catch_up(&store, &mut told, 10).await;
         }
@@ -135,7 +136,7 @@ on_both! {
         assert_eq!(store.sweep(KEEP, at(10_000)).await.unwrap().operations, 1);
         let forgotten = follow(&store, &late, 10).await.forgotten.unwrap();
         assert!(late.is_behind(forgotten) && !told.is_behind(forgotten));
-        // It is known for good, and numbers go on where they were.
+        // The mark is durable, and numbers continue after a restart.
         store.close().await;
         let store = place.open().await;
         assert_eq!(follow(&store, &late, 10).await.forgotten, Some(forgotten));
@@ -153,7 +154,7 @@ on_both! {
         ticks.borrow_and_update();
         let one = in_guild();
         submit(&store, &one).await;
-        assert!(ticks.has_changed().unwrap(), "whoever was answered can be sure of it");
+        assert!(ticks.has_changed().unwrap(), "the wake-up precedes the reply");
         ticks.borrow_and_update();
         let fence = claim(&store, QUEUE).await.fence;
         record(&store, change(&one, fence, OperationState::Succeeded)).await;
@@ -187,7 +188,7 @@ on_both! {
         let deployment = new_id();
         let mut all = Vec::new();
         for n in 0..4_u64 {
-            // As a desk does it: a name tells when it was given.
+            // As a service does it: an id contains its creation time.
             let id = OperationId::new(at(n * 1_000).millis(), [n.to_le_bytes()[0]; 10]);
             let of = (n % 2 == 0).then_some(deployment);
             all.push(NewOperation { id, created_at: at(n * 1_000), deployment: of, ..in_guild() });
@@ -232,10 +233,10 @@ on_both! {
         };
         let says = |words: &str| DeadLetterFilter { says: Some(words.to_owned()), ..DeadLetterFilter::default() };
         assert_eq!(find(says("NOBODY answered")).await, ids[..2]);
-        assert_eq!(find(says("100%")).await, ids[..1], "a sign of the engine's own stands for itself");
+        assert_eq!(find(says("100%")).await, ids[..1], "wildcards of the engine match literally");
         assert_eq!(find(says("ärger_MIT !")).await, ids[2..]);
         assert_eq!(find(says("ärgerxmit")).await, []);
-        assert_eq!(find(says("transient")).await, [], "its class is none of its words");
+        assert_eq!(find(says("transient")).await, [], "the class is not part of the text");
         let died = |after: Option<u64>, before: Option<u64>| DeadLetterFilter {
             died_after: after.map(at),
             died_before: before.map(at),
@@ -255,7 +256,7 @@ on_both! {
         const EACH: usize = 60;
         let place = Place::new(engine).await;
         let first = place.open().await;
-        // A file has one writer, with many who ask it.
+        // SQLite has one writer, shared by all clones.
         let second = if engine == Engine::Postgres { place.open().await } else { first.clone() };
         let mut from = now(&first).await;
         let writers: Vec<_> = (0..GUILDS)
@@ -279,7 +280,7 @@ on_both! {
             }
             kept.push(from.to_bytes());
             if fastrand::u8(..) < 16 {
-                // It falls back to where it was a while ago.
+                // Goes back to an earlier cursor.
                 from = ChangeCursor::from_bytes(&kept[fastrand::usize(kept.len().saturating_sub(20)..kept.len())]).unwrap();
             }
         }
@@ -296,12 +297,13 @@ on_both! {
     }
 }
 
-/// Has operations accepted and goes through their states, several calls at once; what became of each.
+/// Submits operations and moves them through their states, with several calls in flight. Returns the last state of
+/// each.
 async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, OperationState)> {
     let all: Vec<_> = (0..count).map(|_| operation(queue)).collect();
     let mut ended = Vec::new();
     let claimed = store.claim(guildhall_actors::ports::ClaimFrom::Queues(vec![queue])).await.unwrap();
-    // Another process may be the one that should have it: then operations are only accepted, and taken back.
+    // Another process may have claimed the queue. Then operations are only submitted and cancelled.
     let fence = claimed.first().map(|claim| claim.fence);
     for batch in all.chunks(7) {
         store.submit(batch.to_vec()).await.unwrap();
@@ -331,7 +333,7 @@ async fn a_transaction_that_ends_late_is_told_late_and_keeps_nobody_waiting() {
     let (slow, quick) = (in_guild(), in_guild());
     store.submit(vec![slow.clone(), quick.clone()]).await.unwrap();
     let mut from = now(&store).await;
-    // Another process that takes its time, and a stranger that never ends.
+    // A slow transaction of another process, and an unrelated one that stays open.
     let others = Database::connect(place.raw_url()).await.unwrap();
     let strangers = Database::connect(place.raw_url()).await.unwrap();
     let open = others.begin().await.unwrap();
@@ -355,7 +357,7 @@ async fn a_transaction_that_ends_late_is_told_late_and_keeps_nobody_waiting() {
     assert_eq!(
         told,
         [(slow.id, OperationState::Delayed), (after.id, OperationState::Queued)],
-        "what began first comes first"
+        "ordered by start of the transaction"
     );
     assert!(catch_up(&store, &mut from, 10).await.is_empty() && from.open().contains(&number));
     stranger.rollback().await.unwrap();
@@ -375,7 +377,7 @@ async fn what_another_process_changes_is_heard_of() {
     timeout(STUCK, shared).await.unwrap();
     let mut ticks = other.ticks();
     let mut from = now(&other).await;
-    // A burst is told with few words, and the last of it is not forgotten.
+    // A burst causes few wake-ups, and its last change is not lost.
     let batch: Vec<_> = (0..40).map(|_| in_guild()).collect();
     for operation in &batch {
         submit(&one, operation).await;
@@ -410,7 +412,7 @@ async fn operations_that_were_copied_from_another_server_are_followed_from_here_
     submit(&store, &next).await;
     assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, OperationState::Queued)]);
     let elsewhere = ChangeCursor::at(guildhall_core::operation::VisibleChanges { next: far, ..Default::default() });
-    assert!(elsewhere.is_ahead(&store.seen().await.unwrap()), "whoever followed there is told of a gap");
+    assert!(elsewhere.is_ahead(&store.seen().await.unwrap()), "a cursor of the old server is ahead");
     store.close().await;
 }
 

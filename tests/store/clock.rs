@@ -1,4 +1,4 @@
-//! Store time: by whose clock stored data expires.
+//! Store time: which clock decides when stored data expires.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use crate::setup::{Engine, GUILD, KEEP, Place, change, claim, keyed, on_both, re
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// Clocks of a machine that a test sets.
+/// The clocks of a machine, set by the test.
 struct SetClock {
     wall_ahead_ms: AtomicI64,
     passed_ms: AtomicU64,
@@ -62,7 +62,7 @@ async fn open(place: &Place, clock: &Arc<SetClock>) -> Store {
     Store::open_with_clocks(&place.settings, Arc::clone(clock) as Arc<dyn TimeSource>).await.unwrap()
 }
 
-/// An operation with a key, accepted and done now by store time.
+/// An operation with a key, submitted and finished now by store time.
 async fn done_with_key(store: &Store, key: &str) -> NewOperation {
     let now = store.clocks().now();
     let operation = NewOperation { created_at: now, eligible_at: now, ..keyed(key) };
@@ -75,7 +75,7 @@ async fn done_with_key(store: &Store, key: &str) -> NewOperation {
     operation
 }
 
-/// What the same key is answered with now.
+/// Submits again with the same key.
 async fn again(store: &Store, operation: &NewOperation) -> SubmitResult {
     let now = store.clocks().now();
     let again = NewOperation { id: crate::setup::new_id(), created_at: now, eligible_at: now, ..operation.clone() };
@@ -113,7 +113,7 @@ on_both! {
         match engine {
             // Keys are stored for 60 s here.
             Engine::Sqlite => clock.pass(Duration::from_secs(61)),
-            // Its clock is the server's: what was stored is made older instead.
+            // PostgreSQL uses the server's clock, so the test makes the row older instead.
             Engine::Postgres => {
                 use sea_orm::{ConnectionTrait as _, Database};
                 let raw = Database::connect(place.raw_url()).await.unwrap();
@@ -122,7 +122,7 @@ on_both! {
                 raw.close().await.unwrap();
             }
         }
-        assert!(!is_known(&again(&store, &operation).await, &operation), "its time is up");
+        assert!(!is_known(&again(&store, &operation).await, &operation), "the key has expired");
         store.close().await;
     }
 
@@ -130,7 +130,7 @@ on_both! {
         let (place, clock) = (Place::new(engine).await, SetClock::new(-DAY_MS, "first"));
         let store = open(&place, &clock).await;
         let operation = done_with_key(&store, "k").await;
-        // Its clock was a day behind; now it is right, and Discord's says so.
+        // The clock was a day behind. Now it is right, and Discord's clock confirms it.
         clock.set_ahead(0);
         for _ in 0..3 {
             clock.pass(Duration::from_secs(1));
@@ -157,13 +157,13 @@ async fn a_wrong_clock_after_a_reboot_expires_nothing_until_discord_confirms_it(
     let clock = SetClock::new(DAY_MS, "second");
     let store = open(&place, &clock).await;
     sweep(&store).await;
-    assert!(is_known(&again(&store, &operation).await, &operation), "nobody knows how long it was off");
+    assert!(is_known(&again(&store, &operation).await, &operation), "the length of the downtime is unknown");
     for _ in 0..2 {
         clock.pass(Duration::from_millis(100));
         let at = clock.monotonic();
         store.clocks().observe_discord(clock.wall(), at, at);
     }
-    assert!(!is_known(&again(&store, &operation).await, &operation), "it was off for a day");
+    assert!(!is_known(&again(&store, &operation).await, &operation), "it was down for a day");
     store.close().await;
 }
 

@@ -1,4 +1,4 @@
-//! What the port promises.
+//! The contract of the operation store.
 
 use guildhall::store::Store;
 use guildhall_actors::access::AuditAction;
@@ -75,7 +75,7 @@ on_both! {
         }
         let shown = store.show(operation.id).await.unwrap().unwrap();
         assert_eq!((shown.stored.state, shown.attempts.len()), (OperationState::Succeeded, 1));
-        assert_eq!(shown.stored.intent, None, "what came of it is known");
+        assert_eq!(shown.stored.intent, None, "the outcome is known");
         assert_eq!((shown.result, shown.finished_at), (end.result.clone(), Some(at(10))));
         assert_eq!(shown.stored.operation.idempotency, operation.idempotency);
         assert_eq!(record(&store, change(&operation, fence, OperationState::Dead)).await, UpdateResult::Gone);
@@ -109,9 +109,9 @@ on_both! {
         let operation = in_guild();
         submit(&store, &operation).await;
         let first = claim(&store, QUEUE).await.fence;
-        assert!(store.claim(ClaimFrom::Queues(vec![QUEUE])).await.unwrap().is_empty(), "it is somebody's");
+        assert!(store.claim(ClaimFrom::Queues(vec![QUEUE])).await.unwrap().is_empty(), "it is claimed already");
         assert!(store.release(QUEUE, first).await.unwrap());
-        assert!(store.release(QUEUE, first).await.unwrap(), "it may be told twice");
+        assert!(store.release(QUEUE, first).await.unwrap(), "release is idempotent");
         assert_eq!(record(&store, change(&operation, first, OperationState::Running)).await, UpdateResult::Fenced);
         let second = claim(&store, QUEUE).await.fence;
         assert!(second > first);
@@ -218,7 +218,7 @@ on_both! {
         later.eligible_at = at(77);
         record(&store, later).await;
         store.release(Queue::Guild(2), claims[0].fence).await.unwrap();
-        assert_eq!(store.next_due().await.unwrap(), Some(at(77)), "the first is what the others wait for");
+        assert_eq!(store.next_due().await.unwrap(), Some(at(77)), "the others wait for the first");
     }
 
     async fn what_was_cancelled_cannot_start_and_what_started_cannot_be_cancelled(engine) {
@@ -262,7 +262,7 @@ on_both! {
         let mut unknown = UnknownOutcome::new(at(7));
         let set = |unknown: &UnknownOutcome| Some(unknown.clone());
         record(&store, OperationUpdate { unknown_outcome: set(&unknown), ..change(&one, fence, OperationState::Retrying) }).await;
-        // What a change does not mention stays.
+        // A field that an update does not set stays.
         record(&store, change(&one, fence, OperationState::Running)).await;
         let stored = async |store: &Store| -> Vec<Option<UnknownOutcome>> {
             let page = store.load(QUEUE, 0, 10).await.unwrap();
@@ -290,9 +290,10 @@ on_both! {
         record(&store, OperationUpdate { attempts: 0, progress: steps, ..change(&partial, fence, OperationState::Queued) }).await;
         record(&store, OperationUpdate { intent: IntentUpdate::Open(at(7)), ..change(&partial, fence, OperationState::Running) }).await;
         let seen = stored(&store).await;
-        assert_eq!((seen.intent, &seen.progress), (Some(at(1)), &progress), "the first time, and what was done");
+        assert_eq!((seen.intent, &seen.progress), (Some(at(1)), &progress), "the first time, and the completed steps");
         record(&store, OperationUpdate { attempts: 0, intent: IntentUpdate::Close, ..change(&partial, fence, OperationState::Queued) }).await;
-        assert_eq!(store.cancel(partial.id, at(2)).await.unwrap(), Some((OperationState::Queued, QUEUE)), "a step was done");
+        assert_eq!(store.cancel(partial.id, at(2)).await.unwrap(), Some((OperationState::Queued, QUEUE)), "a step was \
+            done");
         record(&store, change(&partial, fence, OperationState::Dead)).await;
         store.close().await;
         let store = place.open().await;
@@ -314,7 +315,7 @@ on_both! {
         assert_eq!(store.next_due().await.unwrap(), Some(at(9_000)));
         store.cancel(head.id, at(1)).await.unwrap();
         assert_eq!(store.next_due().await.unwrap(), Some(at(0)));
-        // The same when whoever looked after the queue is gone before it could say so.
+        // The same if the owner of the queue is gone before it could release it.
         let fence = claim(&store, QUEUE).await.fence;
         let next = store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0).operation;
         submit(&store, &NewOperation { eligible_at: at(3), created_at: at(3), ..in_guild() }).await;
@@ -338,7 +339,8 @@ on_both! {
     async fn queues_that_wait_for_the_gate_are_made_due_when_it_changes(engine) {
         let (store, _place) = fresh(engine).await;
         let held_by = |condition| Failure { held_by: condition, ..Failure::new(FailureClass::RateLimited, "held") };
-        // Held by the gate, held by a route, held by the gate while a search waits, and held in a queue that is looked after.
+        // Held by the gate, held by a route, held by the gate during reconciliation, and held in a queue that has an
+        // owner.
         let waits = [
             (1, OperationState::Delayed, Some(GateCondition::Token)),
             (2, OperationState::Delayed, None),
@@ -392,7 +394,8 @@ on_both! {
         let swept = store.sweep(KEEP, at(9_000)).await.unwrap();
         assert_eq!((swept.operations, swept.letters, swept.keys, swept.state), (1, 0, 0, 1));
         let again = || NewOperation { id: new_id(), ..keyed.clone() };
-        assert!(matches!(submit(&store, &again()).await, SubmitResult::Existing { .. }), "the key outlives the operation");
+        assert!(matches!(submit(&store, &again()).await, SubmitResult::Existing { .. }), "the key outlives the \
+            operation");
         let swept = store.sweep(KEEP, at(11_000)).await.unwrap();
         assert_eq!((swept.operations, swept.letters), (1, 0));
         let swept = store.sweep(KEEP, at(60_010)).await.unwrap();
@@ -429,12 +432,12 @@ on_both! {
         let nothing = NewOperation { redrive_of: Some(new_id()), ..in_guild() };
         let batch = vec![again.clone(), too, reviewed.clone(), nothing];
         assert_eq!(store.redrive(batch.clone()).await.unwrap(), [again.id, reviewed.id]);
-        assert_eq!(store.redrive(batch).await.unwrap(), [again.id, reviewed.id], "it may be told twice");
+        assert_eq!(store.redrive(batch).await.unwrap(), [again.id, reviewed.id], "redrive is idempotent");
         assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 2);
         assert_eq!(store.letters(all()).await.unwrap()[0].redriven_as, Some(again.id));
         let open = DeadLetterFilter { redriven: Some(false), ..all() };
         assert!(store.letters(open.clone()).await.unwrap().is_empty());
-        assert_eq!(store.depths().await.unwrap()["dead_letters"], 0, "nobody has to look at what is done again");
+        assert_eq!(store.depths().await.unwrap()["dead_letters"], 0, "a redriven letter needs no attention");
         record(&store, change(&again, fence, OperationState::Dead)).await;
         let letters = store.letters(open.clone()).await.unwrap();
         assert_eq!((letters[0].id, letters[0].redrive_of), (again.id, Some(dead.id)));
@@ -517,7 +520,7 @@ on_both! {
         let mut end = change(&to_a_user, fence, OperationState::Succeeded);
         end.made = Some(66);
         record(&store, end).await;
-        assert_eq!(store.bound(ManagedKind::Message, vec![65, 66]).await.unwrap(), [66], "in no guild at all");
+        assert_eq!(store.bound(ManagedKind::Message, vec![65, 66]).await.unwrap(), [66], "outside of any guild");
     }
 
     async fn lists_give_the_newest_first_by_whatever_is_asked(engine) {

@@ -15,7 +15,7 @@ use crate::{
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
-/// A process ends because of this input; how often that has happened.
+/// Records that a process ended because of this input. Returns the number of its crashes.
 async fn crash(place: &Place, input: Input, after: u64) -> u32 {
     let crash =
         Crash { input, part: "token_bucket".to_owned(), cause: "panicked at \0x.rs:7".to_owned(), at: at(after) };
@@ -28,7 +28,7 @@ async fn crash_operation(place: &Place, id: OperationId, times: u32) {
     }
 }
 
-/// As many crashes as that, without a process each.
+/// Inserts many crashes, without a process for each.
 async fn fill(place: &Place, seqs: std::ops::Range<u64>) {
     let row = |seq: u64| {
         let at = at(200 + seq).millis();
@@ -66,10 +66,10 @@ on_both! {
         for part in ["ended the process 2 times", "token_bucket panicked at ", "x.rs:7", "redrive"] {
             assert!(letter.error.message.contains(part), "{part}: {}", letter.error.message);
         }
-        // Its queue goes on, under the same claim.
+        // Its queue continues under the same claim.
         assert_eq!(record(&store, change(&first, claimed.fence, OperationState::Succeeded)).await, UpdateResult::Done);
         assert_eq!(record(&store, change(&poison, claimed.fence, OperationState::Succeeded)).await, UpdateResult::Gone);
-        // It is counted from the beginning if it is ever seen again.
+        // Its count starts again if it is ever seen again.
         assert_eq!(crash(&place, Input::Operation(poison.id), 9).await, 1);
         assert_eq!(crash(&place, Input::Operation(first.id), 9).await, 2);
     }
@@ -117,7 +117,8 @@ on_both! {
         submit(&store, &poison).await;
         crash_operation(&place, poison.id, 2).await;
         claim(&store, Queue::Guild(GUILD + 1)).await;
-        assert_eq!(state_of(&store, poison.id).await, OperationState::Queued, "whoever has its queue ends it");
+        assert_eq!(state_of(&store, poison.id).await, OperationState::Queued, "only the owner of its queue finishes \
+            it");
         claim(&store, QUEUE).await;
         assert_eq!(state_of(&store, poison.id).await, OperationState::Dead);
     }
@@ -150,12 +151,12 @@ on_both! {
         crash(&place, event(1), 0).await;
         crash(&place, event(2), 100).await;
         assert_eq!(store.sweep_events(at(50)).await.unwrap(), 1);
-        assert_eq!(crash(&place, event(1), 101).await, 1, "it was forgotten");
-        assert_eq!(crash(&place, event(2), 102).await, 2, "this was not");
+        assert_eq!(crash(&place, event(1), 101).await, 1, "its crash was swept");
+        assert_eq!(crash(&place, event(2), 102).await, 2, "this one was not");
         fill(&place, 3..1_003).await;
         assert_eq!(crash(&place, event(1_001), 5_000).await, 2);
-        assert_eq!(crash(&place, event(2), 5_001).await, 1, "the oldest made room");
-        assert_eq!(crash(&place, event(1), 5_002).await, 1, "the oldest made room");
+        assert_eq!(crash(&place, event(2), 5_001).await, 1, "the oldest was removed");
+        assert_eq!(crash(&place, event(1), 5_002).await, 1, "the oldest was removed");
     }
 
     async fn crash_is_recorded_while_the_store_is_in_use(engine) {

@@ -18,7 +18,7 @@ use crate::{
 
 const USER: u64 = 80_351_110_224_678_912;
 
-/// Erases everything about a subject; the sums of all steps.
+/// Erases everything about a subject. Returns the sums of all steps.
 async fn erase(store: &Store, subject: DataSubject) -> ErasureStep {
     let (mut all, mut from) = (ErasureStep::default(), Some(ErasureCursor::default()));
     let mut noted = Some(note(AuditAction::Erase));
@@ -83,7 +83,7 @@ on_both! {
         assert_eq!(left, [true, false, true]);
         assert!(store.dead_events(None, 9).await.unwrap().is_empty());
         assert_eq!(store.inbox(0, 9).await.unwrap().len(), 1);
-        // The key still stands for an operation that is done, without its result.
+        // The key still identifies the finished operation, without its result.
         let again = submit(&store, &NewOperation { id: crate::setup::new_id(), ..done_one.clone() }).await;
         assert_eq!(again, SubmitResult::Existing { id: done_one.id, state: OperationState::Succeeded, result: None });
         let audit = store.audit(AuditFilter { action: Some(AuditAction::Erase), limit: 9, ..AuditFilter::default() }).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the port to sessions and handled events promises.
+//! The contract of sessions and handled events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
-/// A place where one operation is too many.
+/// A store with a small bound on operations in a queue.
 async fn narrow(engine: Engine, most: u64) -> (guildhall::store::Store, crate::setup::Place) {
     let mut place = crate::setup::Place::new(engine).await;
     place.settings.max_queued = most;
@@ -39,14 +39,14 @@ on_both! {
         assert_eq!(store.commit(vec![item.clone()]).await.unwrap(), [accepted]);
         assert_eq!(store.handled_after("s", 0).await.unwrap(), [(1, Arc::from("welcome"))]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
-        // Told again, with another operation and another value: a handler that ran twice need not do the same twice.
+        // Committed again with another operation and another value: a handler that runs twice may have another result.
         let again = HandlerCommit { operations: vec![in_guild()], set: vec![set("sess:1", Some("2"))], ..item };
         assert_eq!(commit(&store, again).await, CommitResult::Before);
         let loaded = store.load(QUEUE, 0, 9).await.unwrap().operations;
         assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [operation.id]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
-        assert_eq!(commit(&store, handled("s", 1, "other")).await, done(), "each handler has a row of its own");
-        assert_eq!(commit(&store, handled("t", 1, "welcome")).await, done(), "and so has each session");
+        assert_eq!(commit(&store, handled("s", 1, "other")).await, done(), "each handler has its own row");
+        assert_eq!(commit(&store, handled("t", 1, "welcome")).await, done(), "each session has its own row");
         let rows = store.handled_after("s", 0).await.unwrap();
         assert_eq!(rows, [(1, Arc::from("other")), (1, Arc::from("welcome"))]);
         assert!(store.commit(Vec::new()).await.unwrap().is_empty());
@@ -74,7 +74,7 @@ on_both! {
         let unknown = NewOperation { refers_to: vec![new_id()], ..in_guild() };
         let items = vec![
             gives("s", 1, vec![other.clone()]),
-            // The key is another payload's: the first of it goes nowhere either.
+            // The key belongs to another payload, so its first operation is refused too.
             refused(2, vec![operation(QueueKey::user(3)), keyed("used")]),
             refused(3, vec![unknown]),
             refused(4, vec![in_guild(), in_guild()]),
@@ -99,7 +99,7 @@ on_both! {
         assert!(store.load(of_user(3), 0, 9).await.unwrap().operations.is_empty());
         assert_eq!(state_of(&store, other.id).await, OperationState::Queued);
         assert_eq!(state_of(&store, free.id).await, OperationState::Queued);
-        // What was refused may be tried again, with less.
+        // A refused commit may be tried again with fewer operations.
         assert_eq!(commit(&store, refused(4, vec![in_guild()])).await, CommitResult::Done(vec![
             accepted_at(2),
         ]));
@@ -153,7 +153,7 @@ on_both! {
             let (store, barrier) = (store.clone(), Arc::clone(&barrier));
             tokio::spawn(async move {
                 barrier.wait().await;
-                // Three callers an event, with two items each: one of the three has it.
+                // Three callers an event, with two items each: one of the three commits it.
                 let seq = nth / 3 * 2;
                 let items = vec![gives("s", seq, vec![in_guild()]), handled("s", seq + 1, "h")];
                 store.commit(items).await.unwrap()
@@ -199,12 +199,12 @@ on_both! {
         store.keep_sessions(vec![back, on]).await.unwrap();
         let now = StoredSession { at: at(5), ..first.clone() };
         let moved = StoredSession { confirmed: 4, ..second.clone() };
-        assert_eq!(store.sessions().await.unwrap(), [now, moved], "and the address that is known stays");
-        // Several words on one session at one time.
+        assert_eq!(store.sessions().await.unwrap(), [now, moved], "the known URL stays");
+        // Several updates of one session in one call.
         let words = [12, 11, 13, 2].map(|confirmed| StoredSession { confirmed, ..first.clone() });
         store.keep_sessions(words.to_vec()).await.unwrap();
         assert_eq!(store.sessions().await.unwrap()[0].confirmed, 13);
-        // The same shard of another number of shards is another one.
+        // The same shard id with another number of shards is another shard.
         let of_three = StoredSession { shards: 3, ..session(0, "c", 1) };
         store.keep_sessions(vec![of_three.clone()]).await.unwrap();
         assert_eq!(store.sessions().await.unwrap().len(), 3);
@@ -220,7 +220,7 @@ on_both! {
         assert_eq!(seqs(&store, "a", 0).await, [5, 5, 6, 6]);
         assert_eq!(seqs(&store, "b", 0).await, [1, 2, 3, 4, 5, 6]);
         let late = gives("a", 4, vec![in_guild()]);
-        assert_eq!(commit(&store, late).await, CommitResult::Before, "every handler is done with it");
+        assert_eq!(commit(&store, late).await, CommitResult::Before, "every handler has finished it");
         assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
     }
 
@@ -230,7 +230,7 @@ on_both! {
         store.commit(vec![handled("a", 6, "h"), handled("b", 6, "h"), handled("new", 1, "h")]).await.unwrap();
         store.keep_sessions(vec![session(0, "new", 0)]).await.unwrap();
         let sessions = store.sessions().await.unwrap();
-        assert_eq!(sessions, [session(0, "new", 0), session(1, "b", 5)], "its numbers begin again");
+        assert_eq!(sessions, [session(0, "new", 0), session(1, "b", 5)], "sequence numbers start again");
         assert!(seqs(&store, "a", 0).await.is_empty());
         assert_eq!((seqs(&store, "b", 0).await, seqs(&store, "new", 0).await), (vec![6], vec![1]));
     }
@@ -241,7 +241,7 @@ on_both! {
         store.keep_sessions(vec![session(0, "s", 1)]).await.unwrap();
         let waits = HandlerCommit { inbox: Some(entry("s", 3, 9)), ..handled("s", 3, "h") };
         store.commit(vec![gives("s", 2, vec![operation.clone()]), waits]).await.unwrap();
-        // Nobody closes it: what it has on its way is lost, and so are its connections.
+        // It is not closed: work in flight and connections are lost.
         drop(store);
         let store = reopened(&place).await;
         assert_eq!(store.sessions().await.unwrap(), [session(0, "s", 1)]);
@@ -253,7 +253,7 @@ on_both! {
 
     async fn of_many_askers_of_one_bucket_one_identifies_within_the_spacing(engine) {
         let (store, place) = fresh(engine).await;
-        // Half of them ask through another process, where there can be one.
+        // Half of the requests come from another process, if the engine allows one.
         let other = match engine {
             Engine::Sqlite => store.clone(),
             Engine::Postgres => place.open().await,
@@ -276,7 +276,7 @@ on_both! {
             }
         }
         assert_eq!(let_go, 1);
-        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), IdentifyDecision::Now, "another bucket has its own turn");
+        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), IdentifyDecision::Now, "each bucket has its own spacing");
         assert_eq!(store.identify(ask(4, 4_999)).await.unwrap(), IdentifyDecision::Wait(Duration::from_millis(1)));
         assert_eq!(store.identify(ask(4, 5_000)).await.unwrap(), IdentifyDecision::Now);
         other.close().await;
@@ -294,7 +294,7 @@ on_both! {
         let left = Duration::from_millis(DAY - 30_000);
         assert_eq!(store.identify(ask(2, 30_000)).await.unwrap(), IdentifyDecision::Spent(left));
         assert_eq!(store.identify(ask(2, DAY - 1)).await.unwrap(), IdentifyDecision::Spent(Duration::from_millis(1)));
-        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), IdentifyDecision::Now, "the first is a day ago");
+        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), IdentifyDecision::Now, "the first was a day ago");
         assert_eq!(store.identify(ask(3, DAY)).await.unwrap(), IdentifyDecision::Spent(Duration::from_secs(10)));
         let none = IdentifyRequest { a_day: 0, ..ask(3, DAY) };
         assert!(matches!(store.identify(none).await.unwrap(), IdentifyDecision::Spent(_)));
@@ -305,12 +305,12 @@ on_both! {
         let ask = |now| IdentifyRequest { bucket: 0, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
         assert_eq!(store.identify(ask(3_600_000)).await.unwrap(), IdentifyDecision::Now);
         assert_eq!(store.identify(ask(0)).await.unwrap(), IdentifyDecision::Now);
-        // A clock that is a little behind waits for what another has just done.
+        // A clock that is slightly behind waits for what another process has just done.
         assert_eq!(store.identify(ask(3_599_000)).await.unwrap(), IdentifyDecision::Wait(Duration::from_secs(6)));
     }
 }
 
-/// Opens it as soon as the process before has let go of it.
+/// Opens the store as soon as the previous process has released it.
 async fn reopened(place: &crate::setup::Place) -> guildhall::store::Store {
     loop {
         match guildhall::store::Store::open(&place.settings).await {

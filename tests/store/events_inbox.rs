@@ -1,4 +1,4 @@
-//! What the port promises of events that wait, and of what is swept.
+//! The contract of the inbox and of the sweep of events.
 
 use guildhall::store::Store;
 use guildhall_actors::access::{AuditAction, AuditRecord, Caller};
@@ -50,7 +50,7 @@ on_both! {
         assert_eq!(found[0], InboxEntry { place: found[0].place, ..words });
         assert!(found.is_sorted_by(|one, next| one.place < next.place));
         assert_eq!(numbers(&store.inbox(found[0].place, 1).await.unwrap()), [2]);
-        assert_eq!(seqs(&store, "s", 0).await, [1, 2, 3], "their session does not wait for them");
+        assert_eq!(seqs(&store, "s", 0).await, [1, 2, 3], "the session does not wait for the inbox");
     }
 
     async fn what_comes_from_the_inbox_is_kept_once_and_removed_there(engine) {
@@ -58,7 +58,7 @@ on_both! {
         store.keep_sessions(vec![session(0, "s", 0)]).await.unwrap();
         wait(&store, 1, 0).await;
         wait(&store, 2, 0).await;
-        // Its session goes on meanwhile, and its row is forgotten.
+        // The session advances meanwhile, and the row is removed.
         store.keep_sessions(vec![session(0, "s", 2)]).await.unwrap();
         let item = HandlerCommit { operations: vec![in_guild()], set: vec![set("k", Some("1"))], ..from_inbox(1) };
         let again = HandlerCommit { operations: vec![in_guild()], ..from_inbox(1) };
@@ -78,7 +78,7 @@ on_both! {
         let too_much = HandlerCommit { operations: vec![in_guild(), in_guild()], ..from_inbox(1) };
         assert!(matches!(commit(&store, too_much).await, CommitResult::Refused(SubmitError::Full { .. })));
         assert_eq!(numbers(&waiting(&store).await), [1]);
-        assert_eq!(seqs(&store, "s", 0).await, [1], "and its row, too");
+        assert_eq!(seqs(&store, "s", 0).await, [1], "the row stays too");
         assert_eq!(commit(&store, from_inbox(1)).await, done());
     }
 
@@ -103,15 +103,16 @@ on_both! {
         assert!(!store.put_off(key("s", 9, "h"), dead("gone"), at(20)).await.unwrap());
         let found = waiting(&store).await;
         assert_eq!((found[1].attempts, found[1].eligible_at, &found[1].dead), (4, at(5_000), &None));
-        assert_eq!(numbers(&found), [1, 2, 3], "it keeps its place");
+        assert_eq!(numbers(&found), [1, 2, 3], "it stays at its position");
         for _ in 0..2 {
-            assert!(store.put_off(key("s", 2, "h"), dead("it hangs"), at(30)).await.unwrap(), "it may be told twice");
+            assert!(store.put_off(key("s", 2, "h"), dead("it hangs"), at(30)).await.unwrap(), "marking as dead is \
+                idempotent");
         }
-        assert!(!store.put_off(key("s", 2, "h"), again(5), at(31)).await.unwrap(), "a late word");
+        assert!(!store.put_off(key("s", 2, "h"), again(5), at(31)).await.unwrap(), "a late update");
         assert!(store.put_off(key("s", 1, "h"), dead("410"), at(30)).await.unwrap());
         assert_eq!(numbers(&waiting(&store).await), [3]);
         let given_up = store.dead_events(None, 9).await.unwrap();
-        assert_eq!(numbers(&given_up), [2, 1], "the newest first");
+        assert_eq!(numbers(&given_up), [2, 1], "newest first");
         assert_eq!(store.depths().await.unwrap()["dead_events"], 2);
         assert_eq!((given_up[0].dead.as_deref(), given_up[0].attempts), (Some("it hangs"), 8));
         assert_eq!(numbers(&store.dead_events(Some(given_up[0].place), 9).await.unwrap()), [1]);
@@ -141,7 +142,7 @@ on_both! {
         assert!(waiting(&store).await.is_empty());
         assert_eq!(numbers(&store.dead_events(None, 9).await.unwrap()), [1]);
         assert_eq!(store.sweep_events(at(50)).await.unwrap(), 0);
-        assert_eq!(store.sweep_events(at(51)).await.unwrap(), 2, "with its row, since no shard has its session");
+        assert_eq!(store.sweep_events(at(51)).await.unwrap(), 2, "with its row, because no shard has its session");
     }
 
     async fn a_dead_entry_that_is_revived_waits_at_the_end(engine) {
@@ -156,10 +157,10 @@ on_both! {
         let given_up = store.dead_events(None, 9).await.unwrap();
         assert_eq!(numbers(&given_up), [3, 1]);
         assert!(store.revive(given_up[1].place, revived()).await.unwrap());
-        assert!(!store.revive(given_up[1].place, revived()).await.unwrap(), "it is not there any more");
+        assert!(!store.revive(given_up[1].place, revived()).await.unwrap(), "it was revived already");
         let found = waiting(&store).await;
         assert_eq!(numbers(&found), [2, 1]);
-        assert!(found[1].place > given_up[0].place, "no place is given twice");
+        assert!(found[1].place > given_up[0].place, "positions are not reused");
         let revived = InboxEntry { place: found[1].place, attempts: 0, eligible_at: at(40), ..entry("s", 1, 0) };
         assert_eq!(found[1], revived);
         assert_eq!(commit(&store, from_inbox(1)).await, done());
@@ -181,13 +182,13 @@ on_both! {
             wait(&store, seq, 0).await;
         }
         store.put_off(key("s", 1, "h"), dead("no"), at(100)).await.unwrap();
-        // A dead event, a session, and rows: of that session, of HTTP, of one that nobody told of, and two of `s`.
+        // A dead event, a session, and rows: of that session, of HTTP, of an unknown session, and two of `s`.
         assert_eq!(store.sweep_events(at(400)).await.unwrap(), 7);
         assert_eq!(store.sweep_events(at(400)).await.unwrap(), 0);
         assert_eq!(store.sessions().await.unwrap(), [fresh_one]);
         assert_eq!((seqs(&store, "ours", 0).await, seqs(&store, "http", 0).await), (vec![1], vec![700]));
         assert!(seqs(&store, "unused", 0).await.is_empty() && seqs(&store, "lost", 0).await.is_empty());
-        assert_eq!(numbers(&waiting(&store).await), [2], "what waits is never swept");
+        assert_eq!(numbers(&waiting(&store).await), [2], "pending events are never swept");
         assert!(store.dead_events(None, 9).await.unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What handlers have done, for tests.
+//! Commits of handlers, for tests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) fn key(session: &str, seq: u64, handler: &str) -> InboxKey {
     InboxKey { session: Arc::from(session), seq, handler: Arc::from(handler) }
 }
 
-/// A handler that did nothing but look.
+/// A handler that had no effect.
 pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> HandlerCommit {
     HandlerCommit {
         key: key(session, seq, handler),
@@ -26,12 +26,12 @@ pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> HandlerCommit {
     }
 }
 
-/// The handler `h`, which gave these.
+/// A commit of the handler `h` with these operations.
 pub(crate) fn gives(session: &str, seq: u64, operations: Vec<NewOperation>) -> HandlerCommit {
     HandlerCommit { operations, ..handled(session, seq, "h") }
 }
 
-/// An event that waits for the handler `h`.
+/// An inbox entry for the handler `h`.
 pub(crate) fn entry(session: &str, seq: u64, lane: i64) -> InboxEntry {
     InboxEntry {
         key: key(session, seq, "h"),
@@ -64,7 +64,7 @@ pub(crate) async fn commit(store: &Store, item: HandlerCommit) -> CommitResult {
     store.commit(vec![item]).await.unwrap().remove(0)
 }
 
-/// The numbers of rows of a session.
+/// Sequence numbers of the handled rows of a session.
 pub(crate) async fn seqs(store: &Store, session: &str, after: u64) -> Vec<u64> {
     store.handled_after(session, after).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
 }

@@ -1,4 +1,4 @@
-//! What the store does while its engine cannot.
+//! The store while its engine fails.
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -56,19 +56,19 @@ async fn a_full_store_refuses_and_keeps_what_it_accepted() {
             Ok(_) => accepted.push(operation.id),
             Err(error) => break error,
         }
-        assert!(accepted.len() < 100, "a limit of 2 MiB holds no more");
+        assert!(accepted.len() < 100, "2 MiB hold no more");
     };
     assert!(matches!(error, SubmitError::OverBound(_)), "{error}");
-    // What is written besides operations has head room, which ends as well.
+    // Other writes have head room, which ends as well.
     let mut values = 0;
     let error = loop {
         match store.set_state(&format!("value:{values}"), Some("x".repeat(20_000)), None).await {
             Ok(()) => values += 1,
             Err(error) => break error,
         }
-        assert!(values < 100, "a limit of 2 MiB holds no more");
+        assert!(values < 100, "2 MiB hold no more");
     };
-    assert!(error.to_string().contains("make room"), "{error}");
+    assert!(error.to_string().contains("free disk space"), "{error}");
     assert!(accepted.len() > 10);
     store.close().await;
     place.settings.max_bytes = 0;
@@ -109,7 +109,7 @@ async fn a_claim_that_nobody_waits_for_is_given_back() {
     let (store, _place) = fresh(Engine::Sqlite).await;
     submit(&store, &in_guild()).await;
     for _ in 0..20 {
-        // Polled once: the request is on its way, and then its caller is gone.
+        // Polled once: the request is in flight, and then its caller is gone.
         let mut asking = store.claim(ClaimFrom::Queues(vec![QUEUE]));
         let polled = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
         assert!(polled.is_pending());
@@ -163,7 +163,7 @@ async fn a_server_that_restarts_loses_nothing_and_doubles_nothing() {
     barrier.wait().await;
     server.kill();
     let down = timeout(STUCK, store.watch().wait_for(|health| *health != Health::Up)).await.map(drop);
-    down.expect("it notices");
+    down.expect("the store did not report that it is down");
     server.start_again();
     for caller in callers {
         timeout(STUCK, caller).await.unwrap().unwrap();
@@ -172,7 +172,7 @@ async fn a_server_that_restarts_loses_nothing_and_doubles_nothing() {
     assert_eq!(
         record(&store, change(&running, fence, OperationState::Succeeded)).await,
         UpdateResult::Done,
-        "it is still ours"
+        "the claim is still valid"
     );
     assert_eq!(state_of(&store, running.id).await, OperationState::Succeeded);
     store.close().await;

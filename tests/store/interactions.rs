@@ -1,4 +1,4 @@
-//! Received interactions: what is recorded is found again by its token, until it is swept.
+//! Received interactions: a recorded one is found by its token until it is swept.
 
 use std::time::Duration;
 

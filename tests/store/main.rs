@@ -1,4 +1,4 @@
-//! The store, on real engines: one suite, run on SQLite and on PostgreSQL.
+//! The store on real engines: one suite that runs on SQLite and on PostgreSQL.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Random sequences of calls, against a model that is too simple to be wrong.
+//! Random sequences of calls, compared with a simple model.
 
 use std::sync::{
     Arc,
@@ -30,7 +30,7 @@ const STATES: [OperationState; 8] = [
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    /// `delay` is how long after it is accepted it is due; `refers` may name an operation of its guild.
+    /// `delay` is the time from acceptance to the due time; `refers` may be an operation of its guild.
     Submit {
         queue: usize,
         key: Option<u8>,
@@ -38,7 +38,7 @@ enum Action {
         delay: u64,
         refers: Option<usize>,
     },
-    /// Time passes.
+    /// Advances the time.
     Pass(u64),
     Join(usize),
     Hasten(usize),
@@ -74,7 +74,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 struct Line {
     queue: Queue,
-    /// The newest fence, and whether somebody holds it.
+    /// The newest fence, and whether it is held.
     fence: Fence,
     held: bool,
     next_seq: u64,
@@ -85,7 +85,7 @@ struct Kept {
     line: usize,
     state: OperationState,
     attempts: u32,
-    /// Its place, once it has joined.
+    /// Its sequence number, after it has joined.
     seq: u64,
     /// When it joins, while it is scheduled.
     joins_at: UnixMs,
@@ -158,13 +158,13 @@ impl Model {
         }
     }
 
-    /// The scheduled operations that this one refers to: when the last of them joins.
+    /// The latest join time of the scheduled operations that this one refers to.
     fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
         let scheduled = self.kept.iter().filter(|kept| kept.state == OperationState::Scheduled);
         scheduled.filter(|kept| operation.refers_to.contains(&kept.operation.id)).map(|kept| kept.joins_at).max()
     }
 
-    /// Lets those join that are due, one after the other. When the next one is due.
+    /// Enqueues operations that are due, in order. Returns when the next one is due.
     fn join(&mut self, line: usize) -> Option<UnixMs> {
         loop {
             let scheduled = self.kept.iter().enumerate();
@@ -185,7 +185,7 @@ impl Model {
         self.release(id);
     }
 
-    /// One is not scheduled any more: those that refer to it follow.
+    /// Reschedules the operations that refer to one that is no longer scheduled.
     fn release(&mut self, target: OperationId) {
         for n in 0..self.kept.len() {
             let operation = self.kept[n].operation.clone();
@@ -249,7 +249,7 @@ impl Model {
     }
 
     async fn record(&mut self, store: &Store, operation: usize, state: OperationState, attempts: u32, stale: bool) {
-        // Nobody has a scheduled one in hand.
+        // Scheduled operations are not in execution.
         let kept = self.kept.get_mut(operation).filter(|kept| kept.state != OperationState::Scheduled);
         let Some(kept) = kept else { return };
         let line = &self.lines[kept.line];

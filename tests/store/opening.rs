@@ -1,4 +1,4 @@
-//! Opening a store: whose it is, and whether it fits.
+//! Opening a store: its owner, and its schema version.
 
 use guildhall::store::{OpenError, Store, migrate};
 use guildhall_actors::ports::OperationStore as _;
@@ -18,7 +18,7 @@ on_both! {
             let error = Store::open(&place.settings).await.unwrap_err();
             let OpenError::InUse { pid, .. } = &error else { panic!("{error:?}") };
             assert_eq!(*pid, Some(std::process::id()));
-            assert!(error.to_string().contains("stop that one"), "{error}");
+            assert!(error.to_string().contains("stop that process"), "{error}");
         }
         submit(&store, &in_guild()).await;
         store.close().await;
@@ -34,7 +34,7 @@ on_both! {
         assert_eq!(count(before), 0);
         for _ in 0..2 {
             assert_eq!(count(migrate::up(&place.settings).await.unwrap()), all);
-            assert_eq!(count(migrate::up(&place.settings).await.unwrap()), all, "it may be told twice");
+            assert_eq!(count(migrate::up(&place.settings).await.unwrap()), all, "up is idempotent");
             assert_eq!(count(migrate::status(&place.settings).await.unwrap()), all);
             let store = place.open().await;
             submit(&store, &in_guild()).await;

@@ -1,4 +1,4 @@
-//! Queues that were shared by tenants become one a tenant, and back.
+//! Migration from queues that tenants share to one queue per tenant, and back.
 
 use guildhall::store::migrate;
 use guildhall_actors::ports::{DeadLetterFilter, NewOperation, OperationStore as _};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::setup::{GUILD, Place, at, on_both, operation, state_of, submit};
 
-/// A row from before: its number, tenant, queue, place, state and when it is due.
+/// A row of the old schema: number, tenant, queue, sequence number, state and due time.
 type Old = (u8, &'static str, i64, i64, &'static str, i64);
 
 const USER: i64 = -5;
@@ -69,7 +69,7 @@ async fn insert(on: &DatabaseConnection) {
         ];
         run(INSERT, values).await;
     }
-    // One that refers to the one that is due far in the future.
+    // An operation that refers to the one that is due far in the future.
     let refers = "INSERT INTO operation_refs (operation_id, target) VALUES ($1, $2)";
     run(refers, vec![id(3).into(), id(5).into()]).await;
     run(LETTER, vec![id(100).into(), USER.into()]).await;
@@ -103,12 +103,12 @@ on_both! {
         assert_eq!(loaded(QueueKey::application().queue("default")).await, (vec![7], None));
         assert_eq!(loaded(QueueKey::interaction(5).queue("acme")).await, (vec![8], None));
         assert_eq!(loaded(Queue::Guild(GUILD)).await, (vec![9], None));
-        assert_eq!(store.next_due().await.unwrap(), Some(UnixMs::new(1)), "the guild's is as it was");
+        assert_eq!(store.next_due().await.unwrap(), Some(UnixMs::new(1)), "the guild's queue is unchanged");
         let letter = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap().remove(0);
         assert_eq!(letter.queue, QueueKey::user(5).queue("rival"));
         let depths = store.depths().await.unwrap();
         assert_eq!((depths["scheduled"], depths["queued"], depths["delayed"]), (2, 5, 1));
-        // New ones join behind them, and those that were scheduled later.
+        // New operations join behind them; the scheduled ones join later.
         let acme = NewOperation { tenant: "acme".into(), ..operation(QueueKey::user(5)) };
         submit(&store, &acme).await;
         assert_eq!(store.show(acme.id).await.unwrap().unwrap().stored.seq, 6);
@@ -124,7 +124,7 @@ on_both! {
         on.close().await.unwrap();
         migrate::up(&place.settings).await.unwrap();
         let store = place.open().await;
-        assert_eq!(store.depths().await.unwrap()["scheduled"], 2, "and up again");
+        assert_eq!(store.depths().await.unwrap()["scheduled"], 2, "applied again");
         assert_eq!(state_of(&store, OperationId::from_uuid(id(1))).await, OperationState::Queued);
     }
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL keeps tenants apart itself: in which deployments, and what it says where it cannot.
+//! Row-level security in PostgreSQL: where it works, and the errors where it cannot.
 
 use guildhall::settings;
 use guildhall::settings::RowSecurityMode;
@@ -19,7 +19,7 @@ fn settings(url: &str, mode: RowSecurityMode, role: &str) -> settings::StoreSett
     settings::StoreSettings { row_security, ..settings_for(url) }
 }
 
-/// A role that no other test has.
+/// A role that no other test uses.
 fn role() -> String {
     format!("api-{:016x}", fastrand::u64(..))
 }
@@ -29,7 +29,7 @@ async fn count(on: &impl sea_orm::ConnectionTrait, what: &str) -> i64 {
     on.query_one_raw(select).await.unwrap().unwrap().try_get_by_index(0).unwrap()
 }
 
-/// What everybody can try who has the role: rows of a table without any condition.
+/// Counts the rows of a table as the role, without any condition.
 async fn counted_as(on: &DatabaseConnection, role: &str, tenant: Option<&str>, table: &str) -> i64 {
     let transaction = on.begin().await.unwrap();
     transaction.execute_unprepared(&format!("SET LOCAL ROLE \"{role}\"")).await.unwrap();
@@ -41,7 +41,7 @@ async fn counted_as(on: &DatabaseConnection, role: &str, tenant: Option<&str>, t
     counted
 }
 
-/// Fills a store, and finds that neither tenant sees a row of the other, and no tenant none.
+/// Fills a store, and checks that no tenant sees rows of the other, and that without a tenant no rows are visible.
 async fn keeps_tenants_apart(settings: &settings::StoreSettings, url: &str, role: &str) {
     let store = Store::open(settings).await.unwrap();
     let (acme, rival) = two(&store).await;
@@ -81,7 +81,7 @@ async fn an_owner_who_may_make_roles_needs_nothing_else() {
     let role = role();
     let settings = settings(&url, RowSecurityMode::Required, &role);
     keeps_tenants_apart(&settings, &url, &role).await;
-    // And once more, now that everything is there.
+    // Opens again, now that everything exists.
     Store::open(&settings).await.unwrap().close().await;
 }
 
@@ -94,7 +94,7 @@ async fn an_owner_who_may_not_is_told_what_to_do_and_then_it_works() {
     let OpenError::RowSecurity(says) = &error else { panic!("{error:?}") };
     let advice = format!("CREATE ROLE \"{role}\" NOLOGIN; GRANT \"{role}\" TO \"{user}\"");
     assert!(says.contains(&advice), "{says}");
-    // What is not required is not missed: queries keep tenants apart as they do in a file of SQLite.
+    // In `auto` mode the store opens without it: queries isolate tenants, as with SQLite.
     let auto = settings::StoreSettings {
         row_security: settings::RowSecuritySettings { mode: RowSecurityMode::Auto, role: role.clone() },
         ..required.clone()
@@ -125,9 +125,9 @@ async fn a_role_that_could_see_everything_is_refused() {
     assert!(says().await.contains("FORCE ROW LEVEL SECURITY"));
     owner.execute_unprepared("ALTER TABLE operations FORCE ROW LEVEL SECURITY").await.unwrap();
     Store::open(&required).await.unwrap().close().await;
-    // A role that has all that its owner has is no other one.
+    // A role that is a member of its owner is not a separate role.
     operator.execute_unprepared(&format!("REVOKE \"{role}\" FROM {user}; GRANT {user} TO \"{role}\"")).await.unwrap();
-    assert!(says().await.contains("may not become"));
+    assert!(says().await.contains("may not switch to"));
     operator.close().await.unwrap();
     owner.close().await.unwrap();
 }
@@ -149,7 +149,7 @@ async fn a_user_from_whom_the_rows_are_kept_is_refused_and_not_served_nothing() 
     assert!(error.to_string().contains(&format!("GRANT \"{owner}\" TO \"{stranger}\"")), "{error}");
     operator.execute_unprepared(&format!("GRANT {owner} TO {stranger}")).await.unwrap();
     Store::open(&settings(&theirs, RowSecurityMode::Off, "x")).await.unwrap().close().await;
-    // Tables that were given away are seen by whoever has them now.
+    // A new owner of the tables sees their rows.
     inside.execute_unprepared(&format!("REVOKE {owner} FROM {stranger}")).await.unwrap();
     inside.execute_unprepared(&format!("REASSIGN OWNED BY {owner} TO {stranger}")).await.unwrap();
     let store = Store::open(&settings(&theirs, RowSecurityMode::Off, "x")).await.unwrap();
@@ -185,7 +185,7 @@ async fn tenants_are_kept_apart_behind_a_pgbouncer_and_nothing_is_left_in_its_co
     let pooled = settings::StoreSettings { direct_url: Some(direct.parse().unwrap()), ..through };
     keeps_tenants_apart(&pooled, &direct, &role).await;
     let store = Store::open(&pooled).await.unwrap();
-    // Whoever gets the connection next is nobody's.
+    // The next user of a pooled connection has no tenant.
     for _ in 0..20 {
         let acme = seen_by(&store, "acme");
         let own = acme.list(OperationFilter { limit: 99, ..OperationFilter::default() });

@@ -28,7 +28,7 @@ fn refers_to(target: &NewOperation) -> NewOperation {
     NewOperation { refers_to: vec![target.id], ..in_guild() }
 }
 
-/// The operations of a queue in their order, without scheduled ones.
+/// The operations of a queue in order, without scheduled ones.
 async fn order(store: &Store, queue: Queue) -> Vec<OperationId> {
     let page = store.load(queue, 0, 1_000).await.unwrap();
     page.operations.iter().map(|stored| stored.operation.id).collect()
@@ -59,7 +59,7 @@ on_both! {
         assert_eq!(store.join(QUEUE, at(499), 10).await.unwrap(), Some(at(500)));
         assert_eq!(state_of(&store, late.id).await, state);
         assert_eq!(store.join(QUEUE, at(500), 10).await.unwrap(), None);
-        assert_eq!(store.join(QUEUE, at(500), 10).await.unwrap(), None, "it has joined once");
+        assert_eq!(store.join(QUEUE, at(500), 10).await.unwrap(), None, "it joins once");
         assert_eq!((order(&store, QUEUE).await, first(&store).await), (vec![soon.id, late.id], None));
         assert_eq!(state_of(&store, late.id).await, OperationState::Queued);
     }
@@ -135,13 +135,14 @@ on_both! {
         let follows = refers_to(&target);
         let dm = NewOperation { refers_to: vec![target.id], guild: Some(GUILD), ..operation(QueueKey::user(5)) };
         store.submit(vec![target.clone(), follows.clone(), dm.clone()]).await.unwrap();
-        assert_eq!(store.hasten(follows.id, at(5)).await.unwrap(), Some((OperationState::Scheduled, QUEUE)), "it has to wait");
+        assert_eq!(store.hasten(follows.id, at(5)).await.unwrap(), Some((OperationState::Scheduled, QUEUE)), "it has \
+            to wait for its reference");
         let mut notices = store.notices();
         for _ in 0..2 {
             assert_eq!(store.hasten(target.id, at(5)).await.unwrap(), Some((OperationState::Queued, QUEUE)));
         }
         let expected = vec![(queue_of(&dm), None), (QUEUE, None)];
-        // A heartbeat may come in between.
+        // A heartbeat may arrive in between.
         let woken = loop {
             match notices.recv().await.unwrap() {
                 ClusterEvent::Members => {}
@@ -209,7 +210,7 @@ on_both! {
         store.submit(vec![a.clone(), b.clone(), a_later.clone(), c.clone()]).await.unwrap();
         assert_eq!(order(&store, queue_of(&a)).await, [a_later.id]);
         assert_eq!(order(&store, queue_of(&b)).await, [b.id]);
-        assert_eq!(order(&store, of_user(5)).await, [c.id], "without a tenant it is the default one's");
+        assert_eq!(order(&store, of_user(5)).await, [c.id], "without a tenant it belongs to the default one");
         assert_eq!(waits_for(&store, b.id).await, Some(WaitReason::Owner));
     }
 
@@ -235,13 +236,13 @@ on_both! {
         assert_eq!(waits_for(&store, head.id).await, Some(WaitReason::Turn));
         let parked = OperationUpdate { parked: true, attempts: 0, ..change(&head, fence, OperationState::Delayed) };
         record(&store, parked).await;
-        assert_eq!(waits_for(&store, next.id).await, Some(WaitReason::Behind(head.id)), "it may share something");
+        assert_eq!(waits_for(&store, next.id).await, Some(WaitReason::Behind(head.id)), "it may conflict");
         store.pause(PauseTarget::Queue(QUEUE), true).await.unwrap();
         assert_eq!(waits_for(&store, next.id).await, Some(WaitReason::Paused));
         store.pause(PauseTarget::All, true).await.unwrap();
         let listed = store.list(OperationFilter { limit: 9, ..OperationFilter::default() }).await.unwrap();
         let waits: Vec<_> = listed.iter().map(|shown| shown.waits_for).collect();
-        assert_eq!(waits, [Some(WaitReason::AllPaused), None], "a delayed one says why itself");
+        assert_eq!(waits, [Some(WaitReason::AllPaused), None], "a delayed operation shows its own reason");
     }
 
     async fn many_scheduled_operations_are_not_loaded(engine) {

@@ -1,4 +1,4 @@
-//! What every test begins with: a store of its own, and operations to put into it.
+//! Test setup: a new store, and operations for it.
 
 use std::{
     sync::{
@@ -24,10 +24,10 @@ use tempfile::TempDir;
 
 use crate::postgres;
 
-/// When all tests take place.
+/// The current time of all tests.
 pub(crate) const NOW: u64 = 1_800_000_000_000;
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
 pub(crate) const GUILD: u64 = 1_000_000_000_000_000_001;
@@ -42,7 +42,7 @@ pub(crate) enum Engine {
     Postgres,
 }
 
-/// A place for a store.
+/// Settings and URL of a store.
 pub(crate) struct Place {
     pub(crate) settings: settings::StoreSettings,
     url: String,
@@ -63,7 +63,7 @@ impl Place {
         Store::open(&self.settings).await.unwrap()
     }
 
-    /// Where it is, for whoever does what no store should.
+    /// URL for a direct connection, to do what no store should do.
     pub(crate) fn raw_url(&self) -> String {
         self.url.clone()
     }
@@ -94,7 +94,7 @@ pub(crate) async fn fresh(engine: Engine) -> (Store, Place) {
     (place.open().await, place)
 }
 
-/// A name that no other operation has; later ones sort later.
+/// A unique operation id. Later ids sort later.
 pub(crate) fn new_id() -> OperationId {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut random = [0; 10];
@@ -134,17 +134,17 @@ pub(crate) fn operation(queue: impl Into<QueueKey>) -> NewOperation {
     }
 }
 
-/// Its queue, if it has a tenant.
+/// Its queue in its tenant.
 pub(crate) fn queue_of(operation: &NewOperation) -> Queue {
     operation.queue.queue(&operation.tenant)
 }
 
-/// The queue that the default tenant has for a user.
+/// The default tenant's queue of a user.
 pub(crate) fn of_user(id: u64) -> Queue {
     QueueKey::user(id).queue("default")
 }
 
-/// What the store answers to an operation of the guild that has got this place.
+/// The store's result for an operation of the guild that got this sequence number.
 pub(crate) fn accepted(seq: u64) -> SubmitResult {
     SubmitResult::Accepted { seq, queue: Queue::Guild(GUILD), state: OperationState::Queued }
 }
@@ -202,7 +202,7 @@ pub(crate) async fn record(store: &Store, change: OperationUpdate) -> UpdateResu
     store.record(vec![change]).await.unwrap().remove(0)
 }
 
-/// Accepts an operation and ends it so.
+/// Submits an operation and finishes it in this state.
 pub(crate) async fn ended(store: &Store, operation: &NewOperation, fence: Fence, state: OperationState) {
     submit(store, operation).await;
     assert_eq!(record(store, change(operation, fence, state)).await, UpdateResult::Done);

@@ -1,4 +1,4 @@
-//! Several processes at one PostgreSQL. Each is a store of its own, with connections, lease and slots of its own.
+//! Several processes on one PostgreSQL. Each is a separate store with its own connections, lease and slots.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -20,7 +20,7 @@ use tokio::{
 use crate::events_setup::{commit, entry, gives, handled};
 use crate::setup::{Engine, Place, STUCK, at, change, claim, keyed, operation, record, state_of, submit};
 
-/// Short enough to wait for, long enough for a busy machine to keep.
+/// Short enough to wait for, long enough for a busy machine.
 const BRIEF: LeaseSettings = LeaseSettings {
     heartbeat: Duration::from_millis(300),
     lasts: Duration::from_millis(1_500),
@@ -33,7 +33,7 @@ async fn place() -> Place {
     place
 }
 
-/// Opens a store, and waits until these and it have found their places.
+/// Opens a store, and waits until it and these have divided the queues.
 async fn join(place: &Place, others: &[&Store]) -> Store {
     let store = place.open().await;
     let all: Vec<&Store> = others.iter().copied().chain([&store]).collect();
@@ -41,8 +41,8 @@ async fn join(place: &Place, others: &[&Store]) -> Store {
     store
 }
 
-/// Waits until each of 300 queues belongs to exactly one of these: as long as one of them does not know of another, both want
-/// the same.
+/// Waits until each of 300 queues belongs to exactly one of these. As long as one does not know of another, both claim
+/// the same queues.
 async fn settled(stores: &[&Store]) {
     let mut notices = stores[0].notices();
     let have_parted = || {
@@ -52,7 +52,7 @@ async fn settled(stores: &[&Store]) {
     };
     let settling = async {
         while !have_parted() {
-            // The others may settle without a word of this one.
+            // The others may get there without a notification to this one.
             let _ = timeout(Duration::from_millis(20), notices.recv()).await;
         }
     };
@@ -62,7 +62,7 @@ async fn settled(stores: &[&Store]) {
     }
 }
 
-/// Waits until one process hears what another does: it begins to listen after it has opened its store.
+/// Waits until one process receives notifications of another: it starts to listen after it has opened its store.
 async fn listens(speaker: &Store, listener: &Store) {
     let mut notices = listener.notices();
     let probe = async {
@@ -109,7 +109,7 @@ async fn due(store: &Store, limit: usize) -> Vec<Claim> {
 async fn every_queue_has_one_place_and_is_claimed_there() {
     let place = place().await;
     let first = join(&place, &[]).await;
-    assert_eq!(ours(&first).len(), 300, "alone, a process has everything");
+    assert_eq!(ours(&first).len(), 300, "a single process owns everything");
     let second = join(&place, &[&first]).await;
     let third = join(&place, &[&first, &second]).await;
     let stores = [&first, &second, &third];
@@ -118,7 +118,7 @@ async fn every_queue_has_one_place_and_is_claimed_there() {
     let mut all = HashSet::new();
     for store in stores {
         let own: HashSet<Queue> = ours(store).into_iter().collect();
-        // Asked for all by name, it takes its own; what is left of them is due.
+        // A request for all queues claims only its own.
         let named = store.claim(ClaimFrom::Queues(queues())).await.unwrap();
         assert_eq!(named.iter().map(|claim| claim.queue).collect::<HashSet<_>>(), own);
         assert!((60..=140).contains(&own.len()), "{} of 300", own.len());
@@ -143,7 +143,7 @@ async fn what_waits_too_long_for_its_own_process_is_taken_by_another() {
     assert!(due(&second, 10).await.is_empty(), "it belongs to the other");
     let late = second.claim(ClaimFrom::Due { now: at(10_000), limit: 10 }).await.unwrap();
     assert_eq!(late.len(), 1);
-    assert!(due(&first, 10).await.is_empty(), "somebody has it");
+    assert!(due(&first, 10).await.is_empty(), "it is claimed already");
     first.close().await;
     second.close().await;
 }
@@ -161,11 +161,11 @@ async fn processes_hear_at_once_of_what_concerns_them_and_of_nothing_else() {
     submit(&first, &other).await;
     let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
     assert_eq!(notice, ClusterEvent::Queues(vec![(there, None)]));
-    // What nobody has may be somebody else's since a moment ago.
+    // A queue without an owner may have been assigned to another process a moment ago.
     submit(&first, &operation(free)).await;
     let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
     assert_eq!(notice, ClusterEvent::Queues(vec![(free, None)]));
-    // What somebody looks after concerns that one alone, wherever it would belong.
+    // A claimed queue concerns only its owner, whatever its assignment.
     let claimed = claim(&second, there).await;
     first.cancel(other.id, at(1)).await.unwrap();
     let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
@@ -215,7 +215,7 @@ async fn processes_that_submit_to_the_same_guilds_at_once_lose_nothing_and_numbe
     for store in [first.clone(), second.clone()] {
         for _ in 0..EACH {
             let store = store.clone();
-            // In any order, and every time two queues that the other one wants, too.
+            // In any order, and always two queues that the other process uses too.
             let mut guilds = [5_u64, 6, 7, 8];
             fastrand::shuffle(&mut guilds);
             let batch = vec![operation(QueueKey::Guild(guilds[0])), operation(QueueKey::Guild(guilds[1]))];
@@ -250,7 +250,7 @@ async fn nobody_hears_that_something_was_taken_back_or_made_due_which_was_not() 
     let mut notices = second.notices();
     assert_eq!(first.cancel(sent.id, at(20)).await.unwrap(), Some((OperationState::Reconciling, queue)));
     assert_eq!(first.hasten(sent.id, at(20)).await.unwrap(), Some((OperationState::Reconciling, queue)));
-    // What is said is heard in its order, so nothing was said of the other before this.
+    // Notifications arrive in order, so none was sent for the other operation before this one.
     assert_eq!(first.cancel(waits.id, at(20)).await.unwrap(), Some((OperationState::Cancelled, queue)));
     let notice = heard(&mut notices, |notice| matches!(notice, ClusterEvent::Queues(_))).await;
     assert_eq!(notice, ClusterEvent::Queues(vec![(queue, Some(QueueSignal::Cancelled(waits.id)))]));
@@ -258,7 +258,7 @@ async fn nobody_hears_that_something_was_taken_back_or_made_due_which_was_not() 
     second.close().await;
 }
 
-/// A process that can be stopped dead: its tasks are on a runtime of their own.
+/// A process that can be killed: its tasks run on their own runtime.
 struct Mortal {
     store: Store,
     runtime: Option<Runtime>,
@@ -272,7 +272,7 @@ impl Mortal {
         Self { store, runtime: Some(runtime) }
     }
 
-    /// Nothing of it runs any more, and it has said nothing.
+    /// Stops all its tasks without a shutdown.
     fn kill(&mut self) {
         self.runtime.take().unwrap().shutdown_background();
     }
@@ -294,10 +294,10 @@ async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_noth
     assert_eq!(record(&mortal.store, running).await, UpdateResult::Done);
     mortal.kill();
     settled(&[&survivor]).await;
-    assert!(!right.holds(), "its own clock says so before others take over");
+    assert!(!right.holds(), "by its own clock, before others take over");
     let after = claim(&survivor, queue).await;
     assert!(after.fence > before.fence);
-    // Somebody with the old fence comes back, with a connection that works.
+    // A write with the old fence, over a working connection.
     let late = change(&work, before.fence, OperationState::Succeeded);
     assert_eq!(record(&survivor, late).await, UpdateResult::Fenced);
     assert_eq!(state_of(&survivor, work.id).await, OperationState::Running);
@@ -305,7 +305,7 @@ async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_noth
     survivor.close().await;
 }
 
-/// Waits until so many sessions of this database wait for what another has locked.
+/// Waits until so many sessions of this database wait for a lock.
 async fn so_many_wait(on: &DatabaseConnection, wanted: i64) {
     let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let waiting = async {
@@ -323,7 +323,7 @@ async fn so_many_wait(on: &DatabaseConnection, wanted: i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_submitted_at_the_moment_of_a_take_over_is_due() {
     let mut place = place().await;
-    // A take-over waits for half of it at most, and must not give up before it has been seen to wait.
+    // A take-over waits for at most half of it, and must not give up before the test has seen it wait.
     place.settings.lease.lasts = Duration::from_secs(3);
     let survivor = join(&place, &[]).await;
     let mut mortal = Mortal::open(&place).await;
@@ -331,7 +331,7 @@ async fn what_is_submitted_at_the_moment_of_a_take_over_is_due() {
     let queue = ours(&mortal.store)[0];
     claim(&mortal.store, queue).await;
     mortal.kill();
-    // Somebody has the queue locked. Whoever submits is the next in line, whoever takes over the one after that.
+    // The queue is locked. The submission is next in line, the take-over after it.
     let raw = Database::connect(place.raw_url()).await.unwrap();
     let holder = raw.begin().await.unwrap();
     let lock = format!("SELECT 1 FROM guild_queues WHERE queue = {} FOR UPDATE", queue.number());
@@ -359,7 +359,7 @@ async fn a_process_that_was_taken_for_dead_hears_of_it_and_begins_anew() {
     let claimed = claim(&store, queue).await;
     let right = store.right(queue, claimed.fence);
     let mut notices = store.notices();
-    // As another process would, had this one been frozen for long.
+    // As another process would, if this one had been frozen for long.
     let other = Database::connect(place.raw_url()).await.unwrap();
     let bury = "WITH dead AS (DELETE FROM instances RETURNING id)
         UPDATE guild_queues SET owner = NULL, fence = fence + 1 WHERE owner IN (SELECT id FROM dead)";
@@ -422,7 +422,7 @@ async fn two_processes_that_handle_the_same_events_do_each_once_and_give_places_
         for round in 0..20 {
             let batch = round * 10..round * 10 + 10;
             let seqs: Vec<u64> = if backwards { batch.rev().collect() } else { batch.collect() };
-            // Those that give something wait for each other's queue, the others only for each other's rows.
+            // Commits with operations wait for the queue, the others only for rows.
             let gives_one = round % 5 == 0;
             let both = |seq| {
                 let operations = if gives_one { vec![operation(queues()[0])] } else { Vec::new() };
@@ -436,7 +436,7 @@ async fn two_processes_that_handle_the_same_events_do_each_once_and_give_places_
     };
     let reader = first.clone();
     let reading = async {
-        // Reads on while they write: what is read after a place is all there is.
+        // Reads while they write: no entry may appear before a position that was read.
         let (mut after, mut read) = (0, 0);
         while read < 200 {
             let page = reader.inbox(after, 7).await.unwrap();

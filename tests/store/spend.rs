@@ -1,4 +1,4 @@
-//! What the port to what was spent promises.
+//! The contract of the spend store.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,7 @@ on_both! {
     async fn sums_take_the_place_of_smaller_ones_and_those_of_other_processes_stand_beside_them(engine) {
         let (store, _place) = fresh(engine).await;
         keep(&store, "one", vec![spend("shop", 100, 5, 1), spend("shop", 101, 7, 2), spend("rpc", 100, 1, 1)]).await;
-        // Told again, told late, and told more of.
+        // Stored again, stored late, and increased.
         keep(&store, "one", vec![spend("shop", 100, 5, 1)]).await;
         keep(&store, "one", vec![spend("shop", 101, 3, 1), spend("shop", 100, 9, 3)]).await;
         keep(&store, "two", vec![spend("shop", 100, 20, 4)]).await;

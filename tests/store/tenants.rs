@@ -1,4 +1,4 @@
-//! What the port promises to a caller of one tenant: it sees and changes what is that tenant's, whatever is asked through it.
+//! The contract for a caller of one tenant: it sees and changes only what belongs to that tenant, whatever it requests.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use guildhall_core::{
 
 use crate::setup::{at, change, claim, fresh, new_id, on_both, operation, queue_of, record, state_of, tried};
 
-/// A tenant with a guild, an operation that waits, one that is done and one that was given up.
+/// A tenant with a guild and operations: one pending, one done and one dead.
 pub(crate) struct Tenant {
     pub(crate) name: &'static str,
     pub(crate) guild: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Tenant {
     pub(crate) dead: OperationId,
 }
 
-/// The store as a tenant has it.
+/// The store, limited to a tenant.
 pub(crate) fn seen_by(store: &Store, tenant: &str) -> Arc<dyn OperationStore> {
     OperationStore::within(Arc::new(store.clone()), Arc::from(tenant))
 }
 
 impl Tenant {
-    /// Settles a tenant in a guild, by a key, and does for it what a caller of the API would, as that tenant.
+    /// Creates a tenant with a guild and a key, and submits operations as that tenant.
     pub(crate) async fn settle(store: &Store, name: &'static str, guild: u64) -> Self {
         let grant = Grant::read(["operations:write", format!("guild:{guild}").as_str()]).unwrap();
         let key = NewApiKey {
@@ -101,7 +101,7 @@ on_both! {
             assert_eq!(all.len(), 4);
             assert!(all.iter().all(|shown| &*shown.stored.operation.tenant == own.name), "{all:?}");
             let theirs = OperationFilter { tenant: Some(Arc::from(other.name)), limit: 100, ..OperationFilter::default() };
-            assert!(seen.list(theirs).await.unwrap().is_empty(), "not even if it asks for them");
+            assert!(seen.list(theirs).await.unwrap().is_empty(), "not even with an explicit filter");
             assert!(seen.show(own.waits).await.unwrap().is_some() && seen.show(other.waits).await.unwrap().is_none());
             assert_eq!(seen.show(own.dead).await.unwrap().unwrap().attempts.len(), 1);
             assert_eq!(seen.load(Queue::Guild(own.guild), 0, 9).await.unwrap().operations.len(), 2);
@@ -112,7 +112,8 @@ on_both! {
             let rows = keys.audit(AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
             assert_eq!(rows.iter().map(|row| row.note.guild).collect::<Vec<_>>(), [Some(own.guild)]);
         }
-        assert_eq!(store.list(OperationFilter { limit: 100, ..OperationFilter::default() }).await.unwrap().len(), 8, "the operator sees all");
+        assert_eq!(store.list(OperationFilter { limit: 100, ..OperationFilter::default() }).await.unwrap().len(), 8, \
+            "the operator sees all");
     }
 
     async fn what_is_another_tenants_cannot_be_changed_by_its_name(engine) {
@@ -125,8 +126,8 @@ on_both! {
         let by_id = DeadLetterFilter { id: Some(rival.dead), limit: 1, ..DeadLetterFilter::default() };
         assert_eq!(seen.discard(by_id).await.unwrap(), 0);
         let again = NewOperation { tenant: Arc::from("rival"), redrive_of: Some(rival.dead), ..operation(QueueKey::Guild(rival.guild)) };
-        assert!(seen.redrive(vec![again]).await.unwrap().is_empty(), "there is no such letter here");
-        // All that there are, of this tenant: its own.
+        assert!(seen.redrive(vec![again]).await.unwrap().is_empty(), "the dead letter is not visible");
+        // All dead letters that this tenant can see: its own.
         assert_eq!(seen.discard(DeadLetterFilter { limit: 100, ..DeadLetterFilter::default() }).await.unwrap(), 1);
         let left = store.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap();
         assert_eq!(left.iter().map(|letter| letter.id).collect::<Vec<_>>(), [rival.dead]);
@@ -145,7 +146,8 @@ on_both! {
         let seen = seen_by(&store, acme.name);
         seen.pause(PauseTarget::Queue(Queue::Guild(acme.guild)), true).await.unwrap();
         assert_eq!(seen.paused().await.unwrap(), (false, vec![Queue::Guild(acme.guild)]));
-        assert_eq!(seen_by(&store, rival.name).paused().await.unwrap(), (false, vec![]), "nobody else is told");
+        assert_eq!(seen_by(&store, rival.name).paused().await.unwrap(), (false, vec![]), "the other tenant does not \
+            see it");
         let later = NewOperation { tenant: Arc::from("acme"), eligible_at: at(900), ..operation(QueueKey::Guild(acme.guild)) };
         seen.submit(vec![later.clone()]).await.unwrap();
         assert_eq!(seen.hasten(later.id, at(20)).await.unwrap(), Some((OperationState::Queued, Queue::Guild(acme.guild))));
@@ -154,7 +156,7 @@ on_both! {
         assert_eq!(seen.redrive(vec![again.clone()]).await.unwrap(), [again.id]);
         let letter = seen.letters(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap().remove(0);
         assert_eq!(letter.redriven_as, Some(again.id));
-        // Each tenant has a queue of its own for one user.
+        // Each tenant has its own queue for a user.
         for (tenant, guild) in [(acme.name, acme.guild), (rival.name, rival.guild)] {
             let dm = NewOperation { tenant: Arc::from(tenant), guild: Some(guild), ..operation(QueueKey::user(5)) };
             let seen = seen_by(&store, tenant);
@@ -178,7 +180,7 @@ on_both! {
         let private = Location::Channel(3);
         assert_eq!(store.learn(private.clone(), None).await.unwrap().guild, None);
         assert_eq!(store.whose(vec![private]).await.unwrap()[0].as_ref().unwrap().guild, None);
-        // A webhook by that number is something else.
+        // A webhook with the same id is another object.
         let hook = Location::Webhook(7_002, Some("token".to_owned()));
         assert_eq!(store.whose(vec![hook.clone()]).await.unwrap(), [None]);
         store.learn(hook.clone(), Some(8_000)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rows that cannot be read: told apart when their queue is loaded, and in nobody's way once they are set aside.
+//! Unreadable rows: reported when their queue is loaded, and no obstacle once they are set aside.
 
 use guildhall_actors::ports::{DeadLetterFilter, OperationFilter, OperationStore as _, UpdateResult};
 use guildhall_core::operation::{FailureClass, OperationId, OperationState, Queue, QueueKey};
@@ -8,12 +8,12 @@ use crate::setup::{Place, change, claim, fresh, on_both, operation, record, subm
 
 const KIND: &str = "kind = 'juggle'";
 
-/// What is damaged, what the error says, and how the operation ends.
+/// The damage, a part of the error text, and the final state of the operation.
 const DAMAGES: &[(&str, &str, OperationState)] = &[
     (KIND, "\"juggle\"", OperationState::Dead),
     ("lane = 'sideways'", "unknown lane", OperationState::Dead),
-    ("attempts = -1", "a count of -1", OperationState::Dead),
-    ("max_attempts = -7", "a count of -7", OperationState::Dead),
+    ("attempts = -1", "count: -1", OperationState::Dead),
+    ("max_attempts = -7", "count: -7", OperationState::Dead),
     ("error = 'oh {'", "failure", OperationState::Dead),
     ("state = 'dreaming'", "dreaming", OperationState::NeedsReview),
     ("progress = '['", "progress", OperationState::NeedsReview),
@@ -64,10 +64,10 @@ on_both! {
         };
         let unknown_kind = unknown_kind.unwrap();
         let listed = store.list(OperationFilter { limit: 99, ..Default::default() }).await.unwrap();
-        assert_eq!(listed.len(), DAMAGES.len() * 3 - 1, "only what this version does not know is left out");
+        assert_eq!(listed.len(), DAMAGES.len() * 3 - 1, "only the row of an unknown kind is left out");
         assert_eq!(letters().await.len(), 4);
         assert!(!letters().await.contains(&unknown_kind));
-        // A version that knows the kind can show it and redrive it.
+        // A version that knows the kind can show and redrive it.
         execute(&place, "UPDATE dead_letters SET kind = 'assign_role'").await;
         assert!(letters().await.contains(&unknown_kind));
     }

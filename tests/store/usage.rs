@@ -1,4 +1,4 @@
-//! What each caller and tenant uses of the store, and its bounds.
+//! Usage of the store by callers and tenants, and its bounds.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::setup::{
 
 const QUEUE: Queue = Queue::Guild(GUILD);
 
-/// A direct message of a tenant's key: each user has a queue of its own.
+/// A direct message of a tenant's key. Each user has its own queue.
 fn message(key: &str, tenant: &str, user: u64) -> NewOperation {
     NewOperation {
         tenant: Arc::from(tenant),
@@ -45,11 +45,11 @@ async fn used(store: &Store, scope: &str) -> Usage {
 fn exceeded(error: SubmitError) -> UsageBoundExceeded {
     match error {
         SubmitError::OverBound(exceeded) => exceeded,
-        other => panic!("another refusal: {other}"),
+        other => panic!("unexpected error: {other}"),
     }
 }
 
-/// What all scopes use by their counters, and by a count of all rows.
+/// Usage of all scopes by their counters, and by a count of all rows.
 async fn counted(place: &Place, store: &Store) -> [BTreeMap<String, (i64, i64)>; 2] {
     const ROWS: &str = "SELECT caller, tenant, CASE WHEN finished_at IS NULL THEN 1 ELSE 0 END, bytes FROM operations
         UNION ALL SELECT caller, tenant, 0, bytes FROM dead_letters
@@ -151,7 +151,7 @@ on_both! {
         let replay = NewOperation { id: new_id(), ..first.clone() };
         let answer = store.submit(vec![replay.clone()]).await.unwrap().remove(0);
         assert!(matches!(answer, SubmitResult::Existing { id, .. } if id == first.id), "{answer:?}");
-        // With something new it is a batch like any other.
+        // With a new operation it is a batch like any other.
         assert_eq!(exceeded(refused(&store, vec![replay, message("k1", "acme", 2)]).await).more, 1);
     }
 
@@ -168,11 +168,11 @@ on_both! {
         let full = used(&store, "tenant:acme").await;
         assert!(full.operations == 0 && full.bytes > 4_000, "{full:?}");
         assert_eq!(exceeded(refused(&store, vec![message("k1", "acme", 2)]).await).bound, UsageBound::TenantBytes);
-        agree(&place, &store, "a death").await;
+        agree(&place, &store, "a dead letter").await;
         assert_eq!(store.discard(DeadLetterFilter { limit: 9, ..DeadLetterFilter::default() }).await.unwrap(), 1);
         submit(&store, &message("k1", "acme", 2)).await;
         agree(&place, &store, "a discard").await;
-        // And the operation itself until it is swept.
+        // The operation itself counts until it is swept.
         store.sweep(KEEP, at(1_000_000)).await.unwrap();
         assert_eq!(used(&store, "tenant:acme").await.operations, 1);
         agree(&place, &store, "a sweep").await;
@@ -293,7 +293,7 @@ async fn processes_of_one_postgres_count_together() {
     for store in [&store, &other] {
         assert_eq!(exceeded(refused(store, vec![message("k1", "acme", 5)]).await).used, 4);
     }
-    // What one process accepted, another removes; and what a process counted stays when it is gone.
+    // One process removes what another accepted. The count of a process stays after its end.
     let first = message("k2", "acme", 9);
     submit(&other, &first).await;
     store.cancel(first.id, at(1)).await.unwrap();
@@ -315,7 +315,7 @@ async fn full_file_refuses_operations_and_records_outcomes() {
     let store = place.open().await;
     let mut accepted = Vec::new();
     let over = loop {
-        // Many keys, so that no share is full before the file is.
+        // Many keys, so that the file is full before any share is.
         let (key, tenant) = (format!("k{}", accepted.len()), format!("t{}", accepted.len()));
         let large = NewOperation {
             payload: format!("\"{}\"", "x".repeat(50_000)),
@@ -329,7 +329,7 @@ async fn full_file_refuses_operations_and_records_outcomes() {
     };
     assert_eq!((over.bound, over.bound.setting(), over.most), (UsageBound::File, "store.max_bytes", 2 << 20));
     assert!(accepted.len() > 10, "{}", accepted.len());
-    // There is head room: the outcome of everything is recorded, even if all of it dies and is stored as letters, too.
+    // There is head room: the outcome of every operation is recorded, even if all of them become dead letters.
     for operation in &accepted {
         let fence = claim(&store, queue_of(operation)).await.fence;
         let done = OperationUpdate { attempt: Some(tried(1)), ..change(operation, fence, OperationState::Dead) };
@@ -357,7 +357,7 @@ async fn one_key_cannot_fill_a_file() {
     assert_eq!((over.bound, over.most), (UsageBound::KeyBytes, 1 << 20));
     let file = store.usage(None).await.unwrap().file.unwrap();
     assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
-    // What is counted includes what the operations still need until they are finished.
+    // The count includes what the operations still need until they finish.
     let (grown, counted) = (file.used - empty, used(&store, "key:k1").await.bytes.unsigned_abs());
     assert!(grown < counted && grown > counted / 4, "{grown} bytes written, {counted} counted");
     submit(&store, &message("k2", "rival", 1)).await;

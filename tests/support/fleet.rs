@@ -1,4 +1,4 @@
-//! A fleet: processes of one bot that share its limit over a Redis, and a Discord that judges them all.
+//! A fleet: processes of one bot that share its limit over Redis, and a simulated Discord that checks all of them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -23,27 +23,27 @@ use crate::{gate::World, redis::RedisServer};
 pub(crate) use judge::{Arrival, Stretch};
 pub(crate) use process::{Launch, ORDERS, Orders, Process, Seen};
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// How often a state is looked at that is waited for.
+/// Interval between two checks of an awaited state.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Guilds, with a channel each. A channel takes one message a second.
+/// Guilds, with one channel each. A channel accepts one message a second.
 const GUILDS: u32 = 400;
 
-/// The route of all that a fleet's callers send.
+/// The route of all requests that a fleet sends.
 pub(crate) const ROUTE: &str = "POST /channels/{channel.id}/messages";
 
-/// The limit that all share.
+/// The limit that all processes share.
 pub(crate) const LIMIT: u32 = 50;
 
-/// How fast a fleet notices what happens.
+/// How fast a fleet notices changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// As a daemon does that nobody has told otherwise.
+    /// The defaults of a daemon.
     Default,
-    /// In half of that time, where what is tested does not depend on it.
+    /// Half of the defaults, for tests that do not depend on them.
     Brisk,
 }
 
@@ -61,7 +61,7 @@ impl Rules {
     }
 }
 
-/// Processes, the Redis they meet at, and the Discord that they call.
+/// Processes, the Redis that they share, and the simulated Discord that they call.
 pub(crate) struct Fleet {
     pub(crate) redis: RedisServer,
     pub(crate) processes: Vec<Process>,
@@ -70,12 +70,12 @@ pub(crate) struct Fleet {
     channels: Vec<u64>,
     started: (Instant, u64),
     folder: TempDir,
-    // Last, since it carries the simulator.
+    // Last, because it runs the simulator.
     _runtime: Runtime,
 }
 
 impl Fleet {
-    /// A Discord, a Redis, and nobody yet.
+    /// Starts a simulated Discord and a Redis, without processes.
     pub(crate) fn new(rules: Rules) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let started = (Instant::now(), unix_micros());
@@ -103,12 +103,12 @@ impl Fleet {
         fleet
     }
 
-    /// A setting for all processes that start from now on, as their environment has it.
+    /// Adds an environment variable for all processes that start from now on.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.settings.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Starts a process; its place among the others.
+    /// Starts a process and returns its index.
     pub(crate) fn launch(&mut self, launch: &Launch) -> usize {
         let mut some = || self.channels.split_off(self.channels.len() - launch.channels);
         let channels = (0..launch.gates).map(|_| some()).collect();
@@ -120,31 +120,31 @@ impl Fleet {
         self.processes.len() - 1
     }
 
-    /// Starts a process that meets the others at the fleet's own Redis.
+    /// Starts a process that uses the fleet's own Redis.
     pub(crate) fn join(&mut self, name: &str) -> usize {
         self.launch(&Launch::named(name))
     }
 
-    /// Starts a process that meets the others over another way.
+    /// Starts a process that reaches the Redis at another URL.
     pub(crate) fn join_over(&mut self, name: &str, redis: RedisUrl) -> usize {
         self.launch(&Launch { redis: Some(redis), ..Launch::named(name) })
     }
 
-    /// Three processes that share the limit, and use it.
+    /// Three processes that share the limit and use it.
     pub(crate) fn of_three(rules: Rules) -> Self {
         let mut fleet = Self::new(rules);
         for name in ["a", "b", "c"] {
             fleet.join(name);
         }
         fleet.all_share(3);
-        // They wait a little longer for the others' word on invalid requests.
-        fleet.until("all send", |fleet| fleet.processes.iter().all(|process| process.seen().answered > 0));
+        // They wait a little longer for the other processes' reports on invalid requests.
+        fleet.until("all processes send", |fleet| fleet.processes.iter().all(|process| process.seen().answered > 0));
         fleet
     }
 
-    /// Waits until all processes share the limit, know how many they are, and have the whole of it.
+    /// Waits until all processes share the limit, know how many they are, and have all of it.
     pub(crate) fn all_share(&self, members: u32) {
-        self.until(&format!("all share the limit and are {members}"), |fleet| {
+        self.until(&format!("all processes share the limit and there are {members} members"), |fleet| {
             fleet.processes.iter().all(|process| {
                 process
                     .observe()
@@ -154,8 +154,8 @@ impl Fleet {
         });
     }
 
-    /// What a process may send without the others: a third of the limit for each of three, and what cannot be divided for
-    /// some.
+    /// What a process may send without the others: a third of the limit for each of three, and one or two more for
+    /// some, because the limit is not divisible by three.
     pub(crate) fn share(&self, name: &str) -> usize {
         let share = |process: &Process| process.observe().iter().map(|seen| seen.share).sum::<u32>();
         let all: BTreeMap<&str, u32> = self.processes.iter().map(|one| (one.name.as_str(), share(one))).collect();
@@ -181,12 +181,12 @@ impl Fleet {
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + STUCK;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "never: {what}");
+            assert!(Instant::now() < deadline, "timed out: {what}");
             thread::sleep(LOOK);
         }
     }
 
-    /// Waits until this holds for what arrived since then, and no longer than is promised.
+    /// Waits until this holds for the arrivals since then, and at most for the promised time.
     pub(crate) fn reach(
         &self,
         what: &str,
@@ -204,24 +204,24 @@ impl Fleet {
         }
     }
 
-    /// The simulator's clock.
+    /// Time since the start, by the simulator's clock.
     pub(crate) fn now(&self) -> Duration {
         self.started.0.elapsed()
     }
 
-    /// Lets time pass, as measured by the simulator: what arrives in it is what is asked about.
+    /// Waits, and returns the arrivals in that time. The time is measured by the simulator's clock.
     pub(crate) fn pass(&self, time: Duration) -> Stretch {
         let from = self.now();
         thread::sleep(time);
         self.between(from, self.now())
     }
 
-    /// What arrived in a stretch of time.
+    /// The arrivals in a period.
     pub(crate) fn between(&self, from: Duration, to: Duration) -> Stretch {
         Stretch::new(from, to, self.arrivals())
     }
 
-    /// Everything that arrived, in its order, by the simulator's clock since the start.
+    /// All arrivals in order, by the simulator's clock since the start.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         let effects = self.world.score().effects;
         let mut arrivals: Vec<Arrival> = effects
@@ -236,26 +236,23 @@ impl Fleet {
         arrivals
     }
 
-    /// Ends the processes in order, and judges them.
+    /// Stops the processes in order, and checks the result.
     pub(crate) fn end(self) {
         self.end_after(0);
     }
 
-    /// Ends the processes in order, and judges them: the limit held, and there were only so many 429s as the test made.
+    /// Stops the processes in order, and checks the result: the limit was kept, and there were only as many 429s as the
+    /// test caused.
     pub(crate) fn end_after(mut self, told: u64) {
         self.processes.iter_mut().for_each(Process::hang_up);
         self.processes.iter_mut().for_each(Process::ended);
         let score = self.world.score();
         let most = self.world.most_in_a_second();
-        println!("{} arrived, most in a second {most}, 429s {:?}", score.requests, score.rate_limited);
+        println!("{} arrived, at most {most} in a second, 429s {:?}", score.requests, score.rate_limited);
         assert!(most <= LIMIT, "{most} in a second: {:?}", self.worst_second());
         assert!(score.rate_limited.global <= told, "429s of the global limit");
         let ours = &score.routes[ROUTE];
-        assert_eq!(
-            ours.statuses.get(&429).copied().unwrap_or(0),
-            told,
-            "429s of those limits that are not shared: {ours:?}"
-        );
+        assert_eq!(ours.statuses.get(&429).copied().unwrap_or(0), told, "429s of limits that are not shared: {ours:?}");
     }
 }
 

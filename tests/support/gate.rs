@@ -1,4 +1,4 @@
-//! What the tests of the gate share: a simulator as the judge, a gate in front of it, and calls to send through it.
+//! Support for tests of the gate: a simulator that checks, a gate in front of it, and requests to send through it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![expect(dead_code, reason = "each test file uses its own part of this")]
@@ -29,21 +29,21 @@ use tokio::sync::broadcast;
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// Runs a test: the simulator on threads of its own, the gate's actors on the test's.
+/// Runs a test: the simulator on its own threads, the gate's actors on the test's thread.
 pub(crate) fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test)
 }
 
-/// A guild of the simulator, and what is in it.
+/// Ids of a guild of the simulator and of objects in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) guild: u64,
     pub(crate) channel: u64,
-    /// The bot's own role, which nobody can be given: calls with it are counted, answered with a 400, and change nothing.
+    /// The bot's own role, which cannot be given to a member: requests with it count, get a 400, and change nothing.
     pub(crate) role: u64,
     pub(crate) member: u64,
 }
@@ -56,7 +56,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A Discord with so many guilds under these limits.
+    /// Starts a simulated Discord with these limits and so many guilds.
     pub(crate) async fn start(guilds: u32, limits: LimitConfig) -> Self {
         let sim = Sim::start(SimConfig { guilds, limits, members: 1, channels: 1, ..SimConfig::default() });
         let sim = sim.await.unwrap();
@@ -66,12 +66,12 @@ impl World {
         world
     }
 
-    /// A Discord without limits, with so many guilds.
+    /// Starts a simulated Discord without limits.
     pub(crate) async fn unlimited(guilds: u32) -> Self {
         Self::start(guilds, LimitConfig::off()).await
     }
 
-    /// Learns what there is, guilds made since among it.
+    /// Loads all guilds, including those created since the last call.
     pub(crate) async fn look_around(&mut self) {
         let state = control(&self.sim, "/sim/state").await;
         self.places.clear();
@@ -99,17 +99,17 @@ impl World {
         self.sim.score()
     }
 
-    /// Requests that arrived, probes of the gate's own among them.
+    /// Requests that arrived, including probes of the gate.
     pub(crate) fn arrived(&self) -> u64 {
         self.score().requests
     }
 
-    /// Requests that arrived at a route, by the simulator's name for it.
+    /// Requests that arrived at a route, given by the simulator's name for it.
     pub(crate) fn arrived_at(&self, route: &str) -> u64 {
         self.score().routes.get(route).map_or(0, |route| route.requests)
     }
 
-    /// The most that arrived in any second.
+    /// The maximum number of arrivals in any second.
     pub(crate) fn most_in_a_second(&self) -> u32 {
         self.score().max_per_second.values().copied().max().unwrap_or(0)
     }
@@ -130,7 +130,7 @@ impl World {
         RestRequest::new(method, path, self.bot)
     }
 
-    /// A call with a JSON body.
+    /// A request with a JSON body.
     pub(crate) fn with(&self, method: Method, path: String, body: &Value) -> RestRequest {
         let mut request = self.request(method, path);
         request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -160,7 +160,7 @@ impl World {
     }
 }
 
-/// A transport to an API at this address.
+/// A transport to the API at this URL.
 pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
     HyperTransport::new(TransportConfig {
         api_url,
@@ -174,33 +174,33 @@ pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTran
     .unwrap()
 }
 
-/// Makes calls all at once; their outcomes in the same order.
+/// Sends requests concurrently and returns their outcomes in the same order.
 pub(crate) async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = RestRequest>) -> Vec<CallOutcome> {
     join_all(requests.into_iter().map(|request| gate.call(request))).await
 }
 
-/// What was answered, or the test fails.
+/// The response; fails the test if there is none.
 pub(crate) fn answered(outcome: CallOutcome) -> RestResponse {
     match outcome {
         CallOutcome::Answered(answered) => answered,
-        other => panic!("expected an answer, got {other:?}"),
+        other => panic!("expected a response, got {other:?}"),
     }
 }
 
-/// Why a call was not sent, or the test fails.
+/// The reason why a request was not sent; fails the test if it was sent.
 pub(crate) fn not_sent(outcome: CallOutcome) -> NotSent {
     match outcome {
         CallOutcome::NotSent(not_sent) => not_sent,
-        other => panic!("expected a call that was not sent, got {other:?}"),
+        other => panic!("expected a request that was not sent, got {other:?}"),
     }
 }
 
-/// Every change of every breaker from now on.
+/// Subscribes to all changes of all breakers.
 pub(crate) async fn changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
     gate.breaker().send(SubscribeBreakerChanges).await.unwrap()
 }
 
-/// Waits until the breaker of a key is in a state of this name.
+/// Waits until the breaker of a key is in this state.
 pub(crate) async fn until(
     changes: &mut broadcast::Receiver<BreakerChanged>,
     key: &BreakerKey,
@@ -214,7 +214,7 @@ pub(crate) async fn until(
             }
         }
     };
-    timeout(STUCK, wait).await.unwrap_or_else(|_| panic!("{key} never was {state}"))
+    timeout(STUCK, wait).await.unwrap_or_else(|_| panic!("{key} never became {state}"))
 }
 
 async fn control(sim: &SimHandle, path: &str) -> Value {

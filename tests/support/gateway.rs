@@ -1,5 +1,4 @@
-//! A gateway just large enough to hold a shard's hand: HELLO, READY or RESUMED, heartbeats and closes, over real
-//! WebSockets.
+//! A minimal gateway for a shard: HELLO, READY or RESUMED, heartbeats and closes, over real WebSockets.
 
 use std::{sync::Arc, sync::mpsc as std_mpsc};
 
@@ -16,21 +15,21 @@ use super::STUCK;
 /// What the gateway does with a shard that has identified.
 #[derive(Clone)]
 pub(crate) enum Manner {
-    /// Lets it live, and answers when it closes.
+    /// Keeps the connection open, and answers a close.
     Kind,
-    /// Lets it live, and answers its close only when told to.
+    /// Keeps the connection open, and answers a close only after a notification.
     Slow(Arc<Notify>),
-    /// Closes it with this code and reason instead of READY.
+    /// Closes the connection with this code and reason instead of READY.
     Close(u16, String),
-    /// Closes the first session with 4000 after READY; then is kind.
+    /// Closes the first session with 4000 after READY. Then behaves normally.
     Drop,
-    /// Answers the first IDENTIFY with nothing but heartbeats; then is kind.
+    /// Answers the first IDENTIFY with heartbeats only. Then behaves normally.
     Mute,
-    /// Says everything it was told back to it, in every way there is, then closes with 4000; then is kind.
+    /// Sends the token back in every possible place, then closes with 4000. Then behaves normally.
     Echo,
 }
 
-/// What the gateway has seen of a shard.
+/// A frame that the gateway received from a shard.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Identify(Value),
@@ -66,9 +65,9 @@ impl Gateway {
         Self { url, seen }
     }
 
-    /// The next thing it saw.
+    /// Waits for the next frame.
     pub(crate) fn seen(&self) -> Seen {
-        self.seen.recv_timeout(STUCK).expect("the gateway saw nothing more")
+        self.seen.recv_timeout(STUCK).expect("the gateway received no more frames")
     }
 }
 
@@ -142,7 +141,7 @@ impl Session {
 }
 
 async fn send(socket: &mut WebSocketStream<TcpStream>, frame: &Value) {
-    // A shard that has gone is the test's business, not the gateway's.
+    // A shard that has disconnected matters to the test, not to the gateway.
     drop(socket.send(Message::text(frame.to_string())).await);
 }
 

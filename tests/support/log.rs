@@ -1,4 +1,4 @@
-//! What is logged on a test's own thread, where its actors are.
+//! Captures the log of a test's own thread, where its actors run.
 
 use std::{
     io,
@@ -12,13 +12,13 @@ use tracing_subscriber::fmt::MakeWriter;
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Listens until the guards are dropped, down to lines of this level.
+    /// Captures lines of at least this level until the guards are dropped.
     pub(crate) fn capture(level: Level) -> (Self, (DefaultGuard, Dispatch)) {
         let log = Self::default();
         let subscriber =
             || tracing_subscriber::fmt().with_ansi(false).with_max_level(level).with_writer(log.clone()).finish();
-        // If there is only one subscriber, a line that is first reached on a thread without it is taken for one that nobody
-        // wants, on any thread. Hence another one, which no thread uses.
+        // With only one subscriber, tracing disables a callsite on all threads if it is first reached on a thread
+        // without the subscriber. Hence a second one, which no thread uses.
         let unused = Dispatch::new(subscriber());
         let guard = tracing::subscriber::set_default(subscriber());
         (log, (guard, unused))

@@ -1,4 +1,4 @@
-//! What the tests of the real program share: the program as a child process, and a gateway for it to talk to.
+//! Support for tests of the real program: the program as a child process, and a gateway for it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![expect(dead_code, reason = "each test file uses its own part of this")]
@@ -18,13 +18,13 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// A timeout that only a defect reaches; no test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
-/// A token that no other text holds.
+/// A token that appears in no other text.
 pub(crate) const CANARY: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.canary.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 
-/// The program, with an empty environment and a folder of its own to run in.
+/// The program, with an empty environment and its own working directory.
 pub(crate) struct Guildhall {
     command: Command,
     folder: TempDir,
@@ -38,7 +38,7 @@ impl Guildhall {
         Self { command, folder }
     }
 
-    /// Starts the program with this umask instead of that of the tests.
+    /// Starts the program with this umask instead of the tests' umask.
     pub(crate) fn umask(mut self, umask: &str) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")]);
@@ -51,7 +51,7 @@ impl Guildhall {
         self
     }
 
-    /// `serve` with a token, a gateway, a free port and a log that machines can read.
+    /// `serve` with a token, a gateway, a free port and a JSON log.
     pub(crate) fn serve(gateway: &str) -> Self {
         Self::new(&["serve"])
             .env("GUILDHALL__DISCORD__TOKEN", CANARY)
@@ -60,7 +60,7 @@ impl Guildhall {
             .env("GUILDHALL__LOG__FORMAT", "json")
     }
 
-    /// Runs it in this folder instead of one of its own.
+    /// Runs it in this directory instead of its own.
     pub(crate) fn within(mut self, folder: &std::path::Path) -> Self {
         self.command.current_dir(folder);
         self
@@ -87,7 +87,7 @@ impl Guildhall {
         self.folder.path().join(path)
     }
 
-    /// Runs it to its end.
+    /// Runs it until it exits.
     pub(crate) fn output(mut self) -> Output {
         self.command.output().unwrap()
     }
@@ -138,13 +138,13 @@ impl Lines {
         }
     }
 
-    /// All of it, once the program has ended.
+    /// The complete output, after the program has exited.
     fn whole(&mut self) -> String {
         self.reader.take().unwrap().join().unwrap()
     }
 }
 
-/// The program while it runs.
+/// The running program.
 pub(crate) struct Running {
     child: Child,
     stdout: Lines,
@@ -152,7 +152,7 @@ pub(crate) struct Running {
     folder: TempDir,
 }
 
-/// How it ended, and everything it wrote.
+/// Exit code and complete output.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -160,23 +160,23 @@ pub(crate) struct Ended {
 }
 
 impl Running {
-    /// The folder that it runs in.
+    /// Its working directory.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
 
-    /// Waits for the next line of the log that holds this text.
+    /// Waits for the next log line that contains this text.
     pub(crate) fn line_with(&self, text: &str) -> String {
         self.stderr.wait(text, |line| line.contains(text))
     }
 
-    /// Waits for the next line of its standard output that begins so; returns the rest of that line.
+    /// Waits for the next line of standard output with this prefix, and returns the rest of that line.
     pub(crate) fn says(&self, start: &str) -> String {
         let line = self.stdout.wait(start, |line| line.starts_with(start));
         line[start.len()..].to_owned()
     }
 
-    /// Waits until so many lines of the whole log hold this text.
+    /// Waits until the complete log has so many lines with this text.
     pub(crate) fn lines_with(&self, text: &str, count: usize) {
         let held = || self.stderr.read.borrow().iter().filter(|line| line.contains(text)).count();
         if held() < count {
@@ -184,7 +184,7 @@ impl Running {
         }
     }
 
-    /// Where it listens, as its log says.
+    /// The address that it listens on, from its log.
     pub(crate) fn address(&self) -> SocketAddr {
         let line: serde_json::Value = serde_json::from_str(&self.line_with("\"listening\"")).unwrap();
         line["address"].as_str().unwrap().parse().unwrap()
@@ -195,7 +195,7 @@ impl Running {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Waits for its end.
+    /// Waits until it exits.
     pub(crate) fn end(mut self) -> Ended {
         let code = self.child.wait().unwrap().code();
         Ended { code, stdout: self.stdout.whole(), stderr: self.stderr.whole() }
@@ -204,13 +204,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test that failed must not leave it behind. After a proper end both do nothing.
+        // A failed test must not leave it running. After a normal exit both calls do nothing.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// An HTTP answer.
+/// An HTTP response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: String,
@@ -227,7 +227,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     request(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))
 }
 
-/// Sends this text and reads until the other side closes.
+/// Sends this text and reads until the server closes the connection.
 pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();

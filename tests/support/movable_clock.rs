@@ -1,4 +1,4 @@
-//! A wall clock that a test can move, for the processes that are started with it.
+//! A wall clock that a test can move, for the processes that it starts with it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A wall clock that can be moved, for those who are started with it.
+/// Movable wall clock for child processes.
 pub(crate) struct MovableClock {
     folder: TempDir,
 }
@@ -29,15 +29,15 @@ impl MovableClock {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// What a process is started with that is to have it.
+    /// Environment variables that make a process use this clock.
     pub(crate) fn environment(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.path("clock.so")), ("CLOCK_OFFSET", self.path("offset"))]
     }
 
-    /// From now on it is off by so much.
+    /// Sets the offset of the clock from the real time.
     pub(crate) fn move_by(&self, seconds: i64, millis: i64) {
         let micros = (seconds * 1_000 + millis) * 1_000;
-        // In place: it is read through the file's own memory.
+        // Written in place, because processes read the file through a memory mapping.
         let file = std::fs::File::options().write(true).create(true).truncate(false).open(self.path("offset")).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, &micros.to_ne_bytes(), 0).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A PgBouncer of a test's own, in front of a PostgreSQL of the tests.
+//! A PgBouncer for a test, in front of the tests' PostgreSQL.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
@@ -17,12 +17,12 @@ use tempfile::TempDir;
 
 use crate::postgres::other_user;
 
-/// Below what the system gives to whoever asks for any port, and apart from those of the other servers.
+/// Outside the system's range of ephemeral ports, and apart from the ports of the other servers.
 const PORTS: std::ops::Range<u16> = 30_000..32_000;
 
-/// A `pgbouncer` on 127.0.0.1 with a folder of its own. It ends with this.
+/// A `pgbouncer` on 127.0.0.1 with its own directory. It stops on drop.
 ///
-/// It lends connections for a transaction at a time, and is set up as the documentation asks for and no further.
+/// It uses transaction pooling, and has only the settings that the documentation requires.
 pub(crate) struct PgBouncer {
     port: u16,
     postgres: u16,
@@ -31,7 +31,7 @@ pub(crate) struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts it before the PostgreSQL at this port.
+    /// Starts it in front of the PostgreSQL at this port.
     pub(crate) fn start(postgres: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -42,7 +42,7 @@ impl PgBouncer {
                 return bouncer;
             }
         }
-        panic!("pgbouncer does not start");
+        panic!("pgbouncer did not start");
     }
 
     fn settings(&self) -> String {
@@ -63,7 +63,7 @@ impl PgBouncer {
         )
     }
 
-    /// Runs it until it serves; `false` when it ends before, as it does when its port is taken.
+    /// Runs it until it is ready. Returns `false` if it exits before that, as it does if its port is in use.
     fn launch(&mut self) -> bool {
         let file = self.folder.path().join("pgbouncer.ini");
         fs::write(&file, self.settings()).unwrap();
@@ -80,7 +80,7 @@ impl PgBouncer {
             .unwrap_or_else(|error| panic!("cannot run pgbouncer ({error}); apt-get install pgbouncer"));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (tell, ready) = mpsc::channel();
-        // Reads to the end, since a server that nobody listens to stops at a full pipe.
+        // Reads to the end: a server whose output is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if line.contains("process up") {
@@ -97,12 +97,12 @@ impl PgBouncer {
         serves
     }
 
-    /// The way through it to a database.
+    /// URL of a database through this PgBouncer.
     pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Ends it without warning.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -110,10 +110,10 @@ impl PgBouncer {
         }
     }
 
-    /// Ends it, if it runs, and starts it again at the same port.
+    /// Kills it if it runs, and starts it again at the same port.
     pub(crate) fn restart(&mut self) {
         self.kill();
-        assert!(self.launch(), "pgbouncer does not start again");
+        assert!(self.launch(), "pgbouncer did not restart");
     }
 }
 
@@ -123,7 +123,7 @@ impl Drop for PgBouncer {
     }
 }
 
-/// Where Debian keeps it, which is not where everybody looks.
+/// Path of the program. Debian installs it outside the usual `PATH`.
 fn program() -> PathBuf {
     let usual = Path::new("/usr/sbin/pgbouncer");
     if usual.exists() { usual.to_owned() } else { "pgbouncer".into() }

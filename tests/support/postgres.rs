@@ -1,4 +1,4 @@
-//! A PostgreSQL of a test binary's own, with a database for each test.
+//! A PostgreSQL for a test binary, with a database for each test.
 
 #![allow(clippy::unwrap_used, reason = "tests, some of which are unit tests, where it is allowed")]
 #![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
@@ -24,10 +24,10 @@ use std::{
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection};
 use tempfile::TempDir;
 
-/// Below what the system gives to whoever asks for any port, so that a server that restarts finds its own still free.
+/// Outside the system's range of ephemeral ports, so that the port of a server that restarts is still free.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// A `postgres` on 127.0.0.1 with a folder of its own. It ends with this.
+/// A `postgres` on 127.0.0.1 with its own directory. It stops on drop.
 pub(crate) struct PostgresServer {
     port: u16,
     folder: TempDir,
@@ -56,14 +56,14 @@ impl PostgresServer {
                 return server;
             }
         }
-        panic!("postgres does not start");
+        panic!("postgres did not start");
     }
 
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
-    /// Runs it until it serves; `false` when it ends before, as it does when its port is taken.
+    /// Runs it until it is ready. Returns `false` if it exits before that, as it does if its port is in use.
     fn launch(&mut self) -> bool {
         let port = self.port.to_string();
         let data = self.data();
@@ -75,7 +75,7 @@ impl PostgresServer {
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (tell, ready) = mpsc::channel();
-        // Reads to the end, since a server that nobody listens to stops at a full pipe.
+        // Reads to the end: a server whose output is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if line.contains("database system is ready to accept connections") {
@@ -92,7 +92,7 @@ impl PostgresServer {
         serves
     }
 
-    /// What is static is never dropped: somebody else waits for the end of this process, and cleans up.
+    /// Statics are never dropped, so a separate process waits for the end of this one and cleans up.
     fn ends_with_the_process(&self) {
         const CLEAN_UP: &str = r#"read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.05; done; rm -rf "$2""#;
         let pid = self.child.as_ref().unwrap().id().to_string();
@@ -104,11 +104,11 @@ impl PostgresServer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Its other end is closed when the process ends.
+        // The other end of the pipe is closed when this process ends.
         std::mem::forget(waits);
     }
 
-    /// Makes an empty database, and gives its URL.
+    /// Creates an empty database and returns its URL.
     pub(crate) async fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let connection = self.connect("postgres").await;
@@ -117,8 +117,8 @@ impl PostgresServer {
         self.url(&name)
     }
 
-    /// Makes an empty database of a user of its own, who may do what these words of `CREATE ROLE` say and no more, as a user's
-    /// would be; its URL, and the user's name.
+    /// Creates an empty database whose owner is a new role with only these options of `CREATE ROLE`, as in production.
+    /// Returns its URL and the name of the role.
     pub(crate) async fn database_of(&self, may: &str) -> (String, String) {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
         let (name, user) = (format!("test_{number}"), format!("owner_{number}"));
@@ -138,24 +138,24 @@ impl PostgresServer {
         format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// A connection of its own, to look at what is in it and to do what no process should.
+    /// A separate connection, to inspect the data and to do what a process must not do.
     pub(crate) async fn connect(&self, database: &str) -> DatabaseConnection {
         Database::connect(self.url(database)).await.unwrap()
     }
 
-    /// Ends it without warning.
+    /// Stops it without a clean shutdown.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // To the first process alone, which takes the others with it: `kill -9` would leave them behind.
+            // To the first process only, which stops the others. `kill -9` would leave them behind.
             let quit = format!("kill -QUIT {}", child.id());
             assert!(Command::new("sh").args(["-c", &quit]).status().unwrap().success());
             child.wait().unwrap();
         }
     }
 
-    /// Starts it again at the same port, with all that it had kept.
+    /// Starts it again at the same port, with the same data.
     pub(crate) fn start_again(&mut self) {
-        assert!(self.launch(), "postgres does not start again");
+        assert!(self.launch(), "postgres did not restart");
     }
 }
 
@@ -165,7 +165,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// The server that all tests of a binary share. It ends with the process, however that ends.
+/// The server that all tests of a binary share. It stops with the process, however that ends.
 pub(crate) fn shared() -> &'static PostgresServer {
     static SERVER: OnceLock<PostgresServer> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -175,7 +175,7 @@ pub(crate) fn shared() -> &'static PostgresServer {
     })
 }
 
-/// A program of PostgreSQL, as a user that it agrees to run as.
+/// A PostgreSQL program, run as a user that it accepts.
 fn command(program: &str, data: &Path) -> Command {
     let mut command = Command::new(programs().join(program));
     if let Some((uid, gid)) = other_user() {
@@ -185,18 +185,18 @@ fn command(program: &str, data: &Path) -> Command {
     command
 }
 
-/// PostgreSQL does not run as root: if this does, its own user is taken.
+/// Ids of the `postgres` user if this process is root: PostgreSQL does not run as root.
 pub(crate) fn other_user() -> Option<(u32, u32)> {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     root.then(|| {
         let users = fs::read_to_string("/etc/passwd").unwrap();
-        let line = users.lines().find(|line| line.starts_with("postgres:")).expect("PostgreSQL has a user of its own");
+        let line = users.lines().find(|line| line.starts_with("postgres:")).expect("no user `postgres` in /etc/passwd");
         let fields: Vec<_> = line.split(':').collect();
         (fields[2].parse().unwrap(), fields[3].parse().unwrap())
     })
 }
 
-/// Where Debian keeps its programs; the newest version.
+/// Directory of Debian's PostgreSQL programs, of the newest version.
 fn programs() -> PathBuf {
     static FOUND: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut found = FOUND.lock().unwrap();

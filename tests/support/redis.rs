@@ -1,4 +1,4 @@
-//! A Redis of a test's own, and a line to it that can be cut.
+//! A Redis for a test, and a relay to it that can be cut.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
@@ -21,17 +21,17 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Below what the system gives to whoever asks for any port, so that a server that restarts finds its own still free; and
-/// apart from the ports that nodes of a cluster talk over, which are these and 10,000.
+/// Outside the system's range of ephemeral ports, so that the port of a server that restarts is still free. Apart from
+/// the ports of the cluster bus, which are these plus 10,000.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
-/// What any server is started with.
+/// Arguments of every server.
 const ANY: [&str; 6] = ["--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}"];
 
-/// What a server says once it serves, and what a sentinel says.
+/// Log messages of a server and of a sentinel that is ready.
 const SERVES: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
 
-/// A `redis-server` on 127.0.0.1 with a folder of its own. It keeps nothing, and ends with this.
+/// A `redis-server` on 127.0.0.1 with its own directory. It persists nothing and stops on drop.
 pub(crate) struct RedisServer {
     port: u16,
     args: Vec<String>,
@@ -44,21 +44,21 @@ impl RedisServer {
         Self::start_with(&[])
     }
 
-    /// Starts it with more arguments. In them, `{port}` stands for its port and `{folder}` for its folder.
+    /// Starts it with more arguments. In them, `{port}` and `{folder}` are replaced by its port and its directory.
     pub(crate) fn start_with(args: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), args)
     }
 
-    /// Starts it in a folder that holds files it needs.
+    /// Starts it in a directory that contains files that it needs.
     pub(crate) fn start_in(folder: TempDir, args: &[&str]) -> Self {
         let keep_nothing = ["--save", "", "--appendonly", "no"];
         Self::run(folder, &[&ANY[..], &keep_nothing, args].concat())
     }
 
-    /// Starts a sentinel that watches nothing yet.
+    /// Starts a sentinel that monitors nothing yet.
     pub(crate) fn start_sentinel() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // It insists on a file, to write down what it learns.
+        // A sentinel requires a configuration file that it can write to.
         std::fs::write(folder.path().join("sentinel.conf"), "").unwrap();
         Self::run(folder, &[&["{folder}/sentinel.conf", "--sentinel"], &ANY[..]].concat())
     }
@@ -71,10 +71,10 @@ impl RedisServer {
                 return server;
             }
         }
-        panic!("redis-server does not start with {args:?}");
+        panic!("redis-server did not start with {args:?}");
     }
 
-    /// Runs it until it serves; `false` when it ends before, as it does when its port is taken.
+    /// Runs it until it is ready. Returns `false` if it exits before that, as it does if its port is in use.
     fn launch(&mut self) -> bool {
         let port = self.port.to_string();
         let folder = self.folder.path().to_str().unwrap();
@@ -87,7 +87,7 @@ impl RedisServer {
             .unwrap_or_else(|error| panic!("cannot run redis-server ({error}); apt-get install redis-server"));
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (tell, ready) = mpsc::channel();
-        // Reads to the end, since a server that nobody listens to stops at a full pipe.
+        // Reads to the end: a server whose output is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if SERVES.iter().any(|text| line.contains(text)) {
@@ -116,12 +116,12 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
     }
 
-    /// A client of its own, to look at what is in it and to do what no process should.
+    /// A separate client, to inspect the data and to do what a process must not do.
     pub(crate) fn client(&self) -> redis::Client {
         redis::Client::open(("127.0.0.1", self.port)).unwrap()
     }
 
-    /// Ends it without warning.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -129,18 +129,18 @@ impl RedisServer {
         }
     }
 
-    /// Ends it, if it runs, and starts it again at the same port. What it held is gone.
+    /// Kills it if it runs, and starts it again at the same port. Its data is lost.
     pub(crate) fn restart_empty(&mut self) {
         self.kill();
-        assert!(self.launch(), "redis-server does not start again");
+        assert!(self.launch(), "redis-server did not restart");
     }
 
-    /// Holds it still: it keeps its connections, and answers nothing.
+    /// Suspends it: its connections stay open, and it does not respond.
     pub(crate) fn stop(&self) {
         self.signal("STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub(crate) fn resume(&self) {
         self.signal("CONT");
     }
@@ -157,7 +157,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// A line to a server that can be cut, and made slow. It has a thread of its own, and ends with this.
+/// A TCP relay to a server that can be cut and delayed. It has its own thread and stops on drop.
 pub(crate) struct Relay {
     port: u16,
     line: watch::Sender<Line>,
@@ -187,7 +187,7 @@ impl Relay {
         format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
     }
 
-    /// Ends all connections; new ones end as soon as they are made.
+    /// Closes all connections. New ones are closed at once.
     pub(crate) fn cut(&self) {
         self.line.send_modify(|line| line.cut = true);
     }
@@ -197,7 +197,7 @@ impl Relay {
         self.line.send_modify(|line| line.cut = false);
     }
 
-    /// What is sent to the server from now on arrives so much later.
+    /// Delays what is sent to the server from now on.
     pub(crate) fn delay(&self, delay: Duration) {
         self.line.send_modify(|line| line.delay = delay);
     }
@@ -208,7 +208,7 @@ async fn accept(listener: StdListener, target: u16, mut state: watch::Receiver<L
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // An error means that the relay has been dropped.
+            // An error means that the relay was dropped.
             Err(_) = async { state.wait_for(|_| false).await.map(drop) } => return,
         };
         let Ok((from, _)) = accepted else { continue };
@@ -218,7 +218,7 @@ async fn accept(listener: StdListener, target: u16, mut state: watch::Receiver<L
     }
 }
 
-/// Carries one connection until either side or the line ends it.
+/// Forwards one connection until either side or the relay closes it.
 async fn carry(from: TcpStream, target: u16, mut state: watch::Receiver<Line>) {
     let Ok(to) = TcpStream::connect(("127.0.0.1", target)).await else { return };
     from.set_nodelay(true).unwrap();
@@ -233,7 +233,8 @@ async fn carry(from: TcpStream, target: u16, mut state: watch::Receiver<Line>) {
     }
 }
 
-/// Carries bytes one way. Each piece is late by what the delay was when it came, however many are on their way.
+/// Forwards bytes in one direction. Each chunk is delayed by the delay at its arrival, regardless of other chunks in
+/// flight.
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, delay: impl Fn() -> Duration) {
     let (send, mut pieces) = queue::unbounded_channel::<(Instant, Vec<u8>)>();
     let read = async {

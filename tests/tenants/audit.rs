@@ -1,4 +1,4 @@
-//! Every change leaves one note, in the audit of whoever made it.
+//! Every change leaves one audit row, visible to its tenant.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ on_both! {
     async fn every_way_that_changes_something_leaves_one_note_and_others_none(town) {
         for (number, (way, row)) in rows().into_iter().enumerate() {
             let changes = way.method != "GET" && !UNNOTED.contains(&way.path);
-            assert_eq!(row.leaves.is_some(), changes, "{way:?}: what changes something leaves a note");
+            assert_eq!(row.leaves.is_some(), changes, "{way:?}: a route that changes something leaves an audit row");
             let (ask, holder) = (row.ask(&town).await, row.key(way, &town));
             let (before, name) = (town.notes().len(), format!("request-{number}"));
             let answer = town.with_name(&name, holder.text(), way.method, &ask.path, &ask.body);
@@ -22,7 +22,7 @@ on_both! {
             let told: Vec<_> = new.iter().map(told).collect();
             let expected: Vec<_> = row.leaves.iter().map(|action| [*action, holder.id(), &name].map(str::to_owned)).collect();
             assert_eq!(told, expected, "{way:?}: {new:?}");
-            // What was so already is not changed, and what is gone is not either: no second note.
+            // A repeated request changes nothing, and leaves no second row.
             if matches!(way.method, "DELETE") && !way.path.starts_with("/state") || way.path.ends_with("/cancel") {
                 let before = town.notes().len();
                 town.with(holder.text(), way.method, &ask.path, &ask.body);

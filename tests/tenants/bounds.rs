@@ -1,10 +1,10 @@
-//! A key that submits without end meets its bound, and disturbs no other caller.
+//! A key that submits without end reaches its limit, and does not affect other callers.
 
 use serde_json::{Value, json};
 
 use super::town::{ADMIN, Engine, Town};
 
-/// Direct messages to many users, each of whom has a queue of its own.
+/// Direct messages to many users, each of whom has a queue.
 fn messages(first: u64, count: u64) -> Value {
     let one = |user: u64| json!({"kind": "send_dm", "payload": {"user_id": user.to_string(), "content": "hello"}});
     json!({"operations": (first..first + count).map(one).collect::<Vec<_>>()})
@@ -17,7 +17,7 @@ fn usage_of(town: &Town, by: &str, name: &str) -> Value {
     scopes.into_iter().find(|scope| scope["by"] == by && scope["name"] == name).unwrap_or_default()
 }
 
-/// Submits until it is refused: how many operations were accepted, and the problem.
+/// Submits until a request is rejected. Returns how many operations were accepted, and the problem.
 fn flood(town: &Town) -> (u64, Value) {
     let path = format!("/v1/guilds/{}/operations", town.acme);
     let mut accepted = 0;
@@ -30,7 +30,7 @@ fn flood(town: &Town) -> (u64, Value) {
             return (accepted, problem);
         }
         accepted += 100;
-        assert!(accepted < 5_000, "no bound was met");
+        assert!(accepted < 5_000, "no limit was reached");
     }
 }
 
@@ -44,13 +44,13 @@ async fn flood_of_messages_meets_the_bound_of_its_key(engine: Engine) {
     assert_eq!(problem["type"], "urn:guildhall:problem:share-full");
     assert_eq!([&problem["bound"], &problem["setting"]], ["key_operations", "store.max_queued_per_key"], "{problem}");
     assert_eq!([&problem["used"], &problem["more"], &problem["most"]], [500, 100, 500], "{problem}");
-    // A second key of the tenant has what is left of the tenant's share, and no more.
+    // A second key of the tenant has the rest of the tenant's share, and no more.
     let second = town.key("acme", &["operations:write", &format!("guild:{}", town.acmes_other)]);
     let path = format!("/v1/guilds/{}/operations", town.acmes_other);
     assert_eq!(town.with(&second.text, "POST", &path, &messages(1, 200)).status, 202);
     let refused = town.with(&second.text, "POST", &path, &messages(300, 1));
     assert_eq!((refused.status, &refused.json()["bound"]), (429, &json!("tenant_operations")), "{}", refused.body);
-    // Another tenant and the operator are not disturbed.
+    // Another tenant and the operator are not affected.
     let rival = town.key("rival", &["operations:write", "operations:read", &format!("guild:{}", town.rivals)]);
     let role = json!({"kind": "create_role", "payload": {"name": "Fresh"}});
     let theirs = town.submit(&rival.text, town.rivals, &role);
@@ -87,7 +87,7 @@ async fn flood_of_messages_meets_the_bound_of_its_key_on_postgres() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_file_is_told_with_507_and_replays_still_work() {
-    // No share fills the file alone; those of many tenants do.
+    // No single share fills the file; the shares of many tenants do.
     let town = Town::open_with(Engine::Sqlite, &[("GUILDHALL__STORE__MAX_BYTES", "4194304")]).await;
     assert_eq!(town.admin("POST", "/v1/pause", &Value::Null).status, 200);
     let mut once = messages(1, 1)["operations"][0].clone();
@@ -109,7 +109,7 @@ async fn full_file_is_told_with_507_and_replays_still_work() {
                 break 'full answer;
             }
         }
-        panic!("4 MiB are never full");
+        panic!("the limit of 4 MiB is never reached");
     };
     assert_eq!(problem.status, 507, "{}", problem.body);
     let said = problem.json();
@@ -118,7 +118,7 @@ async fn full_file_is_told_with_507_and_replays_still_work() {
     assert_eq!(said["most"], 4_194_304 / 2);
     let replay = town.with(&town.owner.text, "POST", &path, &once);
     assert_eq!(replay.status, 200, "{}", replay.body);
-    // Everything that is no operation is still written.
+    // Writes other than operations still succeed.
     assert_eq!(town.admin("PUT", "/v1/state/a:b", &json!({"value": 1})).status, 204);
     assert_eq!(town.admin("POST", "/v1/resume", &Value::Null).status, 200);
     let id = replay.json()["id"].as_str().unwrap().to_owned();

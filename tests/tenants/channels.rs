@@ -1,4 +1,4 @@
-//! A key for one guild cannot name a channel of another, over the whole of the program.
+//! A key for one guild cannot use a channel of another, in the whole program.
 
 use guildhall_sim::Snowflake;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn message(channel: &str) -> Value {
     json!({"kind": "send_message", "payload": {"channel_id": channel, "content": "hello"}})
 }
 
-/// What becomes of an operation.
+/// Waits until an operation is final, and returns it.
 fn ends(town: &Town, id: &str) -> Value {
     let is_over = |state: &Value| ["succeeded", "dead"].iter().any(|over| state == over);
     town.until(&format!("/v1/operations/{id}"), |answer| is_over(&answer.json()["state"])).json()
@@ -24,20 +24,20 @@ fn ends(town: &Town, id: &str) -> Value {
 on_both! {
     async fn a_channel_of_another_guild_is_named_in_vain_and_never_called(town) {
         let theirs = town.channel(town.rivals);
-        // Nobody has looked it up yet: it is accepted, looked up before it is sent, and given up.
+        // The channel is not cached yet: it is accepted, looked up before it is sent, and dead.
         let id = town.submit(&town.owner.text, town.acme, &message(&theirs));
         let shown = ends(&town, &id);
         assert_eq!((&shown["state"], &shown["error"]["class"]), (&json!("dead"), &json!("not_found")), "{shown}");
         let says = shown["error"]["message"].as_str().unwrap();
         assert!(says.contains(&format!("no channel {theirs} in guild {}", town.acme)), "{says}");
         assert_eq!(sent(&town), 0);
-        // From now on it is known, and not accepted.
+        // From now on it is cached, and rejected at submission.
         let guild = format!("/v1/guilds/{}/operations", town.acme);
         let many = json!({"operations": [{"kind": "create_role", "payload": {"name": "x"}}, message(&theirs)]});
         let refused = town.with(&town.owner.text, "POST", &guild, &many);
         assert_eq!(refused.status, 404, "{}", refused.body);
         assert_eq!(refused.json()["errors"][0]["field"], "operations[1].payload", "{}", refused.body);
-        // Nor does it help to have somebody else try again.
+        // A redrive by another caller does not help.
         let redriven = town.admin("POST", &format!("/v1/dead-letters/{id}/redrive"), &Value::Null);
         assert_eq!(redriven.status, 202, "{}", redriven.body);
         let again = ends(&town, redriven.json()["id"].as_str().unwrap());
@@ -86,14 +86,14 @@ on_both! {
         }
         let leave = json!({"kind": "request", "payload": {"method": "DELETE", "path": format!("/users/@me/guilds/{}", town.acme)}});
         assert_eq!(town.with(fleet, "POST", "/v1/operations", &leave).status, 404);
-        assert_eq!(ask("/channels/seven").status, 403, "what does not tell where it goes");
+        assert_eq!(ask("/channels/seven").status, 403, "the target of the path is unknown");
         let reads = |guild: Snowflake, path: String| {
             let read = json!({"kind": "read", "payload": {"path": path}});
             town.with(&town.owner.text, "POST", &format!("/v1/guilds/{guild}/operations"), &read).status
         };
         assert_eq!(reads(town.acme, format!("/guilds/{}/roles", town.acme)), 202);
         assert_eq!(reads(town.acme, format!("/guilds/{}/roles", town.rivals)), 403, "it needs the scope application first");
-        // What was refused is written down.
-        town.until("/v1/audit?action=refused&limit=500", |answer| answer.body.contains("there is no guild"));
+        // The rejection is in the audit.
+        town.until("/v1/audit?action=refused&limit=500", |answer| answer.body.contains("does not exist, or the key of this operation has no access"));
     }
 }

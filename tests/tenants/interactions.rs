@@ -11,13 +11,13 @@ use super::{
     town::{ADMIN, Town, on_both},
 };
 
-/// An interaction as the bot's own code knows it.
+/// An interaction, as the bot's own code knows it.
 struct Interaction {
     id: String,
     token: String,
 }
 
-/// Lets a member use a command, over the gateway. No handler exists for it.
+/// Fires a command over the gateway. No handler exists for it.
 async fn fire(town: &Town, guild: Snowflake) -> Interaction {
     let fired = town.sim.fire(FireSpec::command(guild, "unhandled")).await.unwrap();
     Interaction { id: fired.id.unwrap().to_string(), token: fired.token.unwrap() }
@@ -115,7 +115,7 @@ on_both! {
                 let answer = town.with(&stranger.text, "POST", &path(town.acme), &response(kind, &id, &token));
                 assert_eq!(answer.status, 404, "{whose}: {}", answer.body);
             }
-            // The message does not depend on what is wrong.
+            // The message does not reveal which part is invalid.
             let message = |answer: &Answer| answer.json()["errors"][0]["message"].clone();
             assert_eq!(message(&other_token), message(&other_id));
             assert_eq!(message(&other_token), message(&other_guild));
@@ -153,7 +153,7 @@ on_both! {
     async fn paths_of_interactions_are_checked_in_any_encoding(town) {
         let application = town.sim.application(CANARY).unwrap();
         let Interaction { id, token } = fire(&town, town.nobodys).await;
-        // `request` needs the scope application, which no key of another tenant has; and danger for paths in capitals.
+        // `request` needs the scope application, which no key of another tenant has, and danger for paths in capitals.
         let key = town.key("default", &["operations:write", "operations:read", "application", "danger"]);
         let deferred = accepted(&town, &key.text, town.nobodys, &response("defer_reply", &id, &token));
         assert_eq!(ends(&town, &deferred)["state"], "succeeded");

@@ -1,5 +1,5 @@
-//! Who may do what, over every way into the API of the real program, on a simulated Discord: on SQLite, and on a PostgreSQL
-//! that keeps tenants apart itself.
+//! Authorization on every route of the API of the real program, against a simulated Discord: on SQLite, and on
+//! PostgreSQL with row-level security.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Every way × whoever asks.
+//! Every route × every kind of caller.
 
 use guildhall_core::access::Scope;
 use serde_json::Value;
@@ -25,7 +25,7 @@ on_both! {
         };
         for (way, row) in rows() {
             let ask = row.ask(&town).await;
-            for (who, key) in [("nobody", ""), ("a revoked key", &*revoked.text), ("another secret", &other_secret), ("words", "gh_x")] {
+            for (who, key) in [("no key", ""), ("a revoked key", &*revoked.text), ("another secret", &other_secret), ("a malformed key", "gh_x")] {
                 let answer = town.with(key, way.method, &ask.path, &ask.body);
                 is_problem(&answer, 401, "unauthorized", &format!("{way:?} by {who}"));
                 assert!(answer.head.contains("www-authenticate"), "{way:?}");
@@ -70,12 +70,12 @@ on_both! {
                     }
                     About::Everything => is_problem(&answer, 403, "forbidden", &what),
                 }
-                // What was refused may be noted, by this key; nothing else happened.
+                // The rejection may be in the audit, with this key. Nothing else happened.
                 let notes = town.notes();
                 let new = &notes[..notes.len() - before];
                 assert!(new.iter().all(|note| note["action"] == "refused"), "{what}: {new:?}");
             }
-            // And it goes right for whose it is.
+            // The request succeeds with a key that has access.
             let (ask, holder) = (row.ask(&town).await, row.key(way, &town));
             let answer = town.with(holder.text(), way.method, &ask.path, &ask.body);
             assert!((200..300).contains(&answer.status), "{way:?}: {} {}", answer.status, answer.body);

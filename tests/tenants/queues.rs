@@ -1,4 +1,4 @@
-//! Tenants that write to the same user do not meet in one queue.
+//! Tenants that message the same user do not share a queue.
 
 use serde_json::{Value, json};
 
@@ -19,13 +19,13 @@ async fn delayed_dm_holds_up_no_other(engine: Engine) {
     let delayed = town.submit(&town.owner.text, town.acme, &dm(MONTH_MS));
     let own = town.submit(&town.owner.text, town.acme, &dm(0));
     let theirs = town.submit(&rival.text, town.rivals, &dm(0));
-    // Discord knows no such user: they have had their turn.
+    // Discord has no such user, so the operations fail when they are executed.
     for id in [&own, &theirs] {
         town.until(&format!("/v1/operations/{id}"), |answer| answer.json()["state"] == "dead");
     }
     let shown = town.with(&town.owner.text, "GET", &format!("/v1/operations/{delayed}"), &Value::Null).json();
     assert_eq!((&shown["state"], &shown["waits_for"]["reason"]), (&json!("scheduled"), &json!("delay")), "{shown}");
-    // What the operator does in a tenant's guild stands in the tenant's queue.
+    // An operation of the operator in a tenant's guild is in the tenant's queue.
     let by_operator = town.submit(super::town::ADMIN, town.acme, &dm(MONTH_MS));
     let listed = town.with(&town.owner.text, "GET", "/v1/operations?state=scheduled", &Value::Null).json();
     let ids: Vec<_> = listed["operations"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect();

@@ -1,4 +1,4 @@
-//! Neither the token nor a key's secret shows: not in an answer, not in the metrics, not in the log at its most talkative.
+//! Neither the token nor the secret of a key appears in a response, in the metrics, or in the log at level trace.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ async fn no_answer_no_metric_and_no_line_of_the_log_holds_a_secret() {
             for key in [row.key(way, &town).text(), ADMIN, &stranger.text, ""] {
                 let ask = row.ask(&town).await;
                 town.with(key, way.method, &ask.path, &ask.body);
-                // And what makes no sense, since errors like to repeat what they were given.
+                // Also malformed bodies, since errors may repeat their input.
                 let wrong = format!("{{\"kind\": \"{key}\", \"{key}\": 1");
                 town.with(key, way.method, &ask.path, &Value::String(wrong));
             }
@@ -27,21 +27,21 @@ async fn no_answer_no_metric_and_no_line_of_the_log_holds_a_secret() {
         }
         let keys = town.made.lock().unwrap().clone();
         let (answers, log) = town.close();
-        assert!(answers.len() > 200 && log.contains("\"TRACE\""), "{} answers", answers.len());
-        // A key is told once, to whoever made it.
+        assert!(answers.len() > 200 && log.contains("\"TRACE\""), "{} responses", answers.len());
+        // A key is in one response only: the one that creates it.
         let tells = |asked: &str| asked == "POST /v1/keys" || asked.ends_with("/rotate");
         for (asked, answer) in &answers {
             for secret in [CANARY, ADMIN] {
-                assert!(!answer.contains(secret), "{asked} tells {secret}: {answer}");
+                assert!(!answer.contains(secret), "{asked} exposes {secret}: {answer}");
             }
             if !tells(asked) {
                 let told = keys.iter().find(|key| answer.contains(key.secret()));
-                assert!(told.is_none(), "{asked} tells a key's secret: {answer}");
+                assert!(told.is_none(), "{asked} exposes the secret of a key: {answer}");
             }
         }
         for secret in [CANARY, ADMIN].into_iter().chain(keys.iter().map(Key::secret)) {
             let line = log.lines().find(|line| line.contains(secret));
-            assert!(line.is_none(), "the log holds a secret: {line:?}");
+            assert!(line.is_none(), "the log has a secret: {line:?}");
         }
     }
 }

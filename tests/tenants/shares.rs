@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use super::town::{ADMIN, Engine, Town};
 
-/// The setting `invalid_requests.limit`: one key, tenant or guild may have 25.
+/// The setting `invalid_requests.limit`: one key, tenant or guild may use 25.
 const LIMIT: [(&str, &str); 1] = [("GUILDHALL__INVALID_REQUESTS__LIMIT", "100")];
 
 fn state(town: &Town, id: &str) -> Value {
     town.admin("GET", &format!("/v1/operations/{id}"), &Value::Null).json()
 }
 
-/// Submits operations that make roles.
+/// Submits operations that create roles.
 fn flood(town: &Town, key: &str, guild: Snowflake, count: usize) -> Vec<String> {
     let role = |n: usize| json!({"kind": "create_role", "payload": {"name": format!("role {n}")}});
     let body = json!({"operations": (0..count).map(role).collect::<Vec<_>>()});
@@ -53,7 +53,7 @@ async fn flood_of_forbidden_calls_holds_only_its_own_key() {
         assert_eq!(delayed["attempts"], 0, "{delayed}");
         let says = delayed["error"]["message"].as_str().unwrap();
         let expected =
-            format!("key {} has 25 of the 25 invalid requests that one key may have in 10 minutes", greedy.id);
+            format!("key {} has used 25 of the 25 invalid requests that one key may use in 10 minutes", greedy.id);
         assert!(says.contains(&expected), "{says}");
     }
     assert_eq!(town.sim.score().invalid_requests, 25);
@@ -66,11 +66,11 @@ async fn flood_of_forbidden_calls_holds_only_its_own_key() {
     for id in flood(&town, &rivals.text, town.rivals, 10) {
         until_ended(&town, &id, "succeeded");
     }
-    // Another key of the same tenant would add to what the tenant has.
+    // Another key of the same tenant would add to the share of the tenant.
     let second = town.key("acme", &["operations:write", &guilds[0]]);
     let id = town.submit(&second.text, town.acme, &channel);
     let delayed = until_ended(&town, &id, "delayed");
-    assert!(delayed["error"]["message"].as_str().unwrap().contains("tenant acme has 25 of the 25"), "{delayed}");
+    assert!(delayed["error"]["message"].as_str().unwrap().contains("tenant acme has used 25 of the 25"), "{delayed}");
     assert_eq!(town.sim.score().invalid_requests, 25);
 
     let limits = town.admin("GET", "/v1/limits", &Value::Null).json();
@@ -98,7 +98,7 @@ async fn flood_of_forbidden_calls_holds_only_its_own_key() {
         assert_eq!(labelled, None);
     }
     let (_, log) = town.close();
-    assert!(log.contains("share of invalid requests used up"), "the log says so");
+    assert!(log.contains("share of invalid requests used up"), "the log has a line for it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,8 +113,8 @@ async fn guild_at_its_share_waits_and_other_guilds_do_not() {
     }
     let delayed = until_ended(&town, &ids[25], "delayed");
     let says = delayed["error"]["message"].as_str().unwrap();
-    assert!(says.contains(&format!("guild {} has 25 of the 25", town.acme)), "{says}");
-    // What is behind it in the guild's queue would be held, too: it is not tried.
+    assert!(says.contains(&format!("guild {} has used 25 of the 25", town.acme)), "{says}");
+    // The operation behind it in the queue of the guild would be held, too: it is not attempted.
     assert_eq!(state(&town, &ids[26])["state"], "queued");
     for id in flood(&town, ADMIN, town.acmes_other, 10) {
         until_ended(&town, &id, "succeeded");

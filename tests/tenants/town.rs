@@ -18,7 +18,7 @@ use super::{
     support::{Answer, CANARY, Guildhall, Running, STUCK, request},
 };
 
-/// The key of the settings.
+/// The admin key of the settings.
 pub(crate) const ADMIN: &str = "gh_admin_of-a-town";
 
 /// A handler that always fails, so that there are dead events.
@@ -35,7 +35,7 @@ pub(crate) enum Engine {
     Postgres,
 }
 
-/// A key, as its holder has it, and its id.
+/// An API key and its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) text: String,
@@ -43,32 +43,32 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The part of it that nobody else may know.
+    /// The secret part of the key.
     pub(crate) fn secret(&self) -> &str {
         self.text.rsplit_once(&self.id).unwrap().1
     }
 }
 
-/// A daemon, and whoever has something to do with it: `acme` has two guilds, `rival` has one, and one is nobody's.
+/// A daemon and its tenants: `acme` has two guilds, `rival` has one, and one guild belongs to no tenant.
 pub(crate) struct Town {
     pub(crate) sim: SimHandle,
     running: Running,
     address: SocketAddr,
     _folder: TempDir,
-    /// What was answered so far, by what was asked.
+    /// All responses so far, each with its request.
     answers: Mutex<Vec<(String, String)>>,
     pub(crate) made: Mutex<Vec<Key>>,
     pub(crate) acme: Snowflake,
     pub(crate) acmes_other: Snowflake,
     pub(crate) rivals: Snowflake,
     pub(crate) nobodys: Snowflake,
-    /// For `acme`'s first guild, with all that a key of a guild can be good for.
+    /// Key for the first guild of `acme`, with all scopes that a key of a guild can have.
     pub(crate) owner: Key,
-    /// For everything of the tenant `default`, but keys.
+    /// Key for everything of the tenant `default`, except keys.
     pub(crate) fleet: Key,
 }
 
-/// The scopes that go with a guild, or with any tenant.
+/// Scopes that a key of a guild, or of any tenant, can have.
 pub(crate) fn scopes_of_tenants() -> Vec<&'static str> {
     Scope::ALL.into_iter().filter(|scope| !scope.is_everywhere()).map(Scope::name).collect()
 }
@@ -100,7 +100,7 @@ impl Town {
             .env("GUILDHALL__STORE__URL", &url)
             .env("GUILDHALL__STORE__ROW_SECURITY", required)
             .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
-            // Every way is tried with every key, as fast as it goes.
+            // Every route is requested with every key, without a pause.
             .env("GUILDHALL__API__POLICIES__HEAVY_PER_SECOND", "0")
             .env("GUILDHALL__API__POLICIES__LIGHT_PER_SECOND", "0")
             .env("GUILDHALL__API__POLICIES__FAILED_PER_SECOND", "0")
@@ -137,14 +137,14 @@ impl Town {
         own.push(&guild);
         town.owner = town.key("acme", &own);
         town.fleet = town.key("default", &whole);
-        // Guilds belong to whose key names them first.
+        // A guild belongs to the tenant of the first key that names it.
         for (tenant, guild) in [("acme", town.acmes_other), ("rival", town.rivals)] {
             town.key(tenant, &["operations:read", &format!("guild:{guild}")]);
         }
         town
     }
 
-    /// Makes a key.
+    /// Creates a key.
     pub(crate) fn key(&self, tenant: &str, scopes: &[&str]) -> Key {
         let made = self.admin("POST", "/v1/keys", &json!({"name": "a test", "tenant": tenant, "scopes": scopes}));
         assert_eq!(made.status, 201, "{}", made.body);
@@ -154,8 +154,8 @@ impl Town {
         key
     }
 
-    /// Those who have no business with `acme`'s first guild: of no tenant in particular, of another one, and of the same for
-    /// another guild.
+    /// Keys without access to the first guild of `acme`: of the tenant `default`, of another tenant, and of the same
+    /// tenant for another guild.
     pub(crate) fn strangers(&self) -> Vec<(&'static str, Key)> {
         let scopes = scopes_of_tenants();
         let elsewhere = format!("guild:{}", self.acmes_other);
@@ -170,7 +170,7 @@ impl Town {
         self.with(ADMIN, method, path, body)
     }
 
-    /// Asks with a key, or without one if it is empty. What is asked is called `name`, if it has one.
+    /// Sends a request with a key, or without one if it is empty. `name` is the request id, if it is not empty.
     pub(crate) fn with_name(&self, name: &str, key: &str, method: &str, path: &str, body: &Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let key = if key.is_empty() { String::new() } else { format!("Authorization: Bearer {key}\r\n") };
@@ -180,7 +180,7 @@ impl Town {
             "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{key}{name}Content-Type: application/json\r\n\
              Content-Length: {length}\r\n\r\n{body}"
         );
-        // A stream does not end by itself: its beginning has to do.
+        // A stream does not end by itself. Its first bytes are enough.
         let asks = if path.ends_with("/stream") { glance } else { request };
         let answer = block_in_place(|| asks(self.address, &head));
         self.answers.lock().unwrap().push((format!("{method} {path}"), format!("{}\n{}", answer.head, answer.body)));
@@ -191,7 +191,7 @@ impl Town {
         self.with_name("", key, method, path, body)
     }
 
-    /// Asks until the answer is as it should be.
+    /// Repeats a request until the response satisfies the condition.
     pub(crate) fn until(&self, path: &str, is_so: impl Fn(&Answer) -> bool) -> Answer {
         let deadline = Instant::now() + STUCK;
         loop {
@@ -199,31 +199,31 @@ impl Town {
             if is_so(&answer) {
                 return answer;
             }
-            assert!(Instant::now() < deadline, "never: {path}: {} {}", answer.status, answer.body);
+            assert!(Instant::now() < deadline, "timed out: {path}: {} {}", answer.status, answer.body);
             block_in_place(|| std::thread::sleep(Duration::from_millis(20)));
         }
     }
 
-    /// Reads metrics until they are as they should be.
+    /// Reads metrics until they satisfy the condition.
     pub(crate) fn until_metrics(&self, is_so: impl Fn(&str) -> bool) {
         self.until("/metrics", |answer| is_so(&answer.body));
     }
 
-    /// Submits an operation, and gives its id.
+    /// Submits an operation. Returns its id.
     pub(crate) fn submit(&self, key: &str, guild: Snowflake, operation: &Value) -> String {
         let answer = self.with(key, "POST", &format!("/v1/guilds/{guild}/operations"), operation);
         assert_eq!(answer.status, 202, "{}", answer.body);
         answer.json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// An operation of `acme`'s first guild that waits for an hour.
+    /// Submits an operation of the first guild of `acme` with a delay of an hour.
     pub(crate) fn waiting(&self) -> String {
         let later = json!({"kind": "create_role", "payload": {"name": "Later"}, "delay_ms": 3_600_000});
         self.submit(&self.owner.text, self.acme, &later)
     }
 
-    /// An operation of `acme`'s first guild that was given up, with its letter. It stands in the line of a user, since what
-    /// waits in the guild's would hold it up.
+    /// Submits an operation of the first guild of `acme` that fails, and waits for its dead letter. It is in the queue
+    /// of a user, because an operation that waits in the queue of the guild would block it.
     pub(crate) fn dead(&self) -> String {
         let nobody = json!({"kind": "send_dm", "payload": {"user_id": "5", "content": "is anybody there?"}});
         let id = self.submit(&self.owner.text, self.acme, &nobody);
@@ -231,7 +231,7 @@ impl Town {
         id
     }
 
-    /// The place of an event that a handler gave up.
+    /// Position of an event whose handler failed.
     pub(crate) async fn dead_event(&self) -> String {
         self.sim.fire(FireSpec::command(self.acme, "broken")).await.unwrap();
         let listed = self.until("/v1/events/dead", |answer| {
@@ -240,14 +240,14 @@ impl Town {
         listed.json()["events"][0]["place"].as_str().unwrap().to_owned()
     }
 
-    /// The notes that are kept, the newest first.
+    /// Audit rows, newest first.
     pub(crate) fn notes(&self) -> Vec<Value> {
         let answer = self.admin("GET", "/v1/audit?limit=500", &Value::Null);
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()["audit"].as_array().unwrap().clone()
     }
 
-    /// A channel of a guild.
+    /// A text channel of a guild.
     pub(crate) fn channel(&self, guild: Snowflake) -> String {
         let read = json!({"kind": "read", "payload": {"path": format!("/guilds/{guild}/channels")}});
         let id = self.submit(ADMIN, guild, &read);
@@ -257,7 +257,7 @@ impl Town {
         text["id"].as_str().unwrap().to_owned()
     }
 
-    /// Everything that was answered, and what it wrote until its end.
+    /// Stops the daemon. Returns all responses and everything that it logged.
     pub(crate) fn close(self) -> (Vec<(String, String)>, String) {
         self.running.signal("TERM");
         let ended = block_in_place(|| self.running.end());
@@ -266,14 +266,14 @@ impl Town {
     }
 }
 
-/// Sends this text and reads what comes back first: all of a refusal, and of a stream how it begins.
+/// Sends a request and reads the first part of the response: the whole of a rejection, or the start of a stream.
 fn glance(address: SocketAddr, text: &str) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(STUCK)).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut answer = String::new();
     let mut piece = [0; 4_096];
-    // A refusal says how long it is; a stream has begun once its head is there.
+    // A rejection has a Content-Length; a stream has started once its head has arrived.
     let is_whole = |answer: &str| {
         answer.split_once("\r\n\r\n").is_some_and(|(head, body)| {
             let said =
@@ -283,7 +283,7 @@ fn glance(address: SocketAddr, text: &str) -> Answer {
     };
     while !is_whole(&answer) {
         let read = stream.read(&mut piece).unwrap();
-        assert!(read > 0, "it ended before it had begun: {answer:?}");
+        assert!(read > 0, "the connection ended before the response: {answer:?}");
         answer.push_str(std::str::from_utf8(&piece[..read]).unwrap());
     }
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

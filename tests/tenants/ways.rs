@@ -1,5 +1,5 @@
-//! What is expected of every way into the API. A way that has no row here fails the tests: whoever adds one says here whom it
-//! is for, and what it leaves behind.
+//! Expectations for every route of the API. A route without a row here fails the tests: a new route needs a row with
+//! its access rule and its audit action.
 
 use guildhall::api::{Route, WAYS};
 use guildhall_core::access::Scope;
@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 
 use super::town::{ADMIN, Key, Town};
 
-/// What a way is about, and so what it is to those who have no business there.
+/// What a route is about. It decides the response to a key without access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
-    /// A guild, an operation or a letter: it is not there (404).
+    /// A guild, an operation or a dead letter: it is not found (404).
     Something,
-    /// Several of them: those that are one's own, and of others not a trace (200).
+    /// A list: it has only entries that the key can see (200).
     Several,
-    /// Everything at once, or what belongs to no guild: a key needs a scope that no key of a guild has (403).
+    /// Everything at once, or something without a guild: needs a scope that no key of a guild has (403).
     Everything,
 }
 
-/// What a way is asked for, once what it needs is there.
+/// A request for a route, with everything that it needs in place.
 pub(crate) struct Ask {
     pub(crate) path: String,
     pub(crate) body: Value,
 }
 
-/// What is expected of a way.
+/// Expectations for a route.
 pub(crate) struct Row {
     method: &'static str,
     path: &'static str,
     pub(crate) about: About,
-    /// What a key needs beside the way's scope.
+    /// A scope that is needed in addition to the scope of the route.
     pub(crate) also: Option<Scope>,
-    /// The action that its one note in the audit names, if it changes something.
+    /// The action in its audit row, if it changes something.
     pub(crate) leaves: Option<&'static str>,
 }
 
@@ -85,36 +85,36 @@ const ROWS: &[Row] = &[
     row("POST", "/shards/{id}/restart", Everything, Some("shards.restart")),
     row("GET", "/budgets", Everything, None),
     row("GET", "/budgets/{name}", Everything, None),
-    // What is taken of a budget is counted by the hour; a note of each would be all that there is.
+    // What is spent of a budget is counted by the hour. One row for each request would flood the audit.
     row("POST", "/budgets/{name}/acquire", Everything, None),
     row("POST", "/budgets/{name}/observe", Everything, Some("budgets.observe")),
 ];
 
-/// Ways that change something, and leave no note of it: for each, its row says why.
+/// Routes that change something without an audit row. The row of each says why.
 pub(crate) const UNNOTED: [&str; 1] = ["/budgets/{name}/acquire"];
 
-/// What is expected of each way, in the order of the API's own list.
+/// The expectations for each route, in the order of the API's own list.
 pub(crate) fn rows() -> Vec<(&'static Route, &'static Row)> {
     let row_of = |way: &Route| {
         let found = ROWS.iter().find(|row| (row.method, row.path) == (way.method, way.path));
         found.unwrap_or_else(|| {
             panic!(
-                "{} {} has no row in tests/tenants/ways.rs: say there what it is about and which note it leaves, and in \
-                 `Row::ask` how it is asked for",
+                "{} {} has no row in tests/tenants/routes.rs: add one with its subject and its audit action, and its \
+                 request in `RouteExpectation::prepare_request`",
                 way.method, way.path
             )
         })
     };
     assert!(
         ROWS.iter().all(|row| WAYS.iter().any(|way| (row.method, row.path) == (way.method, way.path))),
-        "a row is about a way that is no longer there"
+        "a row is for a route that no longer exists"
     );
     WAYS.iter().map(|way| (way, row_of(way))).collect()
 }
 
 impl Row {
-    /// Sees to it that there is something of `acme`'s to ask about, and how it is asked for so that it goes right for whoever
-    /// may.
+    /// Creates what a request to this route needs in `acme`, and returns a request that succeeds with a key that has
+    /// access.
     pub(crate) async fn ask(&self, town: &Town) -> Ask {
         let mut body = Value::Null;
         let mut path = format!("/v1{}", self.path).replace("{guild_id}", &town.acme.to_string());
@@ -164,11 +164,11 @@ impl Row {
             (_, named) if named.starts_with("/dead-letters/{id}") => path = path.replace("{id}", &town.dead()),
             _ => {}
         }
-        assert!(!path.contains('{'), "{path}: `Row::ask` does not say how it is asked for");
+        assert!(!path.contains('{'), "{path}: `RouteExpectation::prepare_request` does not build this request");
         Ask { path, body }
     }
 
-    /// The least of the town's keys that may.
+    /// The fixture's key with the least access that suffices.
     pub(crate) fn key<'a>(&self, way: &Route, town: &'a Town) -> Holder<'a> {
         match self.about {
             _ if way.needs == Scope::Admin => Holder::Admin,
@@ -178,7 +178,7 @@ impl Row {
     }
 }
 
-/// Whoever asks.
+/// The key of a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Holder<'a> {
     Admin,
@@ -193,7 +193,7 @@ impl<'a> Holder<'a> {
         }
     }
 
-    /// As notes name it.
+    /// Its id in audit rows.
     pub(crate) fn id(self) -> &'a str {
         match self {
             Self::Admin => "admin",

@@ -1,4 +1,4 @@
-//! A collector of OpenTelemetry's: it takes OTLP as JSON over HTTP, and remembers every span.
+//! An OpenTelemetry collector: it accepts OTLP as JSON over HTTP, and records every span.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::STUCK;
 
-/// What it has been told.
+/// What it has received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) spans: Vec<Value>,
@@ -24,7 +24,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// It answers the first requests with these statuses, and takes the others.
+    /// Responds to the first requests with these statuses, and accepts the others.
     pub(crate) fn start(first: &'static [u16]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, told) = (listener.local_addr().unwrap(), Arc::<(Mutex<Told>, Condvar)>::default());
@@ -42,13 +42,13 @@ impl Collector {
         self.told.0.lock().unwrap().clone()
     }
 
-    /// Waits until what it was told is enough.
+    /// Waits until what it has received is enough.
     pub(crate) fn until(&self, what: &str, enough: impl Fn(&Told) -> bool) -> Told {
         let deadline = Instant::now() + STUCK;
         let mut told = self.told.0.lock().unwrap();
         while !enough(&told) {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(left > Duration::ZERO, "never told of {what}, but of {:?}", told.spans);
+            assert!(left > Duration::ZERO, "never received {what}, but {:?}", told.spans);
             told = self.told.1.wait_timeout(told, left).unwrap().0;
         }
         told.clone()

@@ -1,10 +1,10 @@
-//! Traces (W3C Trace Context) over real sockets: from whoever asks, or from an event, through operations, the log and
-//! webhooks, to the calls to Discord.
+//! Traces (W3C Trace Context) over real sockets: from a caller or an event, through operations, the log and webhooks,
+//! to the calls to Discord.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "../webhook/brain.rs"]
-#[expect(dead_code, reason = "only a part of what it can do is needed here")]
+#[expect(dead_code, reason = "only a part of it is needed here")]
 mod brain;
 #[cfg(feature = "otel")]
 mod collector;
@@ -26,13 +26,13 @@ use self::stage::{Stage, handlers};
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// The lines of a log that say this, as JSON.
+/// Log lines with this message, as JSON.
 fn lines(log: &str, says: &str) -> Vec<Value> {
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     all.filter(|line| line["message"].as_str().is_some_and(|said| said.starts_with(says))).collect()
 }
 
-/// The trace that what the API shows belongs to.
+/// The trace of an object that the API returned.
 fn trace_of(operation: &Value) -> TraceContext {
     TraceContext::read(operation["trace"].as_str().unwrap()).unwrap()
 }
@@ -45,15 +45,21 @@ async fn one_trace_goes_from_the_request_over_the_operation_and_the_log_to_the_c
     let operation = stage.until_done(&id);
     let kept = trace_of(&operation);
     assert_eq!((kept.id, kept.is_sampled()), (given.id, true));
-    assert_ne!(kept.span, given.span, "the request is a part of its own");
+    assert_ne!(kept.span, given.span, "the request has its own span");
 
     let call = stage.tap.request_to("POST", &format!("/api/v10/guilds/{}/roles", stage.guild));
     let sent = TraceContext::read(call.header("traceparent").unwrap()).unwrap();
     assert_eq!(sent.id, given.id);
-    assert!(sent.span != kept.span && sent.span != given.span, "the call is a part of its own");
+    assert!(sent.span != kept.span && sent.span != given.span, "the call has its own span");
 
     let log = stage.end();
-    for said in ["the API answered", "operation accepted", "operation tried", "operation done", "call answered"] {
+    for said in [
+        "API request answered",
+        "operation accepted",
+        "operation attempt finished",
+        "operation succeeded",
+        "call answered",
+    ] {
         let of_it = |line: &Value| line["trace_id"] == given.id.to_string();
         let found = lines(&log, said).into_iter().filter(of_it).count();
         assert_eq!(found, 1, "{said}: {:?}", lines(&log, said));
@@ -68,7 +74,7 @@ async fn discord_is_told_of_no_trace_unless_that_is_set() {
     let call = stage.tap.request_to("POST", &format!("/api/v10/guilds/{}/roles", stage.guild));
     assert_eq!(call.header("traceparent"), None);
     assert!(stage.tap.requests().iter().all(|request| request.header("traceparent").is_none()));
-    // The API shows it all the same.
+    // The API still shows it.
     assert_eq!(trace_of(&stage.shown(&id)).id, TraceContext::read(GIVEN).unwrap().id);
 }
 
@@ -84,19 +90,19 @@ async fn an_event_hands_its_trace_to_webhooks_to_what_they_and_rules_ask_for_and
     let event = trace_of(&body);
     let told = TraceContext::read(request.header("traceparent")).unwrap();
     assert_eq!(told.id, event.id);
-    assert_ne!(told.span, event.span, "the request to the brain is a part of its own");
+    assert_ne!(told.span, event.span, "the request to the brain has its own span");
 
     let operations = stage.until_all_done(2);
     assert_eq!(operations.len(), 2, "{operations:?}");
     assert!(operations.iter().all(|operation| trace_of(operation).id == event.id), "{operations:?}");
     let parts: BTreeSet<String> = operations.iter().map(|one| trace_of(one).span.to_string()).collect();
-    assert_eq!(parts.len(), 2, "each handler is a part of its own");
+    assert_eq!(parts.len(), 2, "each handler has its own span");
     let call = stage.tap.request_to("POST", &format!("/api/v10/guilds/{}/roles", stage.guild));
     assert_eq!(TraceContext::read(call.header("traceparent").unwrap()).unwrap().id, event.id);
 
     let log = stage.end();
     for (said, count) in
-        [("webhook answered", 1), ("a handler is done with an event", 2), ("operation done", 2), ("call answered", 2)]
+        [("webhook responded", 1), ("handler finished an event", 2), ("operation succeeded", 2), ("call answered", 2)]
     {
         let of_it = |line: &Value| line["trace_id"] == event.id.to_string();
         assert_eq!(lines(&log, said).into_iter().filter(of_it).count(), count, "{said}: {:?}", lines(&log, said));

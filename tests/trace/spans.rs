@@ -1,4 +1,4 @@
-//! What a collector is told.
+//! The spans that a collector receives.
 
 use std::net::TcpListener;
 
@@ -14,7 +14,7 @@ use crate::support::get;
 
 const ENDPOINT: &str = "GUILDHALL__TELEMETRY__OTLP_ENDPOINT";
 
-/// Spans whose names begin so.
+/// Spans with this prefix in their names.
 fn named<'t>(told: &'t Told, name: &str) -> Vec<&'t Value> {
     told.spans.iter().filter(|span| span["name"].as_str().is_some_and(|known| known.starts_with(name))).collect()
 }
@@ -23,7 +23,7 @@ fn named<'t>(told: &'t Told, name: &str) -> Vec<&'t Value> {
 fn only<'t>(told: &'t Told, name: &str) -> &'t Value {
     match named(told, name).as_slice() {
         [one] => one,
-        other => panic!("not one span {name}, but {other:?} in {:?}", told.spans),
+        other => panic!("expected one span {name}, got {other:?} in {:?}", told.spans),
     }
 }
 
@@ -60,14 +60,14 @@ async fn a_collector_is_told_of_the_request_the_operation_its_try_and_its_call_e
         "{head}"
     );
     let log = stage.end();
-    assert!(!log.contains("collectors-own"), "what lets in to the collector is a secret");
+    assert!(!log.contains("collectors-own"), "the credentials of the collector are secret");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_is_told_of_events_their_handlers_and_webhooks_before_the_daemon_ends() {
     let asked = json!({"operations": [{"kind": "create_role", "payload": {"name": "by the brain"}}]});
     let brain = Brain::always(says(200, "content-type: application/json\r\n", &asked.to_string())).await;
-    // It is away for a moment at first.
+    // It is unavailable for a moment at first.
     let collector = Collector::start(&[503]);
     let endpoint = format!("http://{}/v1/traces", collector.address);
     let stage = Stage::start(&handlers(&brain.url()), &[(ENDPOINT, &endpoint)]).await;
@@ -89,12 +89,12 @@ async fn a_collector_is_told_of_events_their_handlers_and_webhooks_before_the_da
     parents.sort_by_key(ToString::to_string);
     let mut expected = vec![brains["spanId"].clone(), rules["spanId"].clone()];
     expected.sort_by_key(ToString::to_string);
-    assert_eq!(parents, expected, "operations stand below the handler that asked for them");
+    assert_eq!(parents, expected, "the parent of an operation is the handler that submitted it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_never_answers_holds_nobody_up_and_what_it_misses_is_counted() {
-    // It takes connections, and never answers.
+    // It accepts connections, and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let settings = [
@@ -112,7 +112,7 @@ async fn a_collector_that_never_answers_holds_nobody_up_and_what_it_misses_is_co
     assert!(dropped.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
     assert!(metrics.contains("guildhall_spans_exported_total 0"), "{metrics}");
     let log = stage.end();
-    assert!(log.contains("the collector did not take spans"), "{log}");
+    assert!(log.contains("span export failed"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

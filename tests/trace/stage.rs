@@ -1,4 +1,4 @@
-//! The daemon against the simulator, with a wire between them that is listened in on.
+//! The daemon against the simulator, with a recording proxy between them.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::tap::Tap;
 
 const KEY: &str = "gh_test_0123456789";
 
-/// A rule and a webhook that hear of members who join.
+/// A rule and a webhook for members who join.
 pub(crate) fn handlers(brain: &str) -> String {
     format!(
         r#"
@@ -76,7 +76,7 @@ impl Stage {
         (answer.status, answer.json())
     }
 
-    /// Replaces the file of handlers and reloads.
+    /// Replaces the handlers file and reloads.
     #[cfg(feature = "otel")]
     pub(crate) fn reload(&self, handlers: &str) -> Value {
         std::fs::write(self.daemon.folder().join("handlers.toml"), handlers).unwrap();
@@ -85,14 +85,14 @@ impl Stage {
         report
     }
 
-    /// Lists operations with a request of this id.
+    /// Lists operations in a request with this id.
     #[cfg(feature = "otel")]
     pub(crate) fn list_as(&self, request_id: &str) {
         let (status, answer) = self.call("GET", "/v1/operations", &[("X-Request-Id", request_id)], "");
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// Asks for an operation in the guild; what it is called.
+    /// Submits an operation in the guild. Returns its id.
     pub(crate) fn submit(&self, operation: &Value, headers: &[(&str, &str)]) -> String {
         let path = format!("/v1/guilds/{}/operations", self.guild);
         let (status, answer) = self.call("POST", &path, headers, &operation.to_string());
@@ -100,7 +100,7 @@ impl Stage {
         answer["id"].as_str().unwrap().to_owned()
     }
 
-    /// What the API shows of an operation.
+    /// An operation, as the API returns it.
     pub(crate) fn shown(&self, id: &str) -> Value {
         let (status, answer) = self.call("GET", &format!("/v1/operations/{id}"), &[], "");
         assert_eq!(status, 200, "{answer}");
@@ -120,7 +120,7 @@ impl Stage {
         }
     }
 
-    /// Waits until so many operations have succeeded.
+    /// Waits until this many operations have succeeded.
     pub(crate) fn until_all_done(&self, count: usize) -> Vec<Value> {
         let deadline = Instant::now() + STUCK;
         loop {
@@ -134,7 +134,7 @@ impl Stage {
         }
     }
 
-    /// Ends the daemon in order; its whole log.
+    /// Shuts the daemon down. Returns its whole log.
     pub(crate) fn end(self) -> String {
         self.daemon.signal("TERM");
         let ended = self.daemon.end();

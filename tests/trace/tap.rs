@@ -1,10 +1,10 @@
-//! A wire that is listened in on: what goes through it to a server is noted, and passed on as it is.
+//! A recording proxy: it records requests to a server, and forwards them unchanged.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A request, as it went through.
+/// A request that was forwarded.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     head: String,
@@ -17,7 +17,7 @@ impl Heard {
     }
 }
 
-/// The wire. It is there for as long as the test's process is.
+/// The proxy. It runs until the test process ends.
 pub(crate) struct Tap {
     pub(crate) address: SocketAddr,
     noted: Arc<Mutex<Vec<Heard>>>,
@@ -43,13 +43,13 @@ impl Tap {
         self.noted.lock().unwrap().clone()
     }
 
-    /// The first request to a path that has gone through.
+    /// The first forwarded request with this method and path.
     pub(crate) fn request_to(&self, method: &str, path: &str) -> Heard {
         let line = format!("{method} {path} ");
         let requests = self.requests();
         requests.iter().find(|request| request.head.starts_with(&line)).cloned().unwrap_or_else(|| {
             panic!(
-                "nobody asked for {line}, but {:?}",
+                "no request {line}, but {:?}",
                 requests.iter().map(|one| one.head.lines().next()).collect::<Vec<_>>()
             )
         })
@@ -67,8 +67,8 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut seen: impl FnMut(&[u8])) {
     drop(to.shutdown(Shutdown::Write));
 }
 
-/// A client writes the head of a request at once, and sends the next when it has its answer: so a head begins what it
-/// writes.
+/// A client writes the head of a request in one piece, and sends the next when it has the response. So each write that
+/// starts a request starts with a head.
 fn note(notes: &Mutex<Vec<Heard>>, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Some((head, _)) = text.split_once("\r\n\r\n")

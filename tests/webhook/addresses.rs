@@ -1,18 +1,18 @@
-//! Where webhooks may be, and that nobody gets around it.
+//! Addresses that webhooks may have, and attempts to bypass the rule.
 
 use guildhall::webhook::{Target, WebhookConfig, Webhooks};
 
 use crate::brain::{Brain, says};
 use crate::stage::{Names, SOON, ask, config, later, never, patient, run, target, webhooks, webhooks_with};
 
-/// Public by its form, and nobody's: that part of IPv6 is not given out.
+/// A public address by its form that is not in use: that part of IPv6 is not allocated.
 const NOWHERE: &str = "2e00::1";
 
 fn soon() -> WebhookConfig {
     WebhookConfig { connect_timeout: SOON, ..config() }
 }
 
-/// A webhook by name at the brain's port, which may only be public.
+/// A webhook by name at the brain's port that must be public.
 fn public(brain: &Brain) -> Target {
     Target { allow_private: false, ..by_name(brain) }
 }
@@ -52,7 +52,7 @@ fn a_name_that_leads_into_a_private_network_is_not_called_unless_allowed() {
             assert!(why.contains(address) && why.contains("allow_private"), "{why}");
         }
         assert_eq!(brain.seen().connections, 0);
-        // All of these would have reached it.
+        // All of these would have reached the brain.
         for address in ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1"] {
             ask(&open(by_name(&brain), &Names::at(&[&[address]])), "greet").await.unwrap();
         }
@@ -69,7 +69,7 @@ fn an_address_in_the_url_is_refused_before_anything_is_called() {
         for host in ["127.0.0.1", "127.1", "2130706433", "0x7f.1", "0177.0.0.1", "[::ffff:127.0.0.1]", "localhost"] {
             let url = format!("http://{host}:{port}/");
             ask(&webhooks(vec![target("greet", &url)]), "greet").await.map_or_else(
-                // `localhost` leads nowhere here, for want of a name server.
+                // `localhost` does not resolve here, because there is no name server.
                 |error| assert_eq!(host, "localhost", "{error}"),
                 |_| assert_ne!(host, "localhost"),
             );
@@ -93,8 +93,8 @@ fn a_name_that_leads_elsewhere_when_asked_again_gains_nothing() {
         let names = Names::at(&[&[NOWHERE], &["127.0.0.1"]]);
         let webhooks = open(public(&brain), &names);
         let (why, _) = later(ask(&webhooks, "greet").await);
-        assert!(why.contains("cannot be reached"), "{why}");
-        assert_eq!(names.asked(), 1, "what was looked at is what is called");
+        assert!(why.contains("cannot connect to the webhook"), "{why}");
+        assert_eq!(names.asked(), 1, "the address that was checked is the one that is called");
         never(ask(&webhooks, "greet").await);
         assert_eq!(names.asked(), 2);
         assert_eq!(brain.seen().connections, 0);
@@ -109,7 +109,7 @@ fn of_several_addresses_only_those_that_are_allowed_are_tried() {
             later(ask(&open(public(&brain), &Names::at(&[&addresses])), "greet").await);
             assert_eq!(brain.seen().connections, 0);
         }
-        // One that cannot be reached is no obstacle to the next.
+        // An unreachable address does not prevent the next one.
         let both = Names::at(&[&[NOWHERE, "127.0.0.1"]]);
         ask(&open(by_name(&brain), &both), "greet").await.unwrap();
     });

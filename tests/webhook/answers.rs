@@ -1,4 +1,4 @@
-//! What a brain may answer, and what becomes of it.
+//! Responses of a brain, and their handling.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn what_may_be_better_next_time_is_asked_again_and_not_before_the_brain_says() {
 fn what_would_be_the_same_next_time_is_not_asked_again() {
     run(async {
         for (status, says_why) in
-            [(400, "400"), (401, "401"), (403, "403"), (404, "404"), (410, "gone for good"), (422, "422")]
+            [(400, "400"), (401, "401"), (403, "403"), (404, "404"), (410, "permanently gone"), (422, "422")]
         {
             let (_brain, webhooks) = answered(says(status, "retry-after: 7\r\n", "{}")).await;
             let why = never(ask(&webhooks, "greet").await);
@@ -96,14 +96,14 @@ fn an_answer_that_is_too_large_is_not_read_to_its_end() {
     run(async {
         let ten = 10 * 1024 * 1024;
         let told = format!("HTTP/1.1 200 OK\r\ncontent-length: {ten}\r\n\r\n");
-        // The first tells its length and then sends nothing, so whoever reads on waits forever.
+        // The first announces its length and then sends nothing: reading on would wait forever.
         for act in [Act::SaysAndHangs(told), Act::Pours(ten)] {
             let (_brain, webhooks) = answered(act).await;
             let why = never(ask(&webhooks, "greet").await);
             assert!(why.contains("larger than 1048576 bytes"), "{why}");
         }
         let (_brain, webhooks) = answered(Act::Pours(1024 * 1024)).await;
-        assert_eq!(ask(&webhooks, "greet").await, Ok(WebhookResponse::default()), "as large as it may be");
+        assert_eq!(ask(&webhooks, "greet").await, Ok(WebhookResponse::default()), "exactly at the limit");
     });
 }
 
@@ -111,10 +111,13 @@ fn an_answer_that_is_too_large_is_not_read_to_its_end() {
 fn an_answer_that_cannot_be_used_is_refused_with_all_that_is_wrong() {
     run(async {
         for (body, parts) in [
-            ("ok", &["not JSON"][..]),
-            (r#"{"operations": ["#, &["not JSON"]),
+            ("ok", &["not valid JSON"][..]),
+            (r#"{"operations": ["#, &["not valid JSON"]),
             ("[]", &["a list, not an object"]),
-            (r#"{"operations": {}, "reply": 5, "extra": 1}"#, &["operations: ", "reply: ", "extra: is not a field"]),
+            (
+                r#"{"operations": {}, "reply": 5, "extra": 1}"#,
+                &["operations: ", "reply: ", "extra: is not a known field"],
+            ),
         ] {
             let (_brain, webhooks) = answered(says(200, "", body)).await;
             let why = never(ask(&webhooks, "greet").await);
@@ -132,7 +135,7 @@ fn a_brain_that_hangs_is_left_when_its_time_is_over() {
         for so_far in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"] {
             let (_brain, webhooks) = answered(Act::SaysAndHangs(so_far.to_owned())).await;
             let (why, wait) = later(ask_within(&webhooks, "greet", SOON).await);
-            assert!(why.contains("did not answer within 150 ms"), "{why}");
+            assert!(why.contains("did not respond within 150 ms"), "{why}");
             assert_eq!(wait, None);
         }
     });
@@ -144,7 +147,7 @@ fn a_connection_that_breaks_is_tried_again_later() {
         for so_far in ["", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{", "this is not HTTP\r\n\r\n"] {
             let (brain, webhooks) = answered(Act::SaysAndCloses(so_far.to_owned())).await;
             let (why, _) = later(ask(&webhooks, "greet").await);
-            assert!(why.contains("broke"), "{so_far:?}: {why}");
+            assert!(why.contains("connection to the webhook failed"), "{so_far:?}: {why}");
             assert_eq!(brain.seen().requests.len(), 1, "it is not sent twice");
         }
     });
@@ -157,7 +160,7 @@ fn a_port_that_nobody_listens_on_is_tried_again_later() {
         let url = format!("http://{}/", listener.local_addr().unwrap());
         drop(listener);
         let (why, _) = later(ask(&webhooks(vec![target("greet", &url)]), "greet").await);
-        assert!(why.contains("cannot be reached") && why.contains("refused"), "{why}");
+        assert!(why.contains("cannot connect to the webhook") && why.contains("refused"), "{why}");
     });
 }
 
@@ -201,6 +204,6 @@ fn a_connection_that_nobody_used_for_long_is_closed() {
 fn a_handler_that_has_no_webhook_is_told_so() {
     run(async {
         let why = never(ask_within(&webhooks(Vec::new()), "nobody", STUCK).await);
-        assert!(why.contains("no webhook is known"), "{why}");
+        assert!(why.contains("has no webhook"), "{why}");
     });
 }

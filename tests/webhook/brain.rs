@@ -1,4 +1,4 @@
-//! A brain that does as a test tells it, and remembers what it was sent.
+//! A scripted brain that records its requests.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A request, as it came.
+/// A request that was received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) line: String,
@@ -32,39 +32,39 @@ pub(crate) enum Act {
     Says(String),
     /// Writes this, and closes the connection.
     SaysAndCloses(String),
-    /// Writes this, and then nothing, for as long as the other side stays.
+    /// Writes this, and then nothing, until the client disconnects.
     SaysAndHangs(String),
-    /// Answers with a body of so many bytes whose length it does not tell beforehand.
+    /// Responds with a body of this many bytes, without a Content-Length.
     Pours(usize),
 }
 
-/// An answer with a body.
+/// A response with a body.
 pub(crate) fn says(status: u16, headers: &str, body: &str) -> Act {
     Act::Says(format!("HTTP/1.1 {status} Whatever\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len()))
 }
 
-/// What a brain has seen so far.
+/// What a brain has received so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) connections: usize,
     pub(crate) requests: Vec<Request>,
-    /// What clients called it when they began TLS.
+    /// Server names (SNI) that clients sent.
     pub(crate) names: Vec<Option<String>>,
 }
 
-/// A brain that listens on a port of its own.
+/// A brain that listens on its own port.
 pub(crate) struct Brain {
     pub(crate) address: SocketAddr,
     seen: watch::Receiver<Seen>,
 }
 
 impl Brain {
-    /// It does the same with every request.
+    /// It does the same for every request.
     pub(crate) async fn always(act: Act) -> Self {
         Self::start(move |_| act.clone()).await
     }
 
-    /// What it does depends on how many requests came before.
+    /// What it does depends on the number of earlier requests.
     pub(crate) async fn start(act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Self {
         Self::listen(LOOPBACK, None, move |before, _: &Request| act(before)).await
     }
@@ -79,7 +79,7 @@ impl Brain {
         Self::listen(address, None, move |_, request: &Request| act(request)).await
     }
 
-    /// It speaks TLS.
+    /// It uses TLS.
     pub(crate) async fn secured(tls: TlsAcceptor, act: Act) -> Self {
         Self::listen(LOOPBACK, Some(tls), move |_, _: &Request| act.clone()).await
     }
@@ -109,7 +109,7 @@ impl Brain {
         Self { address, seen }
     }
 
-    /// Where it is.
+    /// Its webhook URL.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
@@ -118,7 +118,7 @@ impl Brain {
         self.seen.borrow().clone()
     }
 
-    /// Waits until it has been sent so many requests.
+    /// Waits until it has received this many requests.
     pub(crate) async fn saw(&self, requests: usize) {
         self.seen.clone().wait_for(|seen| seen.requests.len() >= requests).await.unwrap();
     }
@@ -135,7 +135,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             before = seen.requests.len();
             seen.requests.push(request.clone());
         });
-        // Whoever was to read it may be gone.
+        // The client may have disconnected.
         match act(before, &request) {
             Act::Says(text) => drop(stream.write_all(text.as_bytes()).await),
             Act::SaysAndCloses(text) => {
@@ -161,7 +161,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// The next request, or nothing if the connection has ended.
+/// The next request, or `None` if the connection has ended.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

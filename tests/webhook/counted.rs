@@ -1,4 +1,4 @@
-//! What came of requests is to be seen from outside.
+//! Metrics of requests by outcome.
 
 use guildhall_core::breaker::BreakerConfig;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -35,7 +35,7 @@ fn requests_are_counted_by_handler_and_by_what_came_of_them() {
     assert!(text.contains(r#"{handler="unknown",outcome="unknown_handler"} 1"#), "{text}");
     assert!(
         text.contains(r#"guildhall_webhook_request_seconds_count{handler="greet"} 6"#),
-        "only what was sent: {text}"
+        "only requests that were sent: {text}"
     );
     assert!(text.contains(r#"guildhall_breaker_state{key="target:greet"} 2"#), "{text}");
     assert!(!text.contains("made up"), "{text}");

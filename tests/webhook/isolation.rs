@@ -1,4 +1,4 @@
-//! One webhook's trouble is its own.
+//! A failing webhook does not affect others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ fn a_brain_that_hangs_delays_no_other_and_is_asked_no_more_at_once_than_allowed(
         let few = WebhookConfig { max_in_flight: 2, max_waiting: 3, ..config() };
         let targets = vec![target("hangs", &hangs.url()), target("fine", &fine.url())];
         let webhooks = Arc::new(webhooks_with(targets, &few, patient(), Names::none()));
-        // On this thread, so that each has its place before the first has sent anything.
+        // On this thread, so that each has its slot before the first has sent anything.
         let stuck: Vec<_> = (0..4)
             .map(|_| {
                 let webhooks = webhooks.clone();
@@ -39,18 +39,18 @@ fn a_brain_that_hangs_delays_no_other_and_is_asked_no_more_at_once_than_allowed(
             ask(&webhooks, "fine").await.unwrap();
         }
 
-        // There is one place left to wait at, and then none.
+        // There is one more slot to wait in, and then none.
         let (waited, refused) =
             tokio::join!(ask_within(&webhooks, "hangs", SOON), ask_within(&webhooks, "hangs", STUCK));
-        assert!(later(waited).0.contains("under way already"));
-        assert!(later(refused).0.contains("under way already"));
+        assert!(later(waited).0.contains("are in flight"));
+        assert!(later(refused).0.contains("are in flight"));
         assert_eq!(hangs.seen().connections, 2);
         stuck.iter().for_each(tokio::task::JoinHandle::abort);
         join_all(stuck).await;
 
-        // Whoever gave up has left its place.
+        // A call that timed out has released its slot.
         let (why, _) = later(ask_within(&webhooks, "hangs", SOON).await);
-        assert!(why.contains("did not answer within"), "{why}");
+        assert!(why.contains("did not respond within"), "{why}");
     });
 }
 
@@ -68,7 +68,7 @@ fn a_name_server_that_hangs_delays_only_those_who_ask_it() {
         assert!(fine.iter().all(Result::is_ok), "{fine:?}");
         for answer in stuck {
             let (why, _) = later(answer);
-            assert!(why.contains("hangs.test cannot be looked up"), "{why}");
+            assert!(why.contains("cannot look up the name hangs.test"), "{why}");
         }
         assert_eq!(names.asked(), 4, "no more lookups than may hang at once");
     });

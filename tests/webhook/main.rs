@@ -1,4 +1,4 @@
-//! Webhooks against brains on real sockets, which answer in every way that a program of somebody else's can.
+//! Webhooks against brains on real sockets, with every kind of response.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

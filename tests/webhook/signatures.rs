@@ -1,4 +1,4 @@
-//! What a brain is sent, and whether it can tell who sent it.
+//! The requests that a brain receives, and their signatures.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::stage::{SECRET, ask, run, target, webhooks};
 
 const OTHER: &str = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXItb3RoZXI=";
 
-/// RFC 2104, spelt out: an implementation that shares nothing with the one it judges.
+/// RFC 2104, spelt out: an implementation that shares nothing with the one under test.
 fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
     let mut block = [0_u8; 64];
     block[..key.len()].copy_from_slice(key);
@@ -20,7 +20,7 @@ fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
     Sha256::new().chain_update(block.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().to_vec()
 }
 
-/// Checks a request as a brain would that knows this secret.
+/// Checks a request as a brain with this secret would.
 fn is_signed_with(request: &Request, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, at) = (request.header("webhook-id"), request.header("webhook-timestamp"));
@@ -93,7 +93,7 @@ fn no_secret_and_no_path_is_ever_logged() {
             drop(ask(&webhooks, "greet").await);
         }
         let text = log.text();
-        assert!(text.contains("webhook answered") && text.contains("404") && text.contains("500"), "{text}");
+        assert!(text.contains("webhook responded") && text.contains("404") && text.contains("500"), "{text}");
         assert!(!text.contains("canary") && !text.contains(SECRET.trim_start_matches("whsec_")), "{text}");
     });
 }

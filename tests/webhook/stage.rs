@@ -1,4 +1,4 @@
-//! What the tests share: webhooks with a breaker of their own, names that lead where a test wants, and events to tell.
+//! Shared fixtures: webhooks with their own breaker, a scripted resolver, and events to send.
 
 use std::future::Future;
 use std::io;
@@ -18,30 +18,30 @@ use guildhall_core::invalid::InvalidConfig;
 use guildhall_core::trace::TraceContext;
 use tokio::task::LocalSet;
 
-/// Long enough that only something broken takes longer; never what a test waits for.
+/// Upper bound for operations that end only when something is broken. No test waits for it.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
-/// How long is waited for what never comes.
+/// Timeout for a response that never comes.
 pub(crate) const SOON: Duration = Duration::from_millis(150);
 
-/// The trace that events are a part of.
+/// The trace of the events.
 pub(crate) const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 
 pub(crate) const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5";
 
-/// Runs a test: brains on threads of their own, the breaker's actor on the test's.
+/// Runs a test: brains on their own threads, the breaker's actor on the thread of the test.
 pub(crate) fn run<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async { tokio::time::timeout(STUCK, test).await.unwrap() })
 }
 
-/// A webhook that may be anywhere.
+/// A webhook that may have any address.
 pub(crate) fn target(handler: &str, url: &str) -> Target {
     let secrets: Vec<Secret> = vec![SECRET.parse().unwrap()];
     let answers = ResponsePolicy::default();
     Target { handler: handler.into(), url: url.parse().unwrap(), secrets, allow_private: true, answers }
 }
 
-/// Waits that no test waits out, unless it says so.
+/// Timeouts that no test reaches, unless it sets its own.
 pub(crate) fn config() -> WebhookConfig {
     WebhookConfig { connect_timeout: STUCK, ..WebhookConfig::default() }
 }
@@ -65,7 +65,7 @@ pub(crate) fn webhooks_with(
     Webhooks::with_resolver(targets, config, breaker, &(names as Arc<dyn Resolver>)).unwrap()
 }
 
-/// Tells a handler's webhook of an event.
+/// Sends an event to the webhook of a handler.
 pub(crate) async fn ask(webhooks: &Webhooks, handler: &str) -> Result<WebhookResponse, WebhookCallError> {
     ask_within(webhooks, handler, STUCK).await
 }
@@ -80,47 +80,47 @@ pub(crate) async fn ask_within(
     webhooks.ask(WebhookCall { handler: handler.into(), within, trace }, body).await
 }
 
-/// Why it is to be asked later, and not before when.
+/// Asserts that it is to be retried. Returns the reason, and the minimum delay.
 #[track_caller]
 pub(crate) fn later(answer: Result<WebhookResponse, WebhookCallError>) -> (String, Option<Duration>) {
     match answer {
         Err(WebhookCallError::Later { why, retry_after }) => (why, retry_after),
-        other => panic!("to be asked later, but {other:?}"),
+        other => panic!("expected a retry later, got {other:?}"),
     }
 }
 
-/// Why it is never to be asked again.
+/// Asserts that it is not to be retried. Returns the reason.
 #[track_caller]
 pub(crate) fn never(answer: Result<WebhookResponse, WebhookCallError>) -> String {
     match answer {
         Err(WebhookCallError::Never { why }) => why,
-        other => panic!("never to be asked again, but {other:?}"),
+        other => panic!("expected no retry, got {other:?}"),
     }
 }
 
-/// Where names lead: to each list in turn, and to the last one from then on.
+/// Results of lookups: each list in turn, and the last one from then on.
 #[derive(Default)]
 pub(crate) struct Names {
     lists: Mutex<Vec<Vec<SocketAddr>>>,
-    /// Names that begin so are never found.
+    /// Lookups of names with this prefix never end.
     hangs: Option<&'static str>,
     asked: AtomicUsize,
 }
 
 impl Names {
-    /// No name leads anywhere.
+    /// No name resolves.
     pub(crate) fn none() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Every name leads to these, at the port of the URL.
+    /// Every name resolves to these, with the port of the URL.
     pub(crate) fn at(lists: &[&[&str]]) -> Arc<Self> {
         let address = |text: &&str| SocketAddr::from((text.parse::<IpAddr>().unwrap(), 0));
         let lists = lists.iter().map(|list| list.iter().map(address).collect()).collect();
         Arc::new(Self { lists: Mutex::new(lists), ..Self::default() })
     }
 
-    /// Whoever asks for a name that begins so waits forever.
+    /// Lookups of names with this prefix never end.
     pub(crate) fn hanging(name: &'static str) -> Arc<Self> {
         Arc::new(Self { hangs: Some(name), ..Self::default() })
     }

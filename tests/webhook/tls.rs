@@ -1,4 +1,4 @@
-//! Webhooks over TLS: who is spoken to is known by its certificate, whatever address its name led to.
+//! Webhooks over TLS: a server is identified by its certificate, whatever address its name resolves to.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::brain::{Act, Brain, says};
 use crate::stage::{Names, SOON, ask, config, later, patient, run, target, webhooks_with};
 
-/// An authority of its own, and a server with its certificate for `brain.test`.
+/// A private CA, and a server with its certificate for `brain.test`.
 struct Secured {
     folder: TempDir,
     acceptor: TlsAcceptor,
@@ -50,7 +50,7 @@ impl Secured {
     }
 }
 
-/// A webhook at that name, which leads to this machine.
+/// A webhook with that name, which resolves to this machine.
 fn at(name: &str, brain: &Brain, config: &WebhookConfig) -> Webhooks {
     let url = format!("https://{name}:{}/hook", brain.address.port());
     webhooks_with(vec![target("greet", &url)], config, patient(), Names::at(&[&["127.0.0.1"]]))
@@ -66,9 +66,9 @@ fn a_brain_is_known_by_its_name_and_its_certificate() {
         assert_eq!(brain.seen().names, [Some("brain.test".to_owned())]);
         assert!(brain.seen().requests[0].header("host").starts_with("brain.test:"));
 
-        // Another name, and an authority that nobody trusts.
+        // Another name, and a CA that is not trusted.
         let (why, _) = later(ask(&at("other.test", &brain, &trusting), "greet").await);
-        assert!(why.contains("cannot be reached") && why.contains("certificate"), "{why}");
+        assert!(why.contains("cannot connect to the webhook") && why.contains("certificate"), "{why}");
         let (why, _) = later(ask(&at("brain.test", &brain, &config()), "greet").await);
         assert!(why.contains("certificate"), "{why}");
         assert_eq!(brain.seen().requests.len(), 1);
@@ -88,7 +88,7 @@ fn a_server_that_does_not_come_to_speak_tls_is_left_in_time() {
         let plain = Brain::always(Act::SaysAndCloses(String::new())).await;
         let url = format!("https://127.0.0.1:{}/", plain.address.port());
         let webhooks = webhooks_with(vec![target("greet", &url)], &soon, patient(), Names::none());
-        assert!(later(ask(&webhooks, "greet").await).0.contains("cannot be reached"));
+        assert!(later(ask(&webhooks, "greet").await).0.contains("cannot connect to the webhook"));
         assert_eq!(plain.seen().requests.len(), 0);
     });
 }
@@ -97,7 +97,7 @@ fn a_server_that_does_not_come_to_speak_tls_is_left_in_time() {
 fn a_file_of_authorities_that_is_none_is_an_error_that_names_it() {
     run(async {
         let secured = Secured::new();
-        for (name, says) in [("none.pem", "cannot be read"), ("ca.key", "holds no certificate")] {
+        for (name, says) in [("none.pem", "cannot be read"), ("ca.key", "contains no certificate")] {
             let path = secured.folder.path().join(name);
             let config = WebhookConfig { ca_file: Some(path.clone()), ..config() };
             let breaker = CircuitBreaker::new(Clock::start(), patient(), InvalidConfig::default(), 1);

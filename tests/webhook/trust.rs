@@ -1,4 +1,4 @@
-//! Which answers may have an effect: by how they came, and by their signature.
+//! Which responses may have an effect: by their connection, and by their signature.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -16,7 +16,7 @@ use crate::stage::{Names, SECRET, ask, config, never, patient, run, target, webh
 
 const OTHER_SECRET: &str = "whsec_OTg3NjU0MzIxMDk4NzY1NDMyMTA5ODc2NTQzMjEw";
 
-/// Everything that an answer may hold, one at a time: each of them has an effect.
+/// Everything that a response may contain, one at a time. Each of them has an effect.
 fn effects() -> Vec<String> {
     [
         json!({"operations": [{"kind": "assign_role", "payload": {"user_id": "1", "role_id": "2"}}]}),
@@ -45,7 +45,7 @@ fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// An answer signed as the documentation says.
+/// A response signed as the documentation says.
 fn signed(secret: &str, id: &str, at: u64, body: &str) -> Act {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), format!("{id}.{at}.{body}").as_bytes());
@@ -89,7 +89,7 @@ fn an_unsigned_answer_over_plain_http_has_no_effect() {
     assert!(recorder.handle().render().contains(line), "{}", recorder.handle().render());
 }
 
-/// The name says nothing: the address of the connection does.
+/// Only the address of the connection counts, not the name.
 #[test]
 fn loopback_is_judged_by_the_address_that_is_connected_to() {
     let Some(address) = own_address() else { return eprintln!("skipped: this machine has only loopback addresses") };
@@ -104,7 +104,7 @@ fn loopback_is_judged_by_the_address_that_is_connected_to() {
             let webhooks = webhooks_with(vec![target("greet", &url)], &config(), patient(), names);
             assert_eq!(ask(&webhooks, "greet").await.is_ok(), accepted, "{leads_to}");
         }
-        // Nor does a name that sounds like this machine.
+        // A name such as localhost makes no difference.
         let url = format!("http://localhost:{}/", brain.address.port());
         let names = Names::at(&[&[&address.to_string()]]);
         never(ask(&webhooks_with(vec![target("greet", &url)], &config(), patient(), names), "greet").await);

@@ -332,8 +332,11 @@ pub(crate) struct Phone {
 
 impl InteractionResponder for Phone {
     fn tell(&self, interaction: Arc<Interaction>, first: InitialResponse, _: TraceContext) -> RespondFuture {
-        assert!(!self.panics || matches!(first, InitialResponse::Deferred { .. }), "this interaction crashes its \
-            guild");
+        assert!(
+            !self.panics || matches!(first, InitialResponse::Deferred { .. }),
+            "this interaction crashes its \
+            guild"
+        );
         self.told.lock().unwrap().push((interaction.id, first));
         let answer = self.answers.lock().unwrap().pop_front().unwrap_or(ResponseResult::Now);
         Box::pin(async move { answer })

@@ -1,4 +1,4 @@
-//! What the scan of a frame promises, told by a full parse of the same text.
+//! Checks the scan of a frame against a full parse of the same text.
 
 use std::num::NonZeroU64;
 
@@ -6,33 +6,31 @@ use guildhall_core::event::{Envelope, FrameError, JsonString, PayloadIds};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// Holds the scan of this text to its promise:
+/// Checks the scan of this text:
 ///
 /// - it ends, and does not panic;
-/// - a text that a full parse reads as a frame is one, and everything that is found in it is what the parse finds;
-/// - a text that is not JSON is refused, and one that is JSON is refused only for what it lacks as a frame, or for its
-///   depth.
+/// - a text that a full parse reads as a frame is accepted, and every field has the value that the parse finds;
+/// - a text that is not JSON is refused, and JSON is refused only if it lacks a field of a frame, or for its depth.
 ///
 /// # Panics
 ///
-/// When a promise is broken.
+/// If a check fails.
 pub(crate) fn holds(text: &str) {
     let scanned = Envelope::scan(text);
     if let Err(FrameError::Syntax { at, .. } | FrameError::TooDeep { at } | FrameError::Wrong { at, .. }) = scanned {
-        assert!(at <= text.len(), "what is wrong lies within the text");
+        assert!(at <= text.len(), "the position of an error is within the text");
     }
     match serde_json::from_str::<Value>(text) {
         Ok(frame) => agrees(text, &scanned, &frame),
-        // A full parse stops there, too.
+        // A full parse stops there too.
         Err(error) if error.to_string().starts_with("recursion limit exceeded") => {
             assert!(matches!(scanned, Err(FrameError::TooDeep { .. })), "{scanned:?}");
         }
         Err(_) => {
             let json = serde_json::from_str::<IgnoredAny>(text).is_ok();
             match scanned {
-                // It is JSON of which a full parse dislikes a value: a number that is too large, half of a surrogate
-                // pair.
-                Ok(_) => assert!(json, "what is accepted is JSON"),
+                // JSON with a value that a full parse rejects: a number that is too large, or half of a surrogate pair.
+                Ok(_) => assert!(json, "accepted text is JSON"),
                 Err(FrameError::TooDeep { .. }) => {}
                 Err(FrameError::Syntax { expected, .. }) => assert!(!json || expected == "an object", "{expected}"),
                 Err(FrameError::Wrong { .. } | FrameError::Missing { .. }) => assert!(json),
@@ -43,7 +41,7 @@ pub(crate) fn holds(text: &str) {
 
 fn agrees(text: &str, scanned: &Result<Envelope<'_>, FrameError>, frame: &Value) {
     let Some(op) = frame.get("op").and_then(Value::as_u64).and_then(|op| u8::try_from(op).ok()) else {
-        assert!(scanned.is_err(), "there is no frame without `op`");
+        assert!(scanned.is_err(), "a frame needs `op`");
         return;
     };
     let (t, s) = (frame.get("t").unwrap_or(&Value::Null), frame.get("s").unwrap_or(&Value::Null));
@@ -77,10 +75,10 @@ fn ids_agree(ids: &PayloadIds<'_>, data: &Value) {
 }
 
 fn said(word: Option<JsonString<'_>>) -> Option<String> {
-    word.map(|word| word.text().expect("what a full parse reads is text").into_owned())
+    word.map(|word| word.text().expect("a string that a full parse reads is text").into_owned())
 }
 
-/// An id as Discord has them: digits, as a string or as a number; 0 is nobody's.
+/// An id in Discord's form: digits, as a string or as a number; 0 is not an id.
 fn id(value: &Value) -> Option<NonZeroU64> {
     let digits = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     let id = value.as_u64().or_else(|| value.as_str().filter(digits).and_then(|text| text.parse().ok()));

@@ -1,4 +1,4 @@
-//! What the simulator saw of a fleet, and what is told when that was wrong.
+//! What the simulator received from a fleet, and diagnostics for a failed test.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,17 +6,17 @@ use super::Fleet;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lines of a process's log that are told.
+/// Number of log lines of each process in the diagnostics.
 const TOLD: usize = 60;
 
-/// A call that arrived: when, by the simulator's clock since the start, and whose it was.
+/// A call that arrived: its time by the simulator's clock since the start, and its sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Duration,
     pub(crate) by: String,
 }
 
-/// What arrived in a stretch of time.
+/// The arrivals in a period.
 #[derive(Clone, Debug)]
 pub(crate) struct Stretch {
     pub(crate) from: Duration,
@@ -37,7 +37,7 @@ impl Stretch {
         own
     }
 
-    /// Only what the others sent.
+    /// Only what the other processes sent.
     pub(crate) fn but(&self, name: &str) -> Self {
         let mut others = self.clone();
         others.arrivals.retain(|arrival| arrival.by != name);
@@ -48,17 +48,17 @@ impl Stretch {
         self.arrivals.len()
     }
 
-    /// Calls a second, on the average.
+    /// Average number of calls a second.
     pub(crate) fn rate(&self) -> f64 {
         rate(self.count(), self.to.saturating_sub(self.from))
     }
 
-    /// The best average over so long a part of it.
+    /// The highest average rate over any part of this length.
     pub(crate) fn best_rate(&self, over: Duration) -> f64 {
         rate(self.most_in(over), over)
     }
 
-    /// The most that arrived in any part of it of this length.
+    /// The maximum number of arrivals in any part of this length.
     pub(crate) fn most_in(&self, length: Duration) -> usize {
         let starts = self.arrivals.iter().enumerate();
         let ends = |from: Duration| self.arrivals.partition_point(|arrival| arrival.at < from + length);
@@ -76,7 +76,7 @@ impl Stretch {
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or_default()
     }
 
-    /// How many each process sent.
+    /// Number of arrivals by process.
     pub(crate) fn by_process(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for arrival in &self.arrivals {
@@ -92,7 +92,7 @@ fn rate(count: usize, over: Duration) -> f64 {
 }
 
 impl Fleet {
-    /// The second with the most arrivals: when it began, and who sent how many.
+    /// The second with the most arrivals: its start, and the number of arrivals by process.
     pub(crate) fn worst_second(&self) -> (Duration, BTreeMap<String, usize>) {
         let all = self.between(Duration::ZERO, self.now());
         let ends = |from: Duration| all.arrivals.partition_point(|arrival| arrival.at < from + SECOND);
@@ -101,12 +101,12 @@ impl Fleet {
         (from, self.between(from, from + SECOND).by_process())
     }
 
-    /// Tells what everybody was doing.
+    /// Prints what all processes did.
     pub(super) fn tell(&self) {
         let all = self.between(Duration::ZERO, self.now());
         eprintln!("the fleet started at {} us since the epoch", self.started.1);
         let (worst, who) = self.worst_second();
-        eprintln!("the worst second began after {worst:?}: {who:?}");
+        eprintln!("the worst second started after {worst:?}: {who:?}");
         for second in 0..=all.to.as_secs() {
             let from = Duration::from_secs(second);
             eprintln!("second {second:3}: {:?}", self.between(from, from + SECOND).by_process());

@@ -1,4 +1,4 @@
-//! A process of a fleet, as the test sees it: what it is told, and what it says.
+//! A process of a fleet, as the test controls it.
 
 use std::{
     io::{BufRead as _, BufReader, Read, Write as _},
@@ -17,25 +17,25 @@ use serde::{Deserialize, Serialize};
 
 use super::STUCK;
 
-/// Where a process finds its orders.
+/// Environment variable with the configuration of a process.
 pub(crate) const ORDERS: &str = "GUILDHALL_TEST_FLEET_ORDERS";
 
-/// The test that is such a process.
+/// The test that runs as a process of a fleet.
 const ENTRY: &str = "driver::a_process_of_a_fleet";
 
-/// What a process is to do. How it does it is up to its settings, which it finds where a daemon finds its own.
+/// What a process does. How it does it depends on its settings, which it reads as a daemon does.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
-    /// What its messages say.
+    /// Content of its messages.
     pub(crate) name: String,
-    /// For each of its gates, the channels to write to.
+    /// The channels to write to, for each of its gates.
     pub(crate) gates: Vec<Vec<u64>>,
 }
 
-/// What is to be seen of one gate of a process.
+/// Status of one gate of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Seen {
-    /// The member's name, as the others know it.
+    /// The member's id in the shared window.
     pub(crate) member: String,
     pub(crate) mode: String,
     pub(crate) share: u32,
@@ -43,13 +43,13 @@ pub(crate) struct Seen {
     pub(crate) live: u32,
     pub(crate) pool: u32,
     pub(crate) epoch: String,
-    /// What its wall clock shows, in seconds since the Unix epoch.
+    /// Its wall clock, in seconds since the Unix epoch.
     pub(crate) wall_clock: u64,
-    /// Calls that were answered, were not sent, and of which nobody knows.
+    /// Calls that got a response, that were not sent, and whose outcome is unknown.
     pub(crate) answered: u64,
     pub(crate) not_sent: u64,
     pub(crate) unknown: u64,
-    /// Why the last that was not sent was not.
+    /// Why the last call that was not sent was refused.
     pub(crate) refused: String,
 }
 
@@ -60,17 +60,17 @@ pub(crate) struct Launch {
     pub(crate) gates: usize,
     /// Channels that each gate writes to.
     pub(crate) channels: usize,
-    /// Where it meets the others, if not where all do.
+    /// Redis URL, if not that of the fleet.
     pub(crate) redis: Option<RedisUrl>,
-    /// Its environment beside what all have.
+    /// Environment variables in addition to those of the fleet.
     pub(crate) settings: Vec<(String, String)>,
-    /// A program that runs it, and that program's arguments.
+    /// A program that runs the process, and its arguments.
     pub(crate) under: Vec<String>,
 }
 
 impl Launch {
     pub(crate) fn named(name: &str) -> Self {
-        // A gate that is alone sends fifty messages a second.
+        // A single gate sends fifty messages a second.
         Self { name: name.to_owned(), gates: 1, channels: 80, redis: None, settings: Vec::new(), under: Vec::new() }
     }
 
@@ -84,7 +84,7 @@ impl Launch {
 pub(crate) struct Process {
     pub(crate) name: String,
     child: Child,
-    /// Taken when it is told to end.
+    /// Taken to stop the process.
     stdin: Mutex<Option<ChildStdin>>,
     says: Mutex<Receiver<String>>,
     log: Arc<Mutex<Vec<String>>>,
@@ -116,49 +116,49 @@ impl Process {
         Self { name: launch.name.clone(), child, stdin, says: Mutex::new(says), log }
     }
 
-    /// What is to be seen of its gates.
+    /// Status of its gates.
     pub(crate) fn observe(&self) -> Vec<Seen> {
-        self.asked(STUCK).unwrap_or_else(|| panic!("{} does not answer:\n{}", self.name, self.log().join("\n")))
+        self.asked(STUCK).unwrap_or_else(|| panic!("{} does not respond:\n{}", self.name, self.log().join("\n")))
     }
 
-    /// The same, if it still answers.
+    /// Status of its gates, if it still responds.
     pub(super) fn asked(&self, within: Duration) -> Option<Vec<Seen>> {
         self.stdin.lock().unwrap().as_mut()?.write_all(b"observe\n").ok()?;
         let says = self.says.lock().unwrap();
         loop {
             let line = says.recv_timeout(within).ok()?;
-            // What the test harness says stands on lines of its own.
+            // Other lines are output of the test harness.
             if line.starts_with('[') {
                 return Some(serde_json::from_str(&line).unwrap());
             }
         }
     }
 
-    /// What is to be seen of its only gate.
+    /// Status of its only gate.
     pub(crate) fn seen(&self) -> Seen {
         let mut all = self.observe();
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
 
-    /// Tells it to say goodbye and end.
+    /// Requests a graceful stop.
     pub(crate) fn hang_up(&mut self) {
         self.stdin.lock().unwrap().take();
     }
 
-    /// Waits for its end, which has to be a good one.
+    /// Waits for its exit, which must be successful.
     pub(crate) fn ended(&mut self) {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{} {status}:\n{}", self.name, self.log().join("\n"));
     }
 
-    /// Ends it without warning.
+    /// Kills it.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Holds it still, or lets it go on: `STOP` and `CONT`.
+    /// Suspends or resumes it: `STOP` and `CONT`.
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
@@ -172,7 +172,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A test that failed must not leave it behind. After a proper end both do nothing.
+        // A failed test must not leave it running. After a normal exit both calls do nothing.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! What has changed since an operation was accepted, and operations that are done again.
+//! Changes after an operation was accepted, and operations that are redriven.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn changes_after_acceptance(settings: &[(&str, &str)], is_seen: impl Fn(&T
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn role_changed_after_acceptance_is_seen_by_its_event() {
-    // Nothing is read again because of its age.
+    // The cached role does not expire during the test.
     changes_after_acceptance(&[("GUILDHALL__OPERATIONS__ROLE_MAX_AGE_MS", "600000")], |town| {
         town.until_metrics(|metrics| metrics.contains("guildhall_gateway_events_total{type=\"role.update\"} 1"));
     })
@@ -45,7 +45,7 @@ async fn redrive_and_retry_need_the_scopes_of_a_submission() {
     let stage = Stage::new(&[]).await;
     let (town, guild) = (&stage.town, stage.town.nobodys);
     let grants = json!([{"role_id": stage.plain.id, "allow": MANAGE_MESSAGES}]);
-    // Each is the operator's, and dead because what it names does not exist.
+    // Each was submitted by the operator, and is dead because its target does not exist.
     let dangerous = json!({"kind": "update_permissions", "payload": {"channel_id": "5", "overwrites": grants}});
     let in_words = json!({"kind": "request", "payload": {"method": "GET", "path": format!("/guilds/{guild}/nothing")}});
     let by_role = json!({"kind": "assign_role", "payload": {"user_id": "5", "role_id": stage.boss.id}});
@@ -73,14 +73,14 @@ async fn redrive_and_retry_need_the_scopes_of_a_submission() {
             assert_eq!(allowed.status, 202, "{name} {way}: {}", allowed.body);
         }
     }
-    // A role whose permissions nobody has read is judged when the operation is dispatched.
+    // A role whose permissions are not cached is checked at dispatch.
     let id = dead(&by_role);
     let redriven = town.with(&stage.without.text, "POST", &format!("/v1/dead-letters/{id}/redrive"), &Value::Null);
     match redriven.status {
         403 => assert!(redriven.body.contains("grants ADMINISTRATOR"), "{}", redriven.body),
         _ => stage.is_refused("by role", &redriven, "grants ADMINISTRATOR"),
     }
-    // In bulk, what may not be done again is skipped with the reason.
+    // A bulk redrive skips forbidden operations, with the reason.
     let (forbidden, fine) = (dead(&dangerous), dead(&harmless));
     let filter = json!({"guild_id": guild.to_string(), "kind": "update_permissions"});
     let bulk = town.with(&stage.without.text, "POST", "/v1/dead-letters/redrive", &filter);
@@ -91,7 +91,7 @@ async fn redrive_and_retry_need_the_scopes_of_a_submission() {
     let filter = json!({"guild_id": guild.to_string(), "kind": "assign_role"});
     let bulk = town.with(&stage.without.text, "POST", "/v1/dead-letters/redrive", &filter);
     assert!(bulk.body.contains(&fine), "{}", bulk.body);
-    // Expediting one that waits needs the scope, cancelling it does not.
+    // Expediting a pending operation needs the scope; cancelling it does not.
     let mut waiting = dangerous.clone();
     waiting["delay_ms"] = json!(3_600_000);
     let id = town.submit(ADMIN, guild, &waiting);
@@ -99,7 +99,7 @@ async fn redrive_and_retry_need_the_scopes_of_a_submission() {
     assert_eq!(town.with(&stage.without.text, "POST", &retry, &Value::Null).status, 403);
     let cancelled = town.with(&stage.without.text, "POST", &format!("/v1/operations/{id}/cancel"), &Value::Null);
     assert_eq!(cancelled.status, 200, "{}", cancelled.body);
-    // Throwing it away needs no more than before.
+    // Discarding it does not need the scope.
     let gone = town.with(&stage.without.text, "DELETE", &format!("/v1/dead-letters/{forbidden}"), &Value::Null);
     assert!(gone.status < 300, "{}", gone.body);
 }

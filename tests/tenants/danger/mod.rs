@@ -1,5 +1,5 @@
-//! Whatever gives a dangerous permission needs the scope `danger`: every kind that can give one, by every way to name a role,
-//! judged by what Discord then holds.
+//! Granting a dangerous permission needs the scope `danger`: every kind that can grant one, and every reference to a
+//! role, checked against what Discord then has.
 
 mod again;
 mod payloads;
@@ -17,7 +17,7 @@ const MANAGE_MESSAGES: &str = "8192";
 const VIEW_CHANNEL: &str = "1024";
 const SCOPE: &str = "this needs a key with the scope danger";
 
-/// A role that an operator has made, by all its names.
+/// A role that the operator has created, with its references.
 #[derive(Clone)]
 struct Role {
     id: String,
@@ -26,7 +26,7 @@ struct Role {
 }
 
 impl Role {
-    /// Each way to name it in a payload.
+    /// Each reference to it in a payload.
     fn names(&self) -> [(&'static str, Value); 3] {
         [("id", json!(self.id)), ("key", json!({"key": self.key})), ("operation", json!({"operation": self.operation}))]
     }
@@ -83,7 +83,7 @@ impl Stage {
         member["roles"].as_array().unwrap().iter().map(|role| role.as_str().unwrap().to_owned()).collect()
     }
 
-    /// Gives the member exactly these roles, past the daemon.
+    /// Sets the roles of the member in Discord, without the daemon.
     fn hold(&self, roles: &[&Role]) {
         let path = format!("/guilds/{}/members/{}", self.town.nobodys, self.member);
         let roles: Vec<_> = roles.iter().map(|role| &role.id).collect();
@@ -94,7 +94,7 @@ impl Stage {
         self.town.with(&key.text, "POST", &format!("/v1/guilds/{}/operations", self.town.nobodys), body)
     }
 
-    /// An operation is refused for this permission, at once or at dispatch.
+    /// Asserts that an operation is refused for this permission, at submission or at dispatch.
     fn is_refused(&self, name: &str, answer: &Answer, permission: &str) {
         let message = match answer.status {
             403 => answer.json()["errors"][0]["message"].as_str().unwrap().to_owned(),
@@ -104,7 +104,7 @@ impl Stage {
         assert!(message.contains(permission) && message.contains(SCOPE), "{name}: {message}");
     }
 
-    /// Why an operation died, which was forbidden.
+    /// Asserts that an operation died because it was forbidden. Returns the error message.
     fn is_dead(&self, name: &str, id: &str) -> String {
         let shown = ends(&self.town, id);
         assert_eq!(
@@ -152,7 +152,7 @@ impl Stage {
     }
 }
 
-/// Calls the simulated Discord, past the daemon.
+/// Calls the simulated Discord, without the daemon.
 fn discord(town: &Town, method: &str, path: &str, body: &Value) -> Answer {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let head = format!(
@@ -164,7 +164,7 @@ fn discord(town: &Town, method: &str, path: &str, body: &Value) -> Answer {
     block_in_place(|| request(town.sim.address(), &head))
 }
 
-/// What becomes of an operation.
+/// Waits until an operation is final, and returns it.
 fn ends(town: &Town, id: &str) -> Value {
     let is_final = |state: &Value| ["succeeded", "dead", "needs_review"].iter().any(|last| state == last);
     town.until(&format!("/v1/operations/{id}"), |answer| is_final(&answer.json()["state"])).json()

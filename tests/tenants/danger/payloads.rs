@@ -1,4 +1,4 @@
-//! Payloads and calls that grant by themselves, or that may.
+//! Payloads and calls that grant permissions themselves, or may do so.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ async fn path_in_another_form_needs_the_scope_or_is_no_path() {
         }
         assert_eq!(stage.held(), [""; 0], "{path}");
     }
-    // Roles by an invite, and a call that nobody knows.
+    // Roles by an invite, and an unknown call.
     let invite =
         json!({"method": "POST", "path": format!("/channels/{}/invites", stage.channel), "body": {"role_ids": [boss]}});
     let invite = json!({"kind": "request", "payload": invite});
@@ -134,7 +134,7 @@ async fn denial_of_a_dangerous_permission_is_not_removed_without_the_scope() {
         assert_ne!(now(), Some(json!(MANAGE_MESSAGES)), "{name}");
         assert_eq!(discord(&stage.town, "PUT", &path, &denied).status, 204);
     }
-    // The denial may stay, and a channel of one's own key is judged by what it has.
+    // The denial may stay, and a managed channel is checked against its current overwrites.
     let keep = json!([{"role_id": plain, "allow": VIEW_CHANNEL, "deny": MANAGE_MESSAGES}]);
     let keep = json!({"kind": "update_permissions", "payload": {"channel_id": channel, "overwrites": keep}});
     stage.is_done("keep", &stage.submit(&stage.without, &keep));

@@ -1,4 +1,4 @@
-//! Giving a role.
+//! Assigning a role.
 
 use guildhall_sim::JoinSpec;
 use serde_json::{Value, json};
@@ -16,13 +16,13 @@ on_both! {
         let made = ends(&town, &town.submit(ADMIN, town.acme, &role));
         let key = town.key("acme", &["operations:write", &format!("guild:{}", town.acme)]);
         let assign = json!({"kind": "assign_role", "payload": {"user_id": member.to_string(), "role_id": made["result"]["role_id"]}});
-        // Its permissions are not known yet: it is accepted, looked up before it is sent, and refused.
+        // Its permissions are not cached yet: it is accepted, looked up before it is sent, and refused.
         let shown = ends(&town, &town.submit(&key.text, town.acme, &assign));
         assert_eq!((&shown["state"], &shown["error"]["class"]), (&json!("dead"), &json!("forbidden")), "{shown}");
         let id = made["result"]["role_id"].as_str().unwrap();
         let says = format!("assigns role {id}, which grants ADMINISTRATOR; {SCOPE}");
         assert_eq!(shown["error"]["message"], says);
-        // From now on they are known, and it is not accepted, alone or among others.
+        // From now on they are cached, and it is rejected at submission, alone or in a batch.
         let guild = format!("/v1/guilds/{}/operations", town.acme);
         let refused = town.with(&key.text, "POST", &guild, &assign);
         assert_eq!((refused.status, &refused.json()["errors"][0]["message"]), (403, &json!(says)), "{}", refused.body);
@@ -30,14 +30,14 @@ on_both! {
         let refused = town.with(&key.text, "POST", &guild, &batch);
         assert_eq!(refused.json()["errors"][0]["field"], "operations[1]", "{}", refused.body);
         assert_eq!((requests(&town, GIVE), requests(&town, ROLES)), (0, 1));
-        // Neither does it help to have the operator redrive it.
+        // A redrive by the operator does not help.
         let letter = shown["id"].as_str().unwrap();
         let redriven = town.admin("POST", &format!("/v1/dead-letters/{letter}/redrive"), &Value::Null);
         assert_eq!(redriven.status, 202, "{}", redriven.body);
         let again = ends(&town, redriven.json()["id"].as_str().unwrap());
         assert_eq!((&again["state"], &again["error"]["message"]), (&json!("dead"), &json!(says)), "{again}");
         assert_eq!(requests(&town, GIVE), 0);
-        // The operator can, and so can a key with the scope.
+        // The operator can assign it, and so can a key with the scope.
         assert_eq!(ends(&town, &town.submit(&town.owner.text, town.acme, &assign))["state"], "succeeded");
         assert_eq!(requests(&town, GIVE), 1);
         let metrics = town.with("", "GET", "/metrics", &Value::Null).body;

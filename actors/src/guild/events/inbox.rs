@@ -89,8 +89,7 @@ async fn set_aside(context: &EventContext, entry: &InboxEntry) -> bool {
     let why = match &crashed {
         Some(crashed) => crashed.reason(),
         None if *entry.key.handler == *UNREAD => {
-            "its frame was never read, so its handlers are unknown; it is stored for inspection only"
-                .to_owned()
+            "its frame was never read, so its handlers are unknown; it is stored for inspection only".to_owned()
         }
         None => return false,
     };

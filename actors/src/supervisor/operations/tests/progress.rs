@@ -130,10 +130,7 @@ fn deadline_after_a_step_says_what_was_done() {
         let row = world.store.row(id).stored;
         let error = row.error.unwrap();
         assert_eq!(error.class, FailureClass::Expired);
-        assert!(
-            error.message.contains("before it was completed") && error.message.contains("sent message"),
-            "{error}"
-        );
+        assert!(error.message.contains("before it was completed") && error.message.contains("sent message"), "{error}");
         assert_eq!(row.progress.steps().len(), 1);
     });
 }
