@@ -145,7 +145,7 @@ mod tests {
         assert!(says("commands.json", "- name: a\n").contains("is not valid JSON"));
         let wrong = says("commands.yaml", "- name: Ban Them\n- nme: x\n");
         assert!(wrong.starts_with("5 errors in the commands in "), "{wrong}");
-        assert!(wrong.contains("\n  `commands[0].name` must consist of letters"), "{wrong}");
+        assert!(wrong.contains("\n  `commands[0].name` must contain only letters"), "{wrong}");
         let missing = load(Path::new("/nowhere/commands.yaml")).unwrap_err().to_string();
         assert!(missing.contains("cannot read the commands in /nowhere/commands.yaml"), "{missing}");
     }

@@ -112,8 +112,7 @@ on_both! {
             let rows = keys.audit(AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
             assert_eq!(rows.iter().map(|row| row.note.guild).collect::<Vec<_>>(), [Some(own.guild)]);
         }
-        assert_eq!(store.list(OperationFilter { limit: 100, ..OperationFilter::default() }).await.unwrap().len(), 8, \
-            "the operator sees all");
+        assert_eq!(store.list(OperationFilter { limit: 100, ..OperationFilter::default() }).await.unwrap().len(), 8, );
     }
 
     async fn what_is_another_tenants_cannot_be_changed_by_its_name(engine) {

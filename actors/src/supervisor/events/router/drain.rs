@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture};
+use actix::{AsyncContext as _, Context, Handler, Message, ResponseFuture};
 use tokio::time::Instant;
 
 use super::{EventRouter, ObserveEvents};
@@ -18,7 +18,7 @@ pub(crate) struct DrainEvents {
     pub(crate) within: Duration,
 }
 
-impl Takes<DrainEvents> for EventRouter {
+impl Handler<DrainEvents> for EventRouter {
     type Result = ResponseFuture<bool>;
 
     fn handle(&mut self, DrainEvents { within }: DrainEvents, ctx: &mut Context<Self>) -> Self::Result {
@@ -46,7 +46,7 @@ pub(crate) struct DrainShard {
     pub(crate) within: Duration,
 }
 
-impl Takes<DrainShard> for EventRouter {
+impl Handler<DrainShard> for EventRouter {
     type Result = ResponseFuture<bool>;
 
     fn handle(&mut self, DrainShard { shard, within }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
@@ -75,7 +75,7 @@ struct CountPendingEvents {
     shard: u32,
 }
 
-impl Takes<CountPendingEvents> for EventRouter {
+impl Handler<CountPendingEvents> for EventRouter {
     type Result = usize;
 
     fn handle(&mut self, CountPendingEvents { shard }: CountPendingEvents, _: &mut Context<Self>) -> usize {
@@ -88,7 +88,7 @@ impl Takes<CountPendingEvents> for EventRouter {
 #[rtype(result = "()")]
 struct SaveSessions;
 
-impl Takes<SaveSessions> for EventRouter {
+impl Handler<SaveSessions> for EventRouter {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: SaveSessions, _: &mut Context<Self>) -> Self::Result {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture, WrapFuture as _,
+    Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler, Message, ResponseFuture, WrapFuture as _,
 };
 use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
@@ -356,7 +356,7 @@ pub(crate) struct AttachShard {
     pub(crate) resumed: Option<ResumedSession>,
 }
 
-impl Takes<AttachShard> for EventRouter {
+impl Handler<AttachShard> for EventRouter {
     type Result = ();
 
     fn handle(&mut self, take: AttachShard, _: &mut Context<Self>) {
@@ -371,7 +371,7 @@ pub(crate) struct DetachShard {
     pub(crate) shard: u32,
 }
 
-impl Takes<DetachShard> for EventRouter {
+impl Handler<DetachShard> for EventRouter {
     type Result = ();
 
     fn handle(&mut self, DetachShard { shard }: DetachShard, _: &mut Context<Self>) {
@@ -386,7 +386,7 @@ pub(crate) struct HandleInteraction {
     pub(crate) event: Event,
 }
 
-impl Takes<HandleInteraction> for EventRouter {
+impl Handler<HandleInteraction> for EventRouter {
     type Result = ResponseFuture<HttpInteractionResponse>;
 
     fn handle(&mut self, HandleInteraction { event }: HandleInteraction, _: &mut Context<Self>) -> Self::Result {
@@ -399,7 +399,7 @@ impl Takes<HandleInteraction> for EventRouter {
 #[rtype(result = "()")]
 pub(crate) struct WakeInbox;
 
-impl Takes<WakeInbox> for EventRouter {
+impl Handler<WakeInbox> for EventRouter {
     type Result = ();
 
     fn handle(&mut self, _: WakeInbox, _: &mut Context<Self>) {
@@ -423,7 +423,7 @@ pub struct EventsSnapshot {
     pub inbox: usize,
 }
 
-impl Takes<ObserveEvents> for EventRouter {
+impl Handler<ObserveEvents> for EventRouter {
     type Result = actix::MessageResult<ObserveEvents>;
 
     fn handle(&mut self, _: ObserveEvents, _: &mut Context<Self>) -> Self::Result {

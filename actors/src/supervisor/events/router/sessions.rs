@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use actix::{Context, Handler as Takes, Message, MessageResult};
+use actix::{Context, Handler, Message, MessageResult};
 use guildhall_core::event::EventOrigin;
 
 use super::{AttachShard, EventRouter, ResumedSession};
@@ -249,7 +249,7 @@ pub struct SessionView {
     pub confirmed: u64,
 }
 
-impl Takes<ObserveSessions> for EventRouter {
+impl Handler<ObserveSessions> for EventRouter {
     type Result = MessageResult<ObserveSessions>;
 
     fn handle(&mut self, _: ObserveSessions, _: &mut Context<Self>) -> Self::Result {
